@@ -1,0 +1,24 @@
+//! The pure core of Convoke's registry and peer planes.
+//!
+//! No clock, no socket, no thread, no OS randomness: time and randomness come in as arguments, effects go out as data.
+//! The rules are numbered in `docs/protocol.md`; comments cite them. The same code runs under tokio in a node and in
+//! virtual time in the simulator.
+
+pub mod config;
+pub mod error;
+pub mod filter;
+mod intern;
+mod liveness;
+mod map;
+pub mod member;
+mod mutant;
+pub mod node;
+pub mod time;
+pub mod version;
+pub mod wire;
+
+pub use config::{Config, ConfigError, Limits, Timers};
+pub use error::{Code, Refusal};
+pub use mutant::{Mutant, Mutation};
+pub use node::{Node, Output};
+pub use time::Time;

@@ -1,0 +1,5 @@
+//! Liveness as opinion: inferred records (L4).
+
+mod inferred;
+
+pub(crate) use inferred::Inferred;

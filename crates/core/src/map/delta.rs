@@ -1,0 +1,118 @@
+//! What a peer misses, in O(changes) (D5, D6).
+
+use super::CausalMap;
+use crate::mutant::Mutant;
+use crate::wire::{Context, ItemsWriter};
+use smol_str::SmolStr;
+use std::collections::BTreeSet;
+
+/// Where an item is found when its turn to be sent comes; by then it may have been replaced by a newer one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ItemRef {
+    Stated(u32),
+    Inferred(SmolStr),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Delta {
+    /// The peer's context is below the floor: send everything (D8).
+    Full,
+    Items(Vec<ItemRef>),
+}
+
+impl CausalMap {
+    /// Everything a peer with this context has not taken in.
+    pub(crate) fn delta(&self, context: &Context) -> Delta {
+        if self.below_floor(context) {
+            return Delta::Full;
+        }
+        let mut items = Vec::new();
+        for (_, entry) in self.origins.iter() {
+            let origin = &entry.origin.id;
+            if context.is_retired(origin) {
+                continue;
+            }
+            let seen = context.clock.get(origin);
+            items.extend(entry.stated.range(seen + 1..).map(|(_, slot)| ItemRef::Stated(*slot)));
+            items.extend(entry.inferred.range(seen + 1..).map(|(_, id)| ItemRef::Inferred(id.clone())));
+        }
+        if self.mutation.is(Mutant::DeltaSendsOwnOnly) {
+            let me = self.origins.me();
+            items.retain(|item| matches!(item, ItemRef::Stated(slot) if self.at(*slot).origin.index == me));
+        }
+        Delta::Items(items)
+    }
+
+    pub(crate) fn below_floor(&self, context: &Context) -> bool {
+        self.origins.iter().any(|(_, entry)| entry.floor > 0 && !context.covers(&entry.origin.id, entry.floor))
+    }
+
+    /// Adds the current record of `item` to a frame, if there still is one.
+    pub(crate) fn encode(&self, item: &ItemRef, items: &mut ItemsWriter) {
+        match item {
+            ItemRef::Stated(slot) => {
+                if let Some(record) = self.slots.get(*slot) {
+                    items.record(record);
+                }
+            }
+            ItemRef::Inferred(id) => {
+                if let Some(inferred) = self.inferred.get(id) {
+                    items.inferred(id, inferred);
+                }
+            }
+        }
+    }
+
+    /// Number of writes of this node that a peer who has `sent` of them still has to get.
+    pub(crate) fn unsent(&self, sent: u64) -> u64 {
+        self.origins.entry(self.origins.me()).seen.saturating_sub(sent)
+    }
+
+    /// The current records of this node's writes after `sent`; `None` if they are no longer remembered.
+    ///
+    /// A write that was superseded, by whichever origin, is represented by the record that superseded it (D5).
+    pub(crate) fn push_items(&self, sent: u64) -> Option<ItemsWriter> {
+        let skip = sent.checked_sub(self.recent_base)?;
+        let distinct: BTreeSet<&ItemRef> = self.recent.iter().skip(skip as usize).collect();
+        let me = self.origins.me();
+        let mut items = ItemsWriter::default();
+        for item in distinct {
+            let superseded = match item {
+                ItemRef::Stated(slot) => self.slots.get(*slot).is_some_and(|record| record.origin.index != me),
+                ItemRef::Inferred(_) => false,
+            };
+            if superseded && self.mutation.is(Mutant::PushOmitsSuperseding) {
+                continue;
+            }
+            self.encode(item, &mut items);
+        }
+        Some(items)
+    }
+
+    /// The next item at or after a cursor over the whole state: slots first, then inferred records.
+    pub(crate) fn next_item(&self, from: &Cursor) -> Option<(ItemRef, Cursor)> {
+        match from {
+            Cursor::Slot(start) => {
+                for slot in *start..self.slots.bound() {
+                    if self.slots.get(slot).is_some() {
+                        return Some((ItemRef::Stated(slot), Cursor::Slot(slot + 1)));
+                    }
+                }
+                self.next_item(&Cursor::Inferred(None))
+            }
+            Cursor::Inferred(after) => {
+                use std::ops::Bound;
+                let start = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+                let (id, _) = self.inferred.range::<SmolStr, _>((start, Bound::Unbounded)).next()?;
+                Some((ItemRef::Inferred(id.clone()), Cursor::Inferred(Some(id.clone()))))
+            }
+        }
+    }
+}
+
+/// A position in the whole state.
+#[derive(Clone, Debug)]
+pub(crate) enum Cursor {
+    Slot(u32),
+    Inferred(Option<SmolStr>),
+}

@@ -1,0 +1,303 @@
+//! Taking in records and contexts (D4, D6, D8, D9, D11).
+
+use super::{CausalMap, OriginEntry, Tombstone, collect};
+use crate::liveness::Inferred;
+use crate::member::{Kind, Record, Space};
+use crate::mutant::Mutant;
+use crate::time::{Clock, Time};
+use crate::version::{OriginId, VectorClock};
+use crate::wire::{Context, InferredItem, Item, RecordItem};
+use smol_str::SmolStr;
+use std::sync::Arc;
+
+/// What became of a record.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Its dot was covered: old news.
+    Known,
+    /// The record held ranks higher; the other one is returned for what it may still tell.
+    Outranked(Arc<Record>),
+    Stored(Stored),
+    /// An inferred record was taken in; the shown status of this id may have changed.
+    Inferred,
+    /// Too many incarnations of one node, or a record that speaks in this node's own name.
+    Refused,
+}
+
+/// A slot changed hands.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) slot: u32,
+    pub(crate) old: Option<Arc<Record>>,
+    pub(crate) new: Arc<Record>,
+    /// The two were written without knowing of each other (D9).
+    pub(crate) conflict: bool,
+}
+
+/// What a finished full merge removed.
+#[derive(Debug, Default)]
+pub(crate) struct FullMerge {
+    pub(crate) removed: Vec<Arc<Record>>,
+}
+
+impl CausalMap {
+    /// Takes in one record from a peer. Promises nothing about the context: see `join`.
+    pub(crate) fn apply(&mut self, item: &Item<'_>, clock: Clock) -> Outcome {
+        match item {
+            Item::Record(item) => self.apply_record(item, clock),
+            Item::Inferred(item) => self.apply_inferred(item, clock),
+        }
+    }
+
+    fn apply_record(&mut self, item: &RecordItem<'_>, clock: Clock) -> Outcome {
+        let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Refused };
+        let held = self.slots.find(item.space, item.id);
+        if let (Some(marks), Some(slot)) = (&mut self.marking, held) {
+            marks.set(slot);
+        }
+        if self.origins.covers(origin, item.n) && !self.mutation.is(Mutant::CoveredRecordsAccepted) {
+            return Outcome::Known;
+        }
+        if origin == self.origins.me() {
+            return Outcome::Refused;
+        }
+        let record = Record {
+            id: SmolStr::new(item.id),
+            space: item.space,
+            kind: item.kind,
+            status: item.status,
+            weight: item.weight,
+            drain: item.drain,
+            origin: self.origins.entry(origin).origin.clone(),
+            n: item.n,
+            claim: item.claim,
+            seq: item.seq,
+            predecessor: item.predecessor,
+            client: self.interner.client(item.client, item.nonce),
+            service: self.interner.text(item.service),
+            locality: self.interner.text(item.locality),
+            revision: self.interner.text(item.revision),
+            created: item.created,
+            since: item.since,
+            address: SmolStr::new(item.address),
+            endpoints: item.endpoints.to_metadata(),
+            metadata: item.metadata.to_metadata(),
+        };
+        self.store(record, clock.now)
+    }
+
+    fn apply_inferred(&mut self, item: &InferredItem<'_>, clock: Clock) -> Outcome {
+        let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Refused };
+        if self.origins.covers(origin, item.n) {
+            if self.marking.is_some()
+                && let Some(held) = self.inferred.get_mut(item.id)
+            {
+                held.marked = true;
+            }
+            return Outcome::Known;
+        }
+        if origin == self.origins.me() {
+            return Outcome::Refused;
+        }
+        let Some(about) = self.admit_origin(item.about, clock) else { return Outcome::Refused };
+        // The record it speaks of was here and was collected: it came from a lagging copy (H12).
+        if self.slots.find(Space::Member, item.id).is_none()
+            && self.origins.covers(about, item.about_n)
+            && !self.mutation.is(Mutant::InferredWithoutBasisKept)
+        {
+            return Outcome::Known;
+        }
+        let inferred = Inferred {
+            origin: self.origins.entry(origin).origin.clone(),
+            n: item.n,
+            claim: item.claim,
+            about: self.origins.entry(about).origin.clone(),
+            about_n: item.about_n,
+            life: item.life,
+            marked: self.marking.is_some(),
+        };
+        self.store_inferred(&SmolStr::new(item.id), inferred, clock.now);
+        Outcome::Inferred
+    }
+
+    /// The index of a peer's origin; `None` if its node already has too many incarnations.
+    pub(crate) fn admit_origin(&mut self, origin: &OriginId, clock: Clock) -> Option<u32> {
+        if let Some(index) = self.origins.index_of(origin) {
+            return Some(index);
+        }
+        if self.origins.incarnations(&origin.node).count() >= self.incarnations_limit {
+            return None;
+        }
+        Some(self.origins.add(origin.clone(), clock))
+    }
+
+    /// Puts a record into its slot if it outranks what is there (D3).
+    pub(super) fn store(&mut self, record: Record, now: Time) -> Outcome {
+        let record = Arc::new(record);
+        let (slot, old) = match self.slots.find(record.space, &record.id) {
+            None => (self.slots.insert(record.clone()), None),
+            Some(slot) => {
+                let held = self.at(slot);
+                if !self.outranks(&record, held) {
+                    return Outcome::Outranked(record);
+                }
+                let old = self.slots.replace(slot, record.clone());
+                self.unindex(slot, &old);
+                (slot, Some(old))
+            }
+        };
+        if let Some(marks) = &mut self.marking {
+            marks.set(slot);
+        }
+        self.index(slot, &record, now);
+        let conflict = old.as_ref().is_some_and(|old| self.concurrent(old, &record));
+        Outcome::Stored(Stored { slot, old, new: record, conflict })
+    }
+
+    fn outranks(&self, new: &Record, held: &Record) -> bool {
+        if self.mutation.is(Mutant::LastArrivalWins) {
+            return true;
+        }
+        if self.mutation.is(Mutant::SeqBeforeClaim) {
+            return (new.seq, new.claim, &new.origin.id, new.n) > (held.seq, held.claim, &held.origin.id, held.n);
+        }
+        if self.mutation.is(Mutant::TiesKeepHeld) && (new.claim, new.seq) == (held.claim, held.seq) {
+            return false;
+        }
+        new.rank() > held.rank()
+    }
+
+    fn concurrent(&self, old: &Record, new: &Record) -> bool {
+        if old.origin.index == new.origin.index || new.predecessor == (old.origin.tag, old.n) {
+            return false;
+        }
+        let (tag, n) = new.predecessor;
+        let predecessor_seen = |entry: &OriginEntry| entry.origin.tag == tag && entry.seen >= n;
+        new.claim == old.claim || (n > 0 && self.origins.iter().any(|(_, entry)| predecessor_seen(entry)))
+    }
+
+    pub(super) fn store_inferred(&mut self, id: &SmolStr, inferred: Inferred, now: Time) {
+        if let Some(held) = self.inferred.get_mut(id) {
+            if held.precedence() >= inferred.precedence() {
+                held.marked |= inferred.marked;
+                return;
+            }
+            let old = held.clone();
+            self.origins.entry_mut(old.origin.index).inferred.remove(&old.n);
+        }
+        let origin = inferred.origin.index;
+        self.origins.entry_mut(origin).inferred.insert(inferred.n, id.clone());
+        self.tombstones.push_back(Tombstone::inferred(now, id.clone(), &inferred));
+        self.inferred.insert(id.clone(), inferred);
+    }
+
+    fn index(&mut self, slot: u32, record: &Arc<Record>, now: Time) {
+        self.origins.entry_mut(record.origin.index).stated.insert(record.n, slot);
+        match (record.kind, record.space) {
+            (Kind::Left, _) => self.tombstones.push_back(Tombstone::stated(now, slot, record)),
+            (Kind::Live, Space::Name) => self.live_names += 1,
+            (Kind::Live, Space::Member) => {
+                self.live_members += 1;
+                self.services.entry(record.service.clone()).or_default().insert(slot);
+            }
+        }
+    }
+
+    pub(super) fn unindex(&mut self, slot: u32, record: &Record) {
+        self.origins.entry_mut(record.origin.index).stated.remove(&record.n);
+        match (record.kind, record.space) {
+            (Kind::Left, _) => {}
+            (Kind::Live, Space::Name) => self.live_names -= 1,
+            (Kind::Live, Space::Member) => {
+                self.live_members -= 1;
+                if let Some(slots) = self.services.get_mut(&record.service) {
+                    slots.remove(&slot);
+                    if slots.is_empty() {
+                        self.services.remove(&record.service);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Claims everything in `context`. Only right after all of the sender's delta was applied (D6).
+    pub(crate) fn join(&mut self, context: &Context, clock: Clock) {
+        for (origin, n) in context.clock.iter() {
+            if self.origins.is_retired(origin) {
+                continue;
+            }
+            if let Some(index) = self.admit_origin(origin, clock)
+                && index != self.origins.me()
+            {
+                self.origins.raise(index, n);
+            }
+        }
+    }
+
+    /// Claims writes up to `to` of one origin, if everything up to `from` was there (D5).
+    pub(crate) fn join_push(&mut self, origin: u32, from: u64, to: u64) -> bool {
+        let entry = self.origins.entry(origin);
+        if self.origins.is_retired(&entry.origin.id) {
+            return false;
+        }
+        if entry.seen < from && !self.mutation.is(Mutant::PushGapClaimed) {
+            return false;
+        }
+        self.origins.raise(origin, to);
+        true
+    }
+
+    /// A full merge begins: remember which slots it speaks of.
+    pub(crate) fn begin_full_merge(&mut self) {
+        self.marking = Some(super::slots::Marks::default());
+        for inferred in self.inferred.values_mut() {
+            inferred.marked = false;
+        }
+    }
+
+    pub(crate) fn abort_full_merge(&mut self) {
+        self.marking = None;
+    }
+
+    /// The last chunk is in: what the sender covers and did not have was collected there (D8).
+    pub(crate) fn finish_full_merge(&mut self, context: &Context, floor: &VectorClock, clock: Clock) -> FullMerge {
+        let mut merge = FullMerge::default();
+        let Some(marks) = self.marking.take() else { return merge };
+        for slot in 0..self.slots.bound() {
+            let Some(record) = self.slots.get(slot) else { continue };
+            if !marks.contains(slot)
+                && context.covers(&record.origin.id, record.n)
+                && !self.known_better(record, context)
+                && !self.mutation.is(Mutant::FullMergeKeepsAbsent)
+            {
+                merge.removed.push(self.remove_slot(slot, collect::Floor::Raise));
+            }
+        }
+        let void: Vec<SmolStr> = self
+            .inferred
+            .iter()
+            .filter(|(_, i)| !i.marked && context.covers(&i.origin.id, i.n) && i.origin.index != self.origins.me())
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in void {
+            self.drop_inferred(&id);
+        }
+        self.join(context, clock);
+        for (origin, n) in floor.iter() {
+            if let Some(index) = self.origins.index_of(origin)
+                && !self.origins.is_retired(origin)
+            {
+                let entry = self.origins.entry_mut(index);
+                entry.floor = entry.floor.max(n.min(entry.seen));
+            }
+        }
+        merge
+    }
+
+    /// Whether this node knows a record's origin to be alive and has seen as much of it as the sender: then the sender
+    /// collected a mere inference.
+    fn known_better(&self, record: &Record, context: &Context) -> bool {
+        let entry = self.origins.entry(record.origin.index);
+        entry.admitted && entry.seen >= context.clock.get(&record.origin.id)
+    }
+}

@@ -1,0 +1,208 @@
+//! The causal map: slots, ranks, contexts, deltas, merges and collection (rules D1–D11).
+//!
+//! Owns the replicated state of one node and keeps invariant D4. Knows nothing of sessions, links or time beyond the
+//! moments it is given.
+
+mod collect;
+mod delta;
+mod merge;
+mod origins;
+mod slots;
+
+pub(crate) use delta::{Cursor, Delta, ItemRef};
+pub(crate) use merge::{FullMerge, Outcome, Stored};
+pub(crate) use origins::{Evidence, OriginEntry, Origins};
+
+use crate::config::Limits;
+use crate::intern::Interner;
+use crate::liveness::Inferred;
+use crate::member::{Kind, Member, Record, Space, Status};
+use crate::mutant::{Mutant, Mutation};
+use crate::time::{Clock, Time};
+use crate::version::{NodeId, OriginId};
+use collect::Tombstone;
+use slots::Slots;
+use smol_str::SmolStr;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(crate) struct CausalMap {
+    pub(crate) origins: Origins,
+    pub(crate) interner: Interner,
+    slots: Slots,
+    /// Inferred records by member id (L4). May be here before the stated record they speak of.
+    inferred: BTreeMap<SmolStr, Inferred>,
+    /// Live members by service.
+    services: BTreeMap<Arc<str>, BTreeSet<u32>>,
+    tombstones: VecDeque<Tombstone>,
+    /// What this node wrote last, for pushing: entry i is write `recent_base + 1 + i`.
+    recent: VecDeque<ItemRef>,
+    recent_base: u64,
+    /// Slots met by the full merge under way.
+    marking: Option<slots::Marks>,
+    live_members: usize,
+    live_names: usize,
+    members_limit: usize,
+    names_limit: usize,
+    incarnations_limit: usize,
+    recent_limit: usize,
+    mutation: Mutation,
+}
+
+impl CausalMap {
+    pub(crate) fn new(me: OriginId, limits: &Limits, hash_seed: u64, clock: Clock, mutation: Mutation) -> Self {
+        CausalMap {
+            origins: Origins::new(me, clock),
+            interner: Interner::new(hash_seed),
+            slots: Slots::new(hash_seed),
+            inferred: BTreeMap::new(),
+            services: BTreeMap::new(),
+            tombstones: VecDeque::new(),
+            recent: VecDeque::new(),
+            recent_base: 0,
+            marking: None,
+            live_members: 0,
+            live_names: 0,
+            members_limit: limits.members,
+            names_limit: limits.names,
+            incarnations_limit: limits.incarnations_per_node,
+            recent_limit: limits.push_backlog,
+            mutation,
+        }
+    }
+
+    /// The stated record of a key, live or left.
+    pub(crate) fn record(&self, space: Space, id: &str) -> Option<&Arc<Record>> {
+        self.slots.find(space, id).map(|slot| self.at(slot))
+    }
+
+    pub(crate) fn slot_of(&self, space: Space, id: &str) -> Option<u32> {
+        self.slots.find(space, id)
+    }
+
+    pub(crate) fn at(&self, slot: u32) -> &Arc<Record> {
+        self.slots.get(slot).expect("a slot in use holds a record")
+    }
+
+    pub(crate) fn try_at(&self, slot: u32) -> Option<&Arc<Record>> {
+        self.slots.get(slot)
+    }
+
+    /// One past the highest slot ever used.
+    pub(crate) fn slot_bound(&self) -> u32 {
+        self.slots.bound()
+    }
+
+    pub(crate) fn inferred(&self, id: &str) -> Option<&Inferred> {
+        self.inferred.get(id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Record>> {
+        (0..self.slots.bound()).filter_map(|slot| self.slots.get(slot))
+    }
+
+    pub(crate) fn iter_inferred(&self) -> impl Iterator<Item = (&SmolStr, &Inferred)> {
+        self.inferred.iter()
+    }
+
+    pub(crate) fn services(&self) -> &BTreeMap<Arc<str>, BTreeSet<u32>> {
+        &self.services
+    }
+
+    pub(crate) fn live_members(&self) -> usize {
+        self.live_members
+    }
+
+    pub(crate) fn live_names(&self) -> usize {
+        self.live_names
+    }
+
+    pub(crate) fn tombstones(&self) -> usize {
+        self.tombstones.len()
+    }
+
+    /// The status to show for a record (L3, L7).
+    pub(crate) fn shown(&self, record: &Record) -> Status {
+        if record.kind == Kind::Left {
+            return Status::Left;
+        }
+        let owner = self.origins.entry(record.origin.index);
+        if owner.admitted || record.space == Space::Name {
+            return record.status;
+        }
+        match self.inferred.get(&record.id) {
+            Some(inferred) if inferred.applies(record, owner.evidence.life) => Status::Left,
+            _ if self.mutation.is(Mutant::SilentOwnerHidesMember) => Status::Left,
+            _ => Status::Down,
+        }
+    }
+
+    pub(crate) fn member(&self, record: &Arc<Record>) -> Member {
+        Member { status: self.shown(record), record: record.clone() }
+    }
+
+    /// Writes a record as this node: gives it the next dot and stores it. The draft's origin, n and predecessor are
+    /// filled in here.
+    pub(crate) fn write(&mut self, mut draft: Record, now: Time) -> Stored {
+        let me = self.origins.me();
+        let entry = self.origins.entry(me);
+        draft.origin = entry.origin.clone();
+        draft.n = entry.seen + 1;
+        draft.predecessor = match self.record(draft.space, &draft.id) {
+            Some(old) => (old.origin.tag, old.n),
+            None => (0, 0),
+        };
+        let n = draft.n;
+        self.origins.raise(me, n);
+        let outcome = self.store(draft, now);
+        let Outcome::Stored(stored) = outcome else {
+            unreachable!("a node only writes what outranks the record it holds: {outcome:?}");
+        };
+        self.remember(ItemRef::Stated(stored.slot));
+        stored
+    }
+
+    /// Writes an inferred record as this node (L4).
+    pub(crate) fn write_inferred(&mut self, id: &SmolStr, basis: &Record, life: u64, now: Time) {
+        let me = self.origins.me();
+        let entry = self.origins.entry(me);
+        let inferred = Inferred {
+            origin: entry.origin.clone(),
+            n: entry.seen + 1,
+            claim: basis.claim,
+            about: basis.origin.clone(),
+            about_n: basis.n,
+            life,
+            marked: false,
+        };
+        self.origins.raise(me, inferred.n);
+        self.store_inferred(id, inferred, now);
+        self.remember(ItemRef::Inferred(id.clone()));
+    }
+
+    fn remember(&mut self, item: ItemRef) {
+        self.recent.push_back(item);
+        if self.recent.len() > self.recent_limit {
+            self.recent.pop_front();
+            self.recent_base += 1;
+        }
+    }
+
+    /// Whether one more live record of this space fits.
+    pub(crate) fn has_room(&self, space: Space) -> bool {
+        match space {
+            Space::Member => self.live_members < self.members_limit,
+            Space::Name => self.live_names < self.names_limit,
+        }
+    }
+
+    /// Highest incarnation of `node` in any table, other than `except`.
+    pub(crate) fn heard_of(&self, node: &NodeId, except: &OriginId) -> Option<crate::version::Incarnation> {
+        let known = self.origins.incarnations(node).map(|(i, _)| i).filter(|i| *i != except.incarnation).max();
+        known.max(self.origins.retired().get(node).copied().filter(|i| *i != except.incarnation))
+    }
+}
+
+#[cfg(test)]
+mod tests;

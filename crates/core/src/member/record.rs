@@ -1,0 +1,237 @@
+//! Records: how members and names are held and replicated. Immutable; a change is a new record.
+
+use super::{Metadata, Status};
+use crate::filter::Subject;
+use crate::version::{OriginId, Rank, Version};
+use smol_str::SmolStr;
+use std::fmt;
+use std::sync::Arc;
+
+/// The two key spaces: members of clients, and names that nodes register on their own behalf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Space {
+    Member,
+    Name,
+}
+
+/// Whether a record is a registration or the tombstone of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Live,
+    Left,
+}
+
+/// The process a record belongs to: a client id and the nonce of one process using it (C2).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Client {
+    pub id: SmolStr,
+    pub nonce: u64,
+}
+
+/// An origin as known to one node: its id, and the small number the node's tables use for it.
+#[derive(PartialEq, Eq)]
+pub struct Origin {
+    pub id: OriginId,
+    pub(crate) index: u32,
+    pub(crate) tag: u32,
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.id, f)
+    }
+}
+
+/// A stated record (D2).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Record {
+    pub(crate) id: SmolStr,
+    pub(crate) space: Space,
+    pub(crate) kind: Kind,
+    /// As stated by the owner: up or down. Meaningless for `Kind::Left`.
+    pub(crate) status: Status,
+    pub(crate) weight: u16,
+    /// Odd = drained (C7).
+    pub(crate) drain: u32,
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) n: u64,
+    pub(crate) claim: u64,
+    pub(crate) seq: u64,
+    /// Dot of the record this one replaced: origin index + 1 (0 = none) and n.
+    pub(crate) predecessor: (u32, u64),
+    pub(crate) client: Arc<Client>,
+    pub(crate) service: Arc<str>,
+    pub(crate) locality: Arc<str>,
+    pub(crate) revision: Arc<str>,
+    pub(crate) created: u64,
+    /// Wall-clock ms when the owner took the member; for display only.
+    pub(crate) since: u64,
+    /// Address of a member, location of a name.
+    pub(crate) address: SmolStr,
+    pub(crate) endpoints: Metadata,
+    pub(crate) metadata: Metadata,
+}
+
+impl Record {
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub fn rank(&self) -> Rank<'_> {
+        Rank {
+            claim: self.claim,
+            seq: self.seq,
+            node: &self.origin.id.node,
+            incarnation: self.origin.id.incarnation,
+            n: self.n,
+        }
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.kind == Kind::Live
+    }
+
+    pub fn origin(&self) -> &OriginId {
+        &self.origin.id
+    }
+
+    pub fn n(&self) -> u64 {
+        self.n
+    }
+
+    pub(crate) fn drained(&self) -> bool {
+        self.drain % 2 == 1
+    }
+
+    /// The status the owner states.
+    pub fn stated(&self) -> Status {
+        match self.kind {
+            Kind::Live => self.status,
+            Kind::Left => Status::Left,
+        }
+    }
+
+    /// Whether `other` describes the same member apart from what may change within a session.
+    pub(crate) fn same_attributes(&self, other: &Record) -> bool {
+        self.service == other.service
+            && self.locality == other.locality
+            && self.revision == other.revision
+            && self.address == other.address
+            && self.endpoints == other.endpoints
+            && self.weight == other.weight
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}[{}.{} {:?}:{} {} client={} drain={} {:?}]",
+            self.id,
+            self.claim,
+            self.seq,
+            self.origin,
+            self.n,
+            self.stated(),
+            self.client.id,
+            self.drain,
+            self.metadata
+        )
+    }
+}
+
+/// Who feeds a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner<'a> {
+    pub node: &'a str,
+    /// Wall-clock ms on the owner; for display only.
+    pub since: u64,
+}
+
+/// A member as shown: its record, and the status after judging the owner's liveness (L3).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Member {
+    pub(crate) record: Arc<Record>,
+    pub(crate) status: Status,
+}
+
+impl Member {
+    pub fn id(&self) -> &str {
+        &self.record.id
+    }
+    pub fn service(&self) -> &str {
+        &self.record.service
+    }
+    pub fn locality(&self) -> &str {
+        &self.record.locality
+    }
+    pub fn revision(&self) -> &str {
+        &self.record.revision
+    }
+    pub fn created(&self) -> u64 {
+        self.record.created
+    }
+    pub fn address(&self) -> &str {
+        &self.record.address
+    }
+    pub fn endpoints(&self) -> &Metadata {
+        &self.record.endpoints
+    }
+    pub fn weight(&self) -> u16 {
+        self.record.weight.max(1)
+    }
+    pub fn metadata(&self) -> &Metadata {
+        &self.record.metadata
+    }
+    pub fn client(&self) -> &str {
+        &self.record.client.id
+    }
+    pub fn status(&self) -> Status {
+        self.status
+    }
+    pub fn drained(&self) -> bool {
+        self.record.drained()
+    }
+
+    /// Up and not drained.
+    pub fn routable(&self) -> bool {
+        self.status == Status::Up && !self.drained()
+    }
+
+    pub fn owner(&self) -> Owner<'_> {
+        Owner { node: self.record.origin.id.node.as_str(), since: self.record.since }
+    }
+
+    pub fn rank(&self) -> Rank<'_> {
+        self.record.rank()
+    }
+
+    pub fn version(&self) -> Version {
+        Version {
+            claim: self.record.claim,
+            seq: self.record.seq,
+            tag: self.record.origin.tag,
+            inferred: (self.status != self.record.stated()).then_some(self.status),
+        }
+    }
+
+    pub fn subject(&self) -> Subject<'_> {
+        Subject {
+            id: self.id(),
+            service: self.service(),
+            locality: self.locality(),
+            revision: self.revision(),
+            status: self.status,
+            drained: self.drained(),
+            client: self.client(),
+            owner: self.owner().node,
+            metadata: &self.record.metadata,
+        }
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.status, self.record)
+    }
+}

@@ -1,0 +1,103 @@
+//! Deliberate bugs, to show that the simulator would notice real ones (docs/mutants.md).
+//!
+//! A [`Mutation`] can only be made with the `mutants` feature, which only the simulator turns on. Without it the type is
+//! empty, every check below is the constant `false`, and nothing of a mutant is in the program.
+
+macro_rules! mutants {
+    ($($name:ident: $rule:literal, $meaning:literal;)*) => {
+        /// One rule switched off, or one ordinary slip.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Mutant { $(#[doc = $meaning] $name,)* }
+
+        impl Mutant {
+            pub const ALL: &'static [Mutant] = &[$(Mutant::$name,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Mutant::$name => stringify!($name),)* }
+            }
+
+            /// The rule of docs/protocol.md that is broken.
+            pub fn rule(self) -> &'static str {
+                match self { $(Mutant::$name => $rule,)* }
+            }
+
+            pub fn meaning(self) -> &'static str {
+                match self { $(Mutant::$name => $meaning,)* }
+            }
+        }
+    };
+}
+
+mutants! {
+    LastArrivalWins: "D3", "the record that arrives last wins, whatever its rank";
+    SeqBeforeClaim: "D3", "an ex-owner wins back a member by refreshing it";
+    TiesKeepHeld: "D3", "two claims with one number: each node keeps the one it holds";
+    CoveredRecordsAccepted: "D4", "records that were collected here are taken in again";
+    PushGapClaimed: "D5", "a push that skips writes is claimed as complete";
+    PushOmitsSuperseding: "D5", "a push leaves out writes that another origin superseded";
+    DeltaSendsOwnOnly: "D6", "no relay: a node passes on only what it wrote itself";
+    PartialDeltaClaimed: "D6", "the context is joined with the first chunk of a delta";
+    NoExchange: "D7", "differing context hashes are ignored";
+    FloorNotRaised: "D8", "collection does not force lagging peers into a full merge";
+    FullMergeKeepsAbsent: "D8", "a full merge drops nothing";
+    TombstonesCollectedEarly: "D8", "tombstones are kept for a tenth of their time";
+    NamesNotDroppedOnRetirement: "D10", "the names of a dead node stay for ever";
+    RetiredStaysRetired: "D10", "a retired origin that returns is not heard";
+    StaleClaimAccepted: "C1", "an attach with an old claim is accepted";
+    NodeRaisesClaim: "C1", "the node raises an old claim instead of refusing it";
+    UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";
+    LosingIsNotTold: "C4", "a session that lost its members keeps them and is not told";
+    OldRequestsExecuted: "C5", "a request that was overtaken is executed";
+    OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
+    OwnerChangeReleasesFirst: "L3", "an owner that loses a session unregisters its members";
+    SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of going down";
+    EvidenceByAgeAlone: "L2", "relayed evidence counts without a higher life number";
+    NoRelayedEvidence: "L2", "only direct evidence counts";
+    InferredWithoutBasisKept: "L4", "an inferred record of something collected is kept";
+    InferredCollectedAlone: "L4", "collecting an inferred record leaves the stated one";
+    InferredIgnoresLife: "L4", "an inferred `left` applies again when its owner is lost a second time";
+    EveryoneTakesOver: "L4", "no single node is responsible for a silent owner's members";
+    LatenessNotForgiven: "L5", "a node holds its own sleep against others";
+    SleeperReadsBufferedMessages: "L5", "a node that slept executes what its clients sent before";
+    LongSleepForgiven: "N5", "a node that slept for longer than any horizon goes on as before";
+    ReadyBeforeExchange: "N3", "a starting node serves before it has the registry";
+    StopWithoutHandover: "N6", "a stopping node unregisters its sessions' members";
+    ConnectIsProof: "P1", "a TCP connection counts as proof of life";
+    NoEchoCheck: "P6", "a link that works one way only counts as up";
+    SubscriberSkipsBehindCursor: "S2", "changes behind the snapshot's cursor are not sent";
+    ResumeIgnoresAdmission: "S3", "a resumed subscriber is told stated changes only";
+    ResumeIgnoresFloor: "S4", "a token that is too old is accepted";
+    SlowSubscriberDropsSilently: "S5", "a full queue drops changes without a reset";
+    HeartbeatDoesNotRevive: "C6", "a heartbeat after `down` does not bring members up";
+    DownNeverLeaves: "C6", "members that are down are never unregistered";
+}
+
+/// Which mutant is active, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mutation(#[cfg(feature = "mutants")] Option<Mutant>);
+
+impl Mutation {
+    /// The program as it should be.
+    pub const fn none() -> Self {
+        Mutation(
+            #[cfg(feature = "mutants")]
+            None,
+        )
+    }
+
+    #[cfg(feature = "mutants")]
+    pub const fn of(mutant: Mutant) -> Self {
+        Mutation(Some(mutant))
+    }
+
+    #[cfg(feature = "mutants")]
+    pub(crate) fn is(self, mutant: Mutant) -> bool {
+        self.0 == Some(mutant)
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    #[inline(always)]
+    pub(crate) fn is(self, _: Mutant) -> bool {
+        false
+    }
+}

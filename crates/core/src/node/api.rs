@@ -1,0 +1,247 @@
+//! What goes into a node and what comes out of it.
+
+use crate::error::Refusal;
+use crate::filter::Filter;
+use crate::member::{Liveness, Member, MemberSpec, Space};
+use crate::time::Duration;
+use crate::version::{Dot, NodeId, OriginId, Version};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// One connection to a peer; the shell never reuses a number (P5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// One attempt to connect to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DialId(pub u64);
+
+/// One connection of a client; the shell never reuses a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// A session at this node. The generation makes an old handle useless after the session ended (C2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// A subscriber at this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubscriberId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// A client attaches, or attaches again (C1–C3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attach {
+    pub client: String,
+    /// Random per process.
+    pub nonce: u64,
+    /// The attach number, one more with every attempt.
+    pub claim: u64,
+    /// The claim of this process's last accepted attach; 0 if there was none.
+    pub previous_claim: u64,
+    pub liveness: Liveness,
+    /// Heartbeat timeout wished for this session.
+    pub timeout: Option<Duration>,
+    pub members: Vec<AttachMember>,
+    /// Ids whose unregistration was not yet acknowledged.
+    pub unregistered: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttachMember {
+    pub spec: MemberSpec,
+    /// Take the id even if another client holds it.
+    pub takeover: bool,
+}
+
+/// An accepted attach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    pub session: SessionId,
+    pub heartbeat_interval: Duration,
+    pub timeout: Duration,
+    pub versions: Vec<(String, Version)>,
+    /// Members that were not accepted; the rest of the session is.
+    pub refused: Vec<(String, Refusal)>,
+}
+
+/// What a client is told without having asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A newer attach of the same process took over; attach again with more than `known` if that was not meant.
+    Lost { known: u64 },
+    /// Another process with the same client id took over.
+    Superseded { known: u64 },
+    /// Another client took this member.
+    TakenOver { id: String },
+    /// The node is stopping: attach to this one, if any.
+    Handover { target: Option<HandoverTarget> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandoverTarget {
+    pub node: NodeId,
+    pub client_address: String,
+}
+
+/// What a subscriber wants to see.
+#[derive(Clone, Debug)]
+pub struct Interest {
+    pub space: Space,
+    pub filter: Filter,
+}
+
+/// Where a subscriber left off.
+#[derive(Clone, Debug, Default)]
+pub enum Resume {
+    /// Nothing known: snapshot.
+    #[default]
+    Fresh,
+    /// The token of the last mark received; `known` (id → version) is used if the token is too old.
+    Token { token: Vec<u8>, known: Option<BTreeMap<String, Version>> },
+    /// Versions of everything in view.
+    Known(BTreeMap<String, Version>),
+}
+
+/// One entry of a subscriber's stream (S1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamEvent {
+    /// A member of the initial view, or the current state of one that may have changed since the token.
+    Snapshot(Member),
+    /// The view is complete as of now.
+    CaughtUp,
+    Registered(Member),
+    Updated(Member),
+    StatusChanged(Member),
+    OwnerChanged(Member),
+    Unregistered { id: String, version: Version },
+    /// Forget everything; a snapshot follows.
+    Reset(ResetReason),
+    /// Everything before this has been delivered; resume from here with the token.
+    Mark(Vec<u8>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetReason {
+    /// The subscriber read too slowly.
+    Overflow,
+    /// The token is older than what this node remembers.
+    TooOld,
+    /// This node did not catch up with the token in time.
+    Ahead,
+    /// The token is not one of this cluster's, or damaged.
+    Unreadable,
+}
+
+/// What the shell has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Dial { dial: DialId, address: String },
+    Send { link: LinkId, frame: Bytes },
+    CloseLink { link: LinkId },
+    Notify { conn: ConnId, notice: Notice },
+    CloseClient { conn: ConnId },
+    /// Close every client connection without reading what it has buffered (L5).
+    CloseAllClients,
+    /// There is something to take for this subscriber.
+    Readable { subscriber: SubscriberId },
+    /// Remember this incarnation number on disk before the next start (N1).
+    Persist { incarnation: u64 },
+    /// Start a new run of this node, with a higher incarnation (N5, or a collision of incarnations).
+    Restart { reason: RestartReason, incarnation: u64 },
+    /// The graceful stop is complete, or the node must not go on.
+    Stop { reason: StopReason },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartReason {
+    SleptTooLong,
+    IncarnationCollision,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    Graceful,
+    /// Another live process uses this node id (N4).
+    IdentityConflict,
+}
+
+/// What an operator would put on a timeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    PeerUp { node: NodeId },
+    PeerLost { node: NodeId, reason: LossReason },
+    PeerFailed { node: NodeId, votes: usize, answers: usize },
+    PeerLeft { node: NodeId },
+    PeerRefused { node: Option<NodeId>, reason: String },
+    Ready { alone: bool },
+    OriginSilent { origin: OriginId },
+    OriginReturned { origin: OriginId },
+    OriginRetired { origin: OriginId },
+    Conflict { id: String, winner: Dot, loser: Dot },
+    NameLost { name: String, winner: NodeId },
+    Degraded { reason: DegradedReason, until_ms: u64 },
+    DegradedEnded { reason: DegradedReason },
+    Late { by: Duration },
+    FullMerge { from: NodeId, removed: usize },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossReason {
+    Closed,
+    Silent,
+    OneWay,
+    Replaced,
+    Malformed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DegradedReason {
+    /// Most clients of this node fell silent at once.
+    Sessions,
+    /// Most other nodes fell silent at once.
+    Nodes,
+}
+
+/// Filled by every call; drained by the shell.
+#[derive(Debug, Default)]
+pub struct Output {
+    pub effects: Vec<Effect>,
+    pub events: Vec<Event>,
+}
+
+impl Output {
+    pub fn is_empty(&self) -> bool {
+        self.effects.is_empty() && self.events.is_empty()
+    }
+}
+
+/// Link state as this node sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PeerState {
+    Connecting,
+    Up,
+    Lost,
+    Failed,
+    Left,
+    /// Known, but not linked directly: reached through its region's links (P9).
+    Distant,
+}
+
+impl PeerState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PeerState::Connecting => "connecting",
+            PeerState::Up => "up",
+            PeerState::Lost => "lost",
+            PeerState::Failed => "failed",
+            PeerState::Left => "left",
+            PeerState::Distant => "distant",
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Time as an argument.
+//!
+//! The core never reads a clock. The shell (or the simulator) passes the node's monotonic time into every call.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+pub use std::time::Duration;
+
+/// A point on the node's own monotonic clock, in microseconds since an arbitrary start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    pub const ZERO: Time = Time(0);
+    pub const MAX: Time = Time(u64::MAX);
+
+    pub const fn from_micros(micros: u64) -> Self {
+        Time(micros)
+    }
+
+    pub const fn from_secs(secs: u64) -> Self {
+        Time(secs * 1_000_000)
+    }
+
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// Time passed since `earlier`; zero if `earlier` is later.
+    pub fn since(self, earlier: Time) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+
+    pub fn saturating_sub(self, duration: Duration) -> Time {
+        Time(self.0.saturating_sub(micros(duration)))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+    fn add(self, duration: Duration) -> Time {
+        Time(self.0.saturating_add(micros(duration)))
+    }
+}
+
+impl Sub<Time> for Time {
+    type Output = Duration;
+    fn sub(self, earlier: Time) -> Duration {
+        self.since(earlier)
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}s", self.0 / 1_000_000, self.0 / 1_000 % 1_000)
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Attention time (rule L5): the node's clock, together with how much of it the node slept through.
+///
+/// Silence of others is only held against them for the time this node was awake to listen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    pub now: Time,
+    /// Total lateness so far.
+    pub lost: Duration,
+}
+
+/// When something was last heard, in both senses of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    pub at: Time,
+    lost: Duration,
+}
+
+impl Heard {
+    pub fn now(clock: Clock) -> Self {
+        Heard { at: clock.now, lost: clock.lost }
+    }
+
+    /// Heard `age` ago by someone else's reckoning.
+    pub fn ago(clock: Clock, age: Duration) -> Self {
+        Heard { at: clock.now.saturating_sub(age), lost: clock.lost }
+    }
+
+    /// Silence in real time.
+    pub fn silence(self, clock: Clock) -> Duration {
+        clock.now.since(self.at)
+    }
+
+    /// Silence while this node was listening, where at most `forgiven` of lateness is subtracted.
+    pub fn attentive_silence(self, clock: Clock, forgiven: Duration) -> Duration {
+        let late = clock.lost.saturating_sub(self.lost).min(forgiven);
+        self.silence(clock).saturating_sub(late)
+    }
+
+    /// The earliest moment at which `attentive_silence` can reach `silence`, if the node stays awake.
+    pub fn due(self, clock: Clock, silence: Duration, forgiven: Duration) -> Time {
+        self.at + silence + clock.lost.saturating_sub(self.lost).min(forgiven)
+    }
+}

@@ -1,0 +1,9 @@
+//! Who wrote what, and in which order: node ids, origins, dots, ranks and vector clocks (rules D1, D3).
+
+mod clock;
+mod origin;
+mod rank;
+
+pub use clock::VectorClock;
+pub use origin::{Incarnation, InvalidNodeId, NodeId, OriginId};
+pub use rank::{Dot, InvalidVersion, Rank, Version};

@@ -1,0 +1,342 @@
+//! Records on the wire: a table of origins and clients, then the items that refer to it.
+
+use super::{MAX_CLAIM, MAX_COUNTER, Reader, WireError, Writer};
+use crate::liveness::Inferred;
+use crate::member::{Client, Kind, Metadata, Origin, Pairs, Record, Space, Status};
+use crate::version::{Incarnation, NodeId, OriginId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Hard bounds of the format, above what any configuration may set.
+const TEXT_LIMIT: usize = 64 * 1024;
+const PAIRS_LIMIT: u64 = 4 * 1024;
+
+/// One item as read from a frame; strings borrow from it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Item<'a> {
+    Record(RecordItem<'a>),
+    Inferred(InferredItem<'a>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RecordItem<'a> {
+    pub(crate) origin: &'a OriginId,
+    pub(crate) n: u64,
+    pub(crate) claim: u64,
+    pub(crate) seq: u64,
+    pub(crate) predecessor: (u32, u64),
+    pub(crate) space: Space,
+    pub(crate) kind: Kind,
+    pub(crate) status: Status,
+    pub(crate) drain: u32,
+    pub(crate) weight: u16,
+    pub(crate) client: &'a str,
+    pub(crate) nonce: u64,
+    pub(crate) id: &'a str,
+    pub(crate) service: &'a str,
+    pub(crate) locality: &'a str,
+    pub(crate) revision: &'a str,
+    pub(crate) created: u64,
+    pub(crate) since: u64,
+    pub(crate) address: &'a str,
+    pub(crate) endpoints: PairsItem<'a>,
+    pub(crate) metadata: PairsItem<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct InferredItem<'a> {
+    pub(crate) origin: &'a OriginId,
+    pub(crate) n: u64,
+    pub(crate) id: &'a str,
+    pub(crate) claim: u64,
+    pub(crate) about: &'a OriginId,
+    pub(crate) about_n: u64,
+    pub(crate) life: u64,
+}
+
+/// String pairs still in wire form, checked to be sorted and unique.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PairsItem<'a> {
+    count: u64,
+    bytes: &'a [u8],
+}
+
+impl PairsItem<'_> {
+    pub(crate) fn to_metadata(&self) -> Metadata {
+        let mut reader = Reader::new(self.bytes);
+        let mut text = move || reader.text("pair", TEXT_LIMIT).expect("checked when the frame was decoded");
+        Metadata::from_sorted((0..self.count).map(|_| {
+            let key = text();
+            (key, text())
+        }))
+    }
+}
+
+/// Youngest evidence of an origin's life as known to the sender (L2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EvidenceItem {
+    pub(crate) origin: OriginId,
+    pub(crate) life: u64,
+    pub(crate) age_ms: u64,
+}
+
+/// The items of a frame, checked but not yet unpacked.
+#[derive(Clone, Debug)]
+pub(crate) struct Items<'a> {
+    origins: Vec<OriginId>,
+    clients: Vec<(&'a str, u64)>,
+    count: usize,
+    body: Reader<'a>,
+}
+
+impl<'a> Items<'a> {
+    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<Self, WireError> {
+        let origins = (0..reader.count("origins", 10)?).map(|_| decode_origin(reader)).collect::<Result<Vec<_>, _>>()?;
+        let clients = (0..reader.count("clients", 9)?)
+            .map(|_| Ok((reader.text("client", TEXT_LIMIT)?, reader.fixed64("nonce")?)))
+            .collect::<Result<Vec<_>, WireError>>()?;
+        let count = reader.count("items", 8)?;
+        let body = *reader;
+        for _ in 0..count {
+            decode_item(reader, &origins, &clients)?;
+        }
+        Ok(Items { origins, clients, count, body })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
+        let mut body = self.body;
+        (0..self.count).map(move |_| {
+            decode_item(&mut body, &self.origins, &self.clients).expect("checked when the frame was decoded")
+        })
+    }
+}
+
+fn decode_item<'f: 'i, 'i>(
+    reader: &mut Reader<'f>,
+    origins: &'i [OriginId],
+    clients: &[(&'f str, u64)],
+) -> Result<Item<'i>, WireError> {
+    let tag = reader.byte("item")?;
+    let origin = origin_at(reader, origins)?;
+    let n = reader.bounded("n", MAX_COUNTER)?;
+    if n == 0 {
+        return Err(WireError::Invalid("n"));
+    }
+    let id = reader.text("id", TEXT_LIMIT)?;
+    if id.is_empty() {
+        return Err(WireError::Invalid("id"));
+    }
+    let claim = reader.bounded("claim", MAX_CLAIM)?;
+    if tag == INFERRED {
+        let about = origin_at(reader, origins)?;
+        let about_n = reader.bounded("n", MAX_COUNTER)?;
+        let life = reader.bounded("life", MAX_COUNTER)?;
+        return Ok(Item::Inferred(InferredItem { origin, n, id, claim, about, about_n, life }));
+    }
+    if tag & !(RECORD_NAME | RECORD_LEFT | RECORD_DOWN) != RECORD {
+        return Err(WireError::Invalid("item"));
+    }
+    let seq = reader.bounded("seq", MAX_COUNTER)?;
+    let predecessor = (reader.fixed32("predecessor")?, reader.bounded("predecessor", MAX_COUNTER)?);
+    let drain = reader.bounded("drain", u64::from(u32::MAX / 2))? as u32;
+    let weight = reader.bounded("weight", u64::from(u16::MAX))? as u16;
+    let at = reader.bounded("client", u64::MAX)? as usize;
+    let &(client, nonce) = clients.get(at).ok_or(WireError::Invalid("client"))?;
+    Ok(Item::Record(RecordItem {
+        origin,
+        n,
+        claim,
+        seq,
+        predecessor,
+        space: if tag & RECORD_NAME == 0 { Space::Member } else { Space::Name },
+        kind: if tag & RECORD_LEFT == 0 { Kind::Live } else { Kind::Left },
+        status: if tag & RECORD_DOWN == 0 { Status::Up } else { Status::Down },
+        drain,
+        weight,
+        client,
+        nonce,
+        id,
+        service: reader.text("service", TEXT_LIMIT)?,
+        locality: reader.text("locality", TEXT_LIMIT)?,
+        revision: reader.text("revision", TEXT_LIMIT)?,
+        created: reader.varint("created")?,
+        since: reader.varint("since")?,
+        address: reader.text("address", TEXT_LIMIT)?,
+        endpoints: decode_pairs(reader)?,
+        metadata: decode_pairs(reader)?,
+    }))
+}
+
+fn origin_at<'a>(reader: &mut Reader<'_>, origins: &'a [OriginId]) -> Result<&'a OriginId, WireError> {
+    let at = reader.varint("origin")? as usize;
+    origins.get(at).ok_or(WireError::Invalid("origin"))
+}
+
+fn decode_pairs<'a>(reader: &mut Reader<'a>) -> Result<PairsItem<'a>, WireError> {
+    let count = reader.bounded("pairs", PAIRS_LIMIT)?;
+    let mut walk = *reader;
+    let mut previous: Option<&str> = None;
+    for _ in 0..count {
+        let key = walk.text("pair", TEXT_LIMIT)?;
+        if previous.is_some_and(|previous| previous >= key) {
+            return Err(WireError::Invalid("pair"));
+        }
+        previous = Some(key);
+        walk.text("pair", TEXT_LIMIT)?;
+    }
+    let bytes = reader.bytes("pairs", reader.len() - walk.len())?;
+    Ok(PairsItem { count, bytes })
+}
+
+pub(crate) fn decode_origin(reader: &mut Reader<'_>) -> Result<OriginId, WireError> {
+    let node = decode_node_id(reader)?;
+    let incarnation = decode_incarnation(reader)?;
+    Ok(OriginId { node, incarnation })
+}
+
+pub(crate) fn decode_node_id(reader: &mut Reader<'_>) -> Result<NodeId, WireError> {
+    NodeId::new(reader.text("node id", NodeId::MAX_BYTES)?).map_err(|_| WireError::Invalid("node id"))
+}
+
+pub(crate) fn decode_incarnation(reader: &mut Reader<'_>) -> Result<Incarnation, WireError> {
+    Ok(Incarnation { number: reader.bounded("incarnation", MAX_COUNTER)?, nonce: reader.fixed64("nonce")? })
+}
+
+pub(crate) fn encode_origin(writer: &mut Writer, origin: &OriginId) {
+    writer.text(origin.node.as_str());
+    encode_incarnation(writer, origin.incarnation);
+}
+
+pub(crate) fn encode_incarnation(writer: &mut Writer, incarnation: Incarnation) {
+    writer.varint(incarnation.number);
+    writer.fixed64(incarnation.nonce);
+}
+
+const RECORD: u8 = 0b1000;
+const RECORD_NAME: u8 = 0b0001;
+const RECORD_LEFT: u8 = 0b0010;
+const RECORD_DOWN: u8 = 0b0100;
+const INFERRED: u8 = 0b1_0000;
+
+/// Collects items for one frame.
+#[derive(Debug, Default)]
+pub(crate) struct ItemsWriter {
+    origins: Vec<OriginId>,
+    origin_at: BTreeMap<OriginId, u64>,
+    clients: Vec<Arc<Client>>,
+    client_at: BTreeMap<Arc<Client>, u64>,
+    count: usize,
+    body: Writer,
+}
+
+impl ItemsWriter {
+    /// Bytes so far, without the tables.
+    pub(crate) fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn record(&mut self, record: &Record) {
+        let mut tag = RECORD;
+        if record.space == Space::Name {
+            tag |= RECORD_NAME;
+        }
+        if record.kind == Kind::Left {
+            tag |= RECORD_LEFT;
+        }
+        if record.status == Status::Down {
+            tag |= RECORD_DOWN;
+        }
+        self.head(tag, &record.origin, record.n, &record.id, record.claim);
+        let client = self.client(&record.client);
+        let body = &mut self.body;
+        body.varint(record.seq);
+        body.fixed32(record.predecessor.0);
+        body.varint(record.predecessor.1);
+        body.varint(u64::from(record.drain));
+        body.varint(u64::from(record.weight));
+        body.varint(client);
+        for text in [&record.service, &record.locality, &record.revision] {
+            body.text(text);
+        }
+        body.varint(record.created);
+        body.varint(record.since);
+        body.text(&record.address);
+        encode_pairs(body, record.endpoints.iter());
+        encode_pairs(body, record.metadata.iter());
+    }
+
+    pub(crate) fn inferred(&mut self, id: &str, inferred: &Inferred) {
+        self.head(INFERRED, &inferred.origin, inferred.n, id, inferred.claim);
+        let about = self.origin(&inferred.about.id);
+        self.body.varint(about);
+        self.body.varint(inferred.about_n);
+        self.body.varint(inferred.life);
+    }
+
+    fn head(&mut self, tag: u8, origin: &Origin, n: u64, id: &str, claim: u64) {
+        let at = self.origin(&origin.id);
+        self.count += 1;
+        self.body.byte(tag);
+        self.body.varint(at);
+        self.body.varint(n);
+        self.body.text(id);
+        self.body.varint(claim);
+    }
+
+    fn origin(&mut self, origin: &OriginId) -> u64 {
+        // Most frames speak of one origin only.
+        if self.origins.last() == Some(origin) {
+            return self.origins.len() as u64 - 1;
+        }
+        if let Some(at) = self.origin_at.get(origin) {
+            return *at;
+        }
+        let at = self.origins.len() as u64;
+        self.origins.push(origin.clone());
+        self.origin_at.insert(origin.clone(), at);
+        at
+    }
+
+    fn client(&mut self, client: &Arc<Client>) -> u64 {
+        if self.clients.last().is_some_and(|last| Arc::ptr_eq(last, client)) {
+            return self.clients.len() as u64 - 1;
+        }
+        if let Some(at) = self.client_at.get(client) {
+            return *at;
+        }
+        let at = self.clients.len() as u64;
+        self.clients.push(client.clone());
+        self.client_at.insert(client.clone(), at);
+        at
+    }
+
+    pub(crate) fn finish(&self, writer: &mut Writer) {
+        writer.count(self.origins.len());
+        for origin in &self.origins {
+            encode_origin(writer, origin);
+        }
+        writer.count(self.clients.len());
+        for client in &self.clients {
+            writer.text(&client.id);
+            writer.fixed64(client.nonce);
+        }
+        writer.count(self.count);
+        writer.bytes(&self.body.0);
+    }
+}
+
+fn encode_pairs(writer: &mut Writer, pairs: Pairs<'_>) {
+    writer.count(pairs.clone().count());
+    for (key, value) in pairs {
+        writer.text(key);
+        writer.text(value);
+    }
+}

@@ -1,0 +1,400 @@
+//! The messages peers exchange.
+
+use super::items::{decode_incarnation, decode_node_id, decode_origin, encode_incarnation, encode_origin};
+use super::{EvidenceItem, Items, ItemsWriter, MAX_COUNTER, Reader, WireError, Writer};
+use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
+use std::collections::BTreeMap;
+
+const ADDRESS_LIMIT: usize = 1024;
+
+/// A context as it travels (D1, D10): what has been taken in, and whose further writes are of no interest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Context {
+    pub(crate) clock: VectorClock,
+    pub(crate) retired: BTreeMap<NodeId, Incarnation>,
+}
+
+impl Context {
+    pub(crate) fn is_retired(&self, origin: &OriginId) -> bool {
+        self.retired.get(&origin.node).is_some_and(|highest| *highest >= origin.incarnation)
+    }
+
+    pub(crate) fn covers(&self, origin: &OriginId, n: u64) -> bool {
+        self.clock.covers(origin, n) || self.is_retired(origin)
+    }
+
+    pub(crate) fn encode(&self, writer: &mut Writer) {
+        encode_clock(writer, &self.clock);
+        writer.count(self.retired.len());
+        for (node, incarnation) in &self.retired {
+            writer.text(node.as_str());
+            encode_incarnation(writer, *incarnation);
+        }
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let clock = decode_clock(reader)?;
+        let retired = (0..reader.count("retired", 10)?)
+            .map(|_| Ok((decode_node_id(reader)?, decode_incarnation(reader)?)))
+            .collect::<Result<_, WireError>>()?;
+        Ok(Context { clock, retired })
+    }
+}
+
+/// Who is speaking (P2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) version: u32,
+    pub(crate) cluster: String,
+    pub(crate) origin: OriginId,
+    pub(crate) region: String,
+    pub(crate) peer_address: String,
+    pub(crate) client_address: String,
+    pub(crate) ready: bool,
+    /// Highest incarnation heard of the node spoken to, if it is another one than the one speaking on this link.
+    pub(crate) heard: Option<Incarnation>,
+    /// Other nodes: id, region, peer address (P8).
+    pub(crate) nodes: Vec<(NodeId, String, String)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ping {
+    pub(crate) seq: u64,
+    /// Highest sequence received from the other side.
+    pub(crate) echo: u64,
+    pub(crate) life: u64,
+    pub(crate) context_hash: u64,
+    pub(crate) ready: bool,
+    /// Origins this node has no link to and would like to hear of.
+    pub(crate) ask: Vec<OriginId>,
+    /// What the other side asked for.
+    pub(crate) evidence: Vec<EvidenceItem>,
+}
+
+/// Part of a delta or full merge.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk<'a> {
+    pub(crate) exchange: u64,
+    pub(crate) index: u64,
+    pub(crate) full: bool,
+    pub(crate) items: Items<'a>,
+    /// With the last chunk: what its receiver may now claim, and the floor to take over after a full merge.
+    pub(crate) end: Option<(Context, VectorClock)>,
+    /// With the first chunk: the sender's context, if the receiver should send a delta back.
+    pub(crate) reply: Option<Context>,
+    pub(crate) evidence: Vec<EvidenceItem>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RefuseReason {
+    Cluster,
+    Version,
+    Identity,
+    Oneself,
+    Full,
+}
+
+/// How a node sees its link to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkState {
+    Unknown,
+    Up,
+    Lost,
+}
+
+/// A decoded peer message.
+#[derive(Clone, Debug)]
+pub(crate) enum Message<'a> {
+    Hello(Hello),
+    Welcome(Hello),
+    Refuse { reason: RefuseReason, heard: Option<Incarnation> },
+    Ping(Ping),
+    Push { origin: OriginId, from: u64, to: u64, items: Items<'a> },
+    /// Asks for a delta (D7).
+    Want { exchange: u64, context: Context, evidence: Vec<EvidenceItem> },
+    Chunk(Chunk<'a>),
+    ChunkAck { exchange: u64, index: u64 },
+    /// The sender cannot finish this delta; ask again.
+    ChunkAbort { exchange: u64 },
+    HealthQuery { query: u64, about: NodeId },
+    HealthReport { query: u64, about: NodeId, state: LinkState, evidence: Option<EvidenceItem> },
+    /// Asks the owner of a member to raise its drain mark (C7).
+    Drain { id: &'a str, drain: u32 },
+    Goodbye { leaving: bool },
+}
+
+impl Message<'_> {
+    pub(crate) fn encode_push(origin: &OriginId, from: u64, to: u64, items: &ItemsWriter) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.byte(4);
+        encode_origin(&mut w, origin);
+        w.varint(from);
+        w.varint(to);
+        items.finish(&mut w);
+        w.0
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn encode_chunk(
+        exchange: u64,
+        index: u64,
+        full: bool,
+        items: &ItemsWriter,
+        end: Option<(&Context, &VectorClock)>,
+        reply: Option<&Context>,
+        evidence: &[EvidenceItem],
+    ) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.byte(6);
+        w.varint(exchange);
+        w.varint(index);
+        w.flag(full);
+        items.finish(&mut w);
+        w.flag(end.is_some());
+        if let Some((context, floor)) = end {
+            context.encode(&mut w);
+            encode_clock(&mut w, floor);
+        }
+        w.flag(reply.is_some());
+        if let Some(context) = reply {
+            context.encode(&mut w);
+        }
+        encode_evidence(&mut w, evidence);
+        w.0
+    }
+
+    /// Encodes every message except those that carry items.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        match self {
+            Message::Hello(hello) => encode_hello(&mut w, 0, hello),
+            Message::Welcome(hello) => encode_hello(&mut w, 1, hello),
+            Message::Refuse { reason, heard } => {
+                w.byte(2);
+                w.byte(*reason as u8);
+                encode_heard(&mut w, *heard);
+            }
+            Message::Ping(ping) => {
+                w.byte(3);
+                w.varint(ping.seq);
+                w.varint(ping.echo);
+                w.varint(ping.life);
+                w.fixed64(ping.context_hash);
+                w.flag(ping.ready);
+                w.count(ping.ask.len());
+                for origin in &ping.ask {
+                    encode_origin(&mut w, origin);
+                }
+                encode_evidence(&mut w, &ping.evidence);
+            }
+            Message::Want { exchange, context, evidence } => {
+                w.byte(5);
+                w.varint(*exchange);
+                context.encode(&mut w);
+                encode_evidence(&mut w, evidence);
+            }
+            Message::ChunkAck { exchange, index } => {
+                w.byte(7);
+                w.varint(*exchange);
+                w.varint(*index);
+            }
+            Message::ChunkAbort { exchange } => {
+                w.byte(8);
+                w.varint(*exchange);
+            }
+            Message::HealthQuery { query, about } => {
+                w.byte(9);
+                w.varint(*query);
+                w.text(about.as_str());
+            }
+            Message::HealthReport { query, about, state, evidence } => {
+                w.byte(10);
+                w.varint(*query);
+                w.text(about.as_str());
+                w.byte(*state as u8);
+                encode_evidence(&mut w, evidence.as_slice());
+            }
+            Message::Drain { id, drain } => {
+                w.byte(11);
+                w.text(id);
+                w.varint(u64::from(*drain));
+            }
+            Message::Goodbye { leaving } => {
+                w.byte(12);
+                w.flag(*leaving);
+            }
+            Message::Push { .. } | Message::Chunk(_) => unreachable!("built by encode_push and encode_chunk"),
+        }
+        w.0
+    }
+}
+
+impl<'a> Message<'a> {
+    pub(crate) fn decode(frame: &'a [u8]) -> Result<Message<'a>, WireError> {
+        let mut r = Reader::new(frame);
+        let reader = &mut r;
+        let message = match reader.byte("message type")? {
+            0 => Message::Hello(decode_hello(reader)?),
+            1 => Message::Welcome(decode_hello(reader)?),
+            2 => {
+                let reason = match reader.byte("reason")? {
+                    0 => RefuseReason::Cluster,
+                    1 => RefuseReason::Version,
+                    2 => RefuseReason::Identity,
+                    3 => RefuseReason::Oneself,
+                    4 => RefuseReason::Full,
+                    _ => return Err(WireError::Invalid("reason")),
+                };
+                Message::Refuse { reason, heard: decode_heard(reader)? }
+            }
+            3 => Message::Ping(Ping {
+                seq: reader.bounded("seq", MAX_COUNTER)?,
+                echo: reader.bounded("echo", MAX_COUNTER)?,
+                life: reader.bounded("life", MAX_COUNTER)?,
+                context_hash: reader.fixed64("context hash")?,
+                ready: reader.flag("ready")?,
+                ask: (0..reader.count("ask", 10)?).map(|_| decode_origin(reader)).collect::<Result<_, _>>()?,
+                evidence: decode_evidence(reader)?,
+            }),
+            4 => {
+                let origin = decode_origin(reader)?;
+                let from = reader.bounded("from", MAX_COUNTER)?;
+                let to = reader.bounded("to", MAX_COUNTER)?;
+                if to < from {
+                    return Err(WireError::Invalid("to"));
+                }
+                Message::Push { origin, from, to, items: Items::decode(reader)? }
+            }
+            5 => Message::Want {
+                exchange: reader.varint("exchange")?,
+                context: Context::decode(reader)?,
+                evidence: decode_evidence(reader)?,
+            },
+            6 => Message::Chunk(Chunk {
+                exchange: reader.varint("exchange")?,
+                index: reader.varint("index")?,
+                full: reader.flag("full")?,
+                items: Items::decode(reader)?,
+                end: match reader.flag("end")? {
+                    true => Some((Context::decode(reader)?, decode_clock(reader)?)),
+                    false => None,
+                },
+                reply: match reader.flag("reply")? {
+                    true => Some(Context::decode(reader)?),
+                    false => None,
+                },
+                evidence: decode_evidence(reader)?,
+            }),
+            7 => Message::ChunkAck { exchange: reader.varint("exchange")?, index: reader.varint("index")? },
+            8 => Message::ChunkAbort { exchange: reader.varint("exchange")? },
+            9 => Message::HealthQuery { query: reader.varint("query")?, about: decode_node_id(reader)? },
+            10 => {
+                let query = reader.varint("query")?;
+                let about = decode_node_id(reader)?;
+                let state = match reader.byte("link state")? {
+                    0 => LinkState::Unknown,
+                    1 => LinkState::Up,
+                    2 => LinkState::Lost,
+                    _ => return Err(WireError::Invalid("link state")),
+                };
+                let mut evidence = decode_evidence(reader)?;
+                if evidence.len() > 1 {
+                    return Err(WireError::Invalid("evidence"));
+                }
+                Message::HealthReport { query, about, state, evidence: evidence.pop() }
+            }
+            11 => Message::Drain {
+                id: reader.text("id", ADDRESS_LIMIT)?,
+                drain: reader.bounded("drain", u64::from(u32::MAX / 2))? as u32,
+            },
+            12 => Message::Goodbye { leaving: reader.flag("leaving")? },
+            other => return Err(WireError::UnknownMessage(other)),
+        };
+        r.end()?;
+        Ok(message)
+    }
+}
+
+fn encode_hello(w: &mut Writer, tag: u8, hello: &Hello) {
+    w.byte(tag);
+    w.varint(u64::from(hello.version));
+    w.text(&hello.cluster);
+    encode_origin(w, &hello.origin);
+    w.text(&hello.region);
+    w.text(&hello.peer_address);
+    w.text(&hello.client_address);
+    w.flag(hello.ready);
+    encode_heard(w, hello.heard);
+    w.count(hello.nodes.len());
+    for (node, region, address) in &hello.nodes {
+        w.text(node.as_str());
+        w.text(region);
+        w.text(address);
+    }
+}
+
+fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, WireError> {
+    Ok(Hello {
+        version: reader.bounded("version", u64::from(u32::MAX))? as u32,
+        cluster: reader.text("cluster", ADDRESS_LIMIT)?.to_owned(),
+        origin: decode_origin(reader)?,
+        region: reader.text("region", ADDRESS_LIMIT)?.to_owned(),
+        peer_address: reader.text("peer address", ADDRESS_LIMIT)?.to_owned(),
+        client_address: reader.text("client address", ADDRESS_LIMIT)?.to_owned(),
+        ready: reader.flag("ready")?,
+        heard: decode_heard(reader)?,
+        nodes: (0..reader.count("nodes", 4)?)
+            .map(|_| {
+                let node = decode_node_id(reader)?;
+                let region = reader.text("region", ADDRESS_LIMIT)?.to_owned();
+                Ok((node, region, reader.text("peer address", ADDRESS_LIMIT)?.to_owned()))
+            })
+            .collect::<Result<_, WireError>>()?,
+    })
+}
+
+fn encode_heard(w: &mut Writer, heard: Option<Incarnation>) {
+    w.flag(heard.is_some());
+    if let Some(incarnation) = heard {
+        encode_incarnation(w, incarnation);
+    }
+}
+
+fn decode_heard(reader: &mut Reader<'_>) -> Result<Option<Incarnation>, WireError> {
+    if reader.flag("heard")? { decode_incarnation(reader).map(Some) } else { Ok(None) }
+}
+
+pub(crate) fn encode_clock(w: &mut Writer, clock: &VectorClock) {
+    w.count(clock.len());
+    for (origin, n) in clock.iter() {
+        encode_origin(w, origin);
+        w.varint(n);
+    }
+}
+
+pub(crate) fn decode_clock(reader: &mut Reader<'_>) -> Result<VectorClock, WireError> {
+    (0..reader.count("clock", 11)?)
+        .map(|_| Ok((decode_origin(reader)?, reader.bounded("n", MAX_COUNTER)?)))
+        .collect::<Result<_, _>>()
+}
+
+fn encode_evidence(w: &mut Writer, evidence: &[EvidenceItem]) {
+    w.count(evidence.len());
+    for item in evidence {
+        encode_origin(w, &item.origin);
+        w.varint(item.life);
+        w.varint(item.age_ms);
+    }
+}
+
+fn decode_evidence(reader: &mut Reader<'_>) -> Result<Vec<EvidenceItem>, WireError> {
+    (0..reader.count("evidence", 12)?)
+        .map(|_| {
+            Ok(EvidenceItem {
+                origin: decode_origin(reader)?,
+                life: reader.bounded("life", MAX_COUNTER)?,
+                age_ms: reader.bounded("age", MAX_COUNTER)?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,25 @@
+//! The wire form of peer messages: versioned, bounded, and refused before anything is allocated or changed (P7).
+//!
+//! Integers are varints; strings are length-prefixed; every frame that carries records has one table of the origins and clients it
+//! mentions. Decoding borrows from the frame: a message is checked to its last byte before the first record is applied.
+
+mod items;
+mod message;
+mod reader;
+mod writer;
+
+pub(crate) use items::{EvidenceItem, InferredItem, Item, Items, ItemsWriter, RecordItem};
+pub(crate) use message::{Chunk, Context, Hello, LinkState, Message, Ping, RefuseReason};
+pub(crate) use reader::Reader;
+pub use reader::WireError;
+pub(crate) use writer::Writer;
+
+/// Version of this format, named in every Hello. Peers of another version are refused, not guessed at.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Claims, sequences and counters above these are not reachable by counting; they are refused as hostile.
+pub(crate) const MAX_CLAIM: u64 = 1 << 48;
+pub(crate) const MAX_COUNTER: u64 = 1 << 56;
+
+#[cfg(test)]
+mod tests;
