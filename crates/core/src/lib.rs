@@ -13,7 +13,11 @@ mod map;
 pub mod member;
 mod mutant;
 pub mod node;
+mod peer;
+mod sessions;
+mod subscribe;
 pub mod time;
+mod timers;
 pub mod version;
 pub mod wire;
 

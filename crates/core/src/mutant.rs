@@ -43,7 +43,6 @@ mutants! {
     TombstonesCollectedEarly: "D8", "tombstones are kept for a tenth of their time";
     NamesNotDroppedOnRetirement: "D10", "the names of a dead node stay for ever";
     RetiredStaysRetired: "D10", "a retired origin that returns is not heard";
-    StaleClaimAccepted: "C1", "an attach with an old claim is accepted";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of refusing it";
     UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";
     LosingIsNotTold: "C4", "a session that lost its members keeps them and is not told";

@@ -14,7 +14,8 @@ use std::sync::Arc;
 pub(super) struct Tombstone {
     learnt: Time,
     what: What,
-    origin: u32,
+    /// The write it is about: tag of the origin, and n.
+    tag: u32,
     n: u64,
 }
 
@@ -34,11 +35,11 @@ pub(super) enum Floor {
 
 impl Tombstone {
     pub(super) fn stated(learnt: Time, slot: u32, record: &Record) -> Self {
-        Tombstone { learnt, what: What::Stated(slot), origin: record.origin.index, n: record.n }
+        Tombstone { learnt, what: What::Stated(slot), tag: record.origin.tag, n: record.n }
     }
 
     pub(super) fn inferred(learnt: Time, id: SmolStr, inferred: &Inferred) -> Self {
-        Tombstone { learnt, what: What::Inferred(id), origin: inferred.origin.index, n: inferred.n }
+        Tombstone { learnt, what: What::Inferred(id), tag: inferred.origin.tag, n: inferred.n }
     }
 }
 
@@ -48,37 +49,42 @@ impl CausalMap {
         self.tombstones.front().map(|tombstone| tombstone.learnt + timeout)
     }
 
-    /// Drops what has been a tombstone for `timeout`. Returns the live records that an inferred `left` took along.
-    pub(crate) fn collect(&mut self, now: Time, timeout: Duration) -> Vec<Arc<Record>> {
-        let mut removed = Vec::new();
+    /// Drops what has been a tombstone for `timeout`; returns how many slots went. None of them was shown.
+    pub(crate) fn collect(&mut self, now: Time, timeout: Duration) -> usize {
+        let mut removed = 0;
         let mut later = Vec::new();
         while self.tombstones.front().is_some_and(|tombstone| tombstone.learnt + timeout <= now) {
             let Some(tombstone) = self.tombstones.pop_front() else { break };
-            if !self.still_there(&tombstone) {
-                continue;
-            }
-            if !self.origins.covers(tombstone.origin, tombstone.n) {
+            let Some(origin) = self.origin_if_held(&tombstone) else { continue };
+            if !self.origins.covers(origin, tombstone.n) {
                 later.push(Tombstone { learnt: now, ..tombstone });
                 continue;
             }
             match tombstone.what {
-                What::Stated(slot) => drop(self.remove_slot(slot, Floor::Raise)),
-                What::Inferred(id) => removed.extend(self.collect_inferred(&id)),
+                What::Stated(slot) => {
+                    self.remove_slot(slot, Floor::Raise);
+                    removed += 1;
+                }
+                What::Inferred(id) => removed += usize::from(self.collect_inferred(&id).is_some()),
             }
         }
         self.tombstones.extend(later);
         removed
     }
 
-    fn still_there(&self, tombstone: &Tombstone) -> bool {
-        match &tombstone.what {
-            What::Stated(slot) => self.slots.get(*slot).is_some_and(|record| {
-                record.origin.index == tombstone.origin && record.n == tombstone.n && record.kind == Kind::Left
-            }),
-            What::Inferred(id) => {
-                self.inferred.get(id).is_some_and(|i| i.origin.index == tombstone.origin && i.n == tombstone.n)
+    /// The origin of the write a tombstone is about, if that is still what the slot holds.
+    fn origin_if_held(&self, tombstone: &Tombstone) -> Option<u32> {
+        let (origin, n) = match &tombstone.what {
+            What::Stated(slot) => {
+                let record = self.slots.get(*slot).filter(|record| record.kind == Kind::Left)?;
+                (&record.origin, record.n)
             }
-        }
+            What::Inferred(id) => {
+                let inferred = self.inferred.get(id)?;
+                (&inferred.origin, inferred.n)
+            }
+        };
+        (origin.tag == tombstone.tag && n == tombstone.n).then_some(origin.index)
     }
 
     /// An inferred `left` that still applies takes the slot with it (H11); a void one just goes.
@@ -122,7 +128,7 @@ impl CausalMap {
     }
 
     /// Retires everything up to `incarnation` of `node` and drops its names (D10, L7). Returns the names.
-    pub(crate) fn retire(&mut self, node: &NodeId, incarnation: Incarnation) -> Vec<Arc<Record>> {
+    pub(crate) fn retire(&mut self, node: &NodeId, incarnation: Incarnation) -> Vec<(u32, Arc<Record>)> {
         self.origins.retire(node, incarnation);
         let gone: Vec<u32> =
             self.origins.incarnations(node).filter(|(i, _)| *i <= incarnation).map(|(_, index)| index).collect();
@@ -130,8 +136,9 @@ impl CausalMap {
         for index in gone {
             let slots: Vec<u32> = self.origins.entry(index).stated.values().copied().collect();
             for slot in slots {
-                if self.at(slot).space == Space::Name {
-                    dropped.push(self.remove_slot(slot, Floor::Keep));
+                let keep = self.mutation.is(Mutant::NamesNotDroppedOnRetirement);
+                if self.at(slot).space == Space::Name && !keep {
+                    dropped.push((slot, self.remove_slot(slot, Floor::Keep)));
                 }
             }
         }

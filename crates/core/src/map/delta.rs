@@ -63,11 +63,6 @@ impl CausalMap {
         }
     }
 
-    /// Number of writes of this node that a peer who has `sent` of them still has to get.
-    pub(crate) fn unsent(&self, sent: u64) -> u64 {
-        self.origins.entry(self.origins.me()).seen.saturating_sub(sent)
-    }
-
     /// The current records of this node's writes after `sent`; `None` if they are no longer remembered.
     ///
     /// A write that was superseded, by whichever origin, is represented by the record that superseded it (D5).

@@ -37,7 +37,7 @@ pub(crate) struct Stored {
 /// What a finished full merge removed.
 #[derive(Debug, Default)]
 pub(crate) struct FullMerge {
-    pub(crate) removed: Vec<Arc<Record>>,
+    pub(crate) removed: Vec<(u32, Arc<Record>)>,
 }
 
 impl CausalMap {
@@ -192,7 +192,9 @@ impl CausalMap {
     }
 
     fn index(&mut self, slot: u32, record: &Arc<Record>, now: Time) {
-        self.origins.entry_mut(record.origin.index).stated.insert(record.n, slot);
+        let entry = self.origins.entry_mut(record.origin.index);
+        entry.stated.insert(record.n, slot);
+        entry.stores += 1;
         match (record.kind, record.space) {
             (Kind::Left, _) => self.tombstones.push_back(Tombstone::stated(now, slot, record)),
             (Kind::Live, Space::Name) => self.live_names += 1,
@@ -255,6 +257,10 @@ impl CausalMap {
         }
     }
 
+    pub(crate) fn is_merging(&self) -> bool {
+        self.marking.is_some()
+    }
+
     pub(crate) fn abort_full_merge(&mut self) {
         self.marking = None;
     }
@@ -270,7 +276,7 @@ impl CausalMap {
                 && !self.known_better(record, context)
                 && !self.mutation.is(Mutant::FullMergeKeepsAbsent)
             {
-                merge.removed.push(self.remove_slot(slot, collect::Floor::Raise));
+                merge.removed.push((slot, self.remove_slot(slot, collect::Floor::Raise)));
             }
         }
         let void: Vec<SmolStr> = self

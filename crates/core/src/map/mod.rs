@@ -10,8 +10,8 @@ mod origins;
 mod slots;
 
 pub(crate) use delta::{Cursor, Delta, ItemRef};
-pub(crate) use merge::{FullMerge, Outcome, Stored};
-pub(crate) use origins::{Evidence, OriginEntry, Origins};
+pub(crate) use merge::{Outcome, Stored};
+pub(crate) use origins::{OriginEntry, Origins};
 
 use crate::config::Limits;
 use crate::intern::Interner;
@@ -102,10 +102,6 @@ impl CausalMap {
         (0..self.slots.bound()).filter_map(|slot| self.slots.get(slot))
     }
 
-    pub(crate) fn iter_inferred(&self) -> impl Iterator<Item = (&SmolStr, &Inferred)> {
-        self.inferred.iter()
-    }
-
     pub(crate) fn services(&self) -> &BTreeMap<Arc<str>, BTreeSet<u32>> {
         &self.services
     }
@@ -131,8 +127,9 @@ impl CausalMap {
         if owner.admitted || record.space == Space::Name {
             return record.status;
         }
+        let life = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { owner.evidence.life };
         match self.inferred.get(&record.id) {
-            Some(inferred) if inferred.applies(record, owner.evidence.life) => Status::Left,
+            Some(inferred) if inferred.applies(record, life) => Status::Left,
             _ if self.mutation.is(Mutant::SilentOwnerHidesMember) => Status::Left,
             _ => Status::Down,
         }

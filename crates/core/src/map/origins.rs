@@ -25,8 +25,10 @@ pub(crate) struct OriginEntry {
     pub(crate) evidence: Evidence,
     /// Whether the origin counts as alive (L2); kept up to date by the liveness rules.
     pub(crate) admitted: bool,
-    /// Since when it has not been admitted, on the attention clock.
-    pub(crate) silent_since: Option<Heard>,
+    /// Records stored so far; tells whether the takeover (L4) has anything new to look at.
+    pub(crate) stores: u64,
+    /// Life number and `stores` when its members were last taken over by this node.
+    pub(crate) taken_over: Option<(u64, u64)>,
 }
 
 /// Youngest sign of life.
@@ -95,7 +97,8 @@ impl Origins {
             inferred: BTreeMap::new(),
             evidence: Evidence { life: 0, heard: Heard::now(clock), via: None },
             admitted: true,
-            silent_since: None,
+            stores: 0,
+            taken_over: None,
         });
         index
     }
@@ -111,10 +114,6 @@ impl Origins {
     /// All origins in the order of their ids, which is the same on every node.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &OriginEntry)> {
         self.by_id.values().map(|index| (*index, self.entry(*index)))
-    }
-
-    pub(crate) fn indexes(&self) -> Vec<u32> {
-        self.by_id.values().copied().collect()
     }
 
     pub(crate) fn incarnations(&self, node: &NodeId) -> impl Iterator<Item = (Incarnation, u32)> {

@@ -113,11 +113,10 @@ mod tests {
     #[test]
     fn packs_and_reads_back() {
         let long = "x".repeat(300);
-        let map: BTreeMap<String, String> =
-            [("a", ""), ("version", "v1"), ("zone", long.as_str())]
-                .into_iter()
-                .map(|(k, v)| (k.to_owned(), v.to_owned()))
-                .collect();
+        let map: BTreeMap<String, String> = [("a", ""), ("version", "v1"), ("zone", long.as_str())]
+            .into_iter()
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .collect();
         let packed = Metadata::from_map(&map);
         assert_eq!(packed.to_map(), map);
         assert_eq!(packed.get("version"), Some("v1"));

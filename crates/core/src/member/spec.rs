@@ -135,11 +135,7 @@ fn check_address(field: &'static str, address: &str, limits: &Limits) -> Result<
         };
         !host.is_empty() && host_fits && !host.contains(char::is_whitespace) && port.parse::<u16>().is_ok()
     });
-    if well_formed {
-        Ok(())
-    } else {
-        Err(invalid(field, format!("{field} {address:?} is not host:port")))
-    }
+    if well_formed { Ok(()) } else { Err(invalid(field, format!("{field} {address:?} is not host:port"))) }
 }
 
 fn invalid(field: &'static str, message: String) -> Refusal {

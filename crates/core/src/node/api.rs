@@ -119,7 +119,10 @@ pub enum StreamEvent {
     Updated(Member),
     StatusChanged(Member),
     OwnerChanged(Member),
-    Unregistered { id: String, version: Version },
+    Unregistered {
+        id: String,
+        version: Version,
+    },
     /// Forget everything; a snapshot follows.
     Reset(ResetReason),
     /// Everything before this has been delivered; resume from here with the token.
@@ -141,21 +144,43 @@ pub enum ResetReason {
 /// What the shell has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    Dial { dial: DialId, address: String },
-    Send { link: LinkId, frame: Bytes },
-    CloseLink { link: LinkId },
-    Notify { conn: ConnId, notice: Notice },
-    CloseClient { conn: ConnId },
+    Dial {
+        dial: DialId,
+        address: String,
+    },
+    Send {
+        link: LinkId,
+        frame: Bytes,
+    },
+    CloseLink {
+        link: LinkId,
+    },
+    Notify {
+        conn: ConnId,
+        notice: Notice,
+    },
+    CloseClient {
+        conn: ConnId,
+    },
     /// Close every client connection without reading what it has buffered (L5).
     CloseAllClients,
     /// There is something to take for this subscriber.
-    Readable { subscriber: SubscriberId },
+    Readable {
+        subscriber: SubscriberId,
+    },
     /// Remember this incarnation number on disk before the next start (N1).
-    Persist { incarnation: u64 },
+    Persist {
+        incarnation: u64,
+    },
     /// Start a new run of this node, with a higher incarnation (N5, or a collision of incarnations).
-    Restart { reason: RestartReason, incarnation: u64 },
+    Restart {
+        reason: RestartReason,
+        incarnation: u64,
+    },
     /// The graceful stop is complete, or the node must not go on.
-    Stop { reason: StopReason },
+    Stop {
+        reason: StopReason,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

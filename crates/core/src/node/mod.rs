@@ -1,15 +1,45 @@
-//! STUB with the final signatures; bodies are being written.
+//! A node: one owner of all state, fed by calls, answering with effects.
+//!
+//! Every public method takes the present moment and an [`Output`] to fill. Each file here is one concern; none of them
+//! waits, sleeps or reads a clock.
+
 mod api;
+mod changes;
+mod clients;
 mod counters;
+mod exchange;
+mod explain;
+mod handshake;
+mod health;
+mod judge;
+mod links;
+mod names;
+mod pings;
+mod queries;
+mod start_stop;
+mod streams;
+
 pub use api::*;
 pub use counters::Counters;
+pub use explain::{EvidenceView, Explanation, InferredView, SessionView};
+pub use queries::{NameView, PeerView, ServiceView, Sizes, SlotView};
+
 use crate::config::{Config, ConfigError};
-use crate::error::Refusal;
-use crate::filter::Filter;
-use crate::member::{Member, MetadataUpdate};
-use crate::mutant::Mutation;
-use crate::time::Time;
-use crate::version::{Incarnation, NodeId, OriginId, VectorClock, Version};
+use crate::map::CausalMap;
+use crate::member::Client;
+use crate::mutant::{Mutant, Mutation};
+use crate::peer::Peers;
+use crate::sessions::Sessions;
+use crate::subscribe::Subscribers;
+use crate::time::{Clock, Duration, Time};
+use crate::timers::{Timer, Timers};
+use crate::version::{Incarnation, OriginId};
+use smol_str::SmolStr;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Lateness below this is ordinary scheduling.
+const LATE_MIN: Duration = Duration::from_millis(200);
 
 /// What the shell knows at start that is not configuration.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,121 +54,162 @@ pub struct Start {
 }
 
 #[derive(Debug)]
-pub struct Node {}
+pub struct Node {
+    config: Config,
+    me: OriginId,
+    /// Stands for the node itself where records name a client.
+    self_client: Arc<Client>,
+    clock: Clock,
+    wall_ms: u64,
+    phase: Phase,
+    map: CausalMap,
+    sessions: Sessions,
+    peers: Peers,
+    subscribers: Subscribers,
+    timers: Timers,
+    random: fastrand::Rng,
+    /// Own life number (L2).
+    life: u64,
+    /// Names registered by the application, kept to be claimed again if an older run of this node had them.
+    own_names: BTreeMap<SmolStr, SmolStr>,
+    /// Names of older runs have been dealt with (N2).
+    names_settled: bool,
+    guard: judge::Guard,
+    counters: Counters,
+    mutation: Mutation,
+}
 
-/// A peer as shown by `convoke nodes`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerView {
-    pub node: NodeId,
-    pub state: PeerState,
-    pub region: String,
-    pub peer_address: String,
-    pub client_address: String,
-    pub incarnation: Option<Incarnation>,
-    pub ready: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting {
+        since: Time,
+        /// Since when others say that this id is in use.
+        refused: Option<Time>,
+    },
+    Ready {
+        since: Time,
+        /// Before this, nothing is called absent (N3).
+        absence_from: Time,
+    },
+    Stopping {
+        deadline: Time,
+    },
+    /// Stop or Restart has been said; nothing is done any more.
+    Over,
 }
-/// A name as shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NameView {
-    pub name: String,
-    pub location: String,
-    pub node: NodeId,
-    pub version: Version,
-}
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceView {
-    pub service: String,
-    pub up: usize,
-    pub down: usize,
-    pub drained: usize,
-}
-/// A slot, for checks from outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotView {
-    pub name: bool,
-    pub id: String,
-    pub shown: crate::member::Status,
-    pub stated: crate::member::Status,
-    pub claim: u64,
-    pub seq: u64,
-    pub origin: OriginId,
-    pub n: u64,
-    pub client: String,
-    pub nonce: u64,
-    pub drained: bool,
-    pub metadata: crate::member::Metadata,
-    pub inferred: bool,
-}
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    pub members: usize,
-    pub names: usize,
-    pub tombstones: usize,
-    pub sessions: usize,
-    pub subscribers: usize,
-    /// Longest subscriber queue.
-    pub subscriber_queue: usize,
-    pub links: usize,
-    pub origins: usize,
-    pub retired: usize,
-    pub timers: usize,
-}
-#[allow(unused_variables)]
+
 impl Node {
-    pub fn new(config: Config, start: Start, now: Time) -> Result<Node, ConfigError> { todo!() }
-    /// Starts dialing. Call once.
-    pub fn begin(&mut self, now: Time, out: &mut Output) { todo!() }
+    pub fn new(config: Config, start: Start, now: Time) -> Result<Node, ConfigError> {
+        config.validate()?;
+        let clock = Clock { now, lost: Duration::ZERO };
+        let incarnation = Incarnation { number: start.persisted + 1, nonce: start.nonce };
+        let me = OriginId { node: config.node.clone(), incarnation };
+        let mut map = CausalMap::new(me.clone(), &config.limits, config.hash_seed, clock, start.mutation);
+        let self_client = map.interner.client(&queries::node_member_id(&config.node), start.nonce);
+        Ok(Node {
+            peers: Peers::new(&config.seeds),
+            random: fastrand::Rng::with_seed(config.random_seed ^ start.nonce),
+            config,
+            me,
+            self_client,
+            clock,
+            wall_ms: start.wall_ms,
+            phase: Phase::Starting { since: now, refused: None },
+            map,
+            sessions: Sessions::default(),
+            subscribers: Subscribers::default(),
+            timers: Timers::default(),
+            life: 0,
+            own_names: BTreeMap::new(),
+            names_settled: false,
+            guard: judge::Guard::default(),
+            counters: Counters::default(),
+            mutation: start.mutation,
+        })
+    }
+
     /// `wake` wants to be called then.
-    pub fn next_wake(&self) -> Time { todo!() }
-    pub fn wake(&mut self, now: Time, out: &mut Output) { todo!() }
-    /// Sends what was written since the last call to the peers; call after every batch of inputs.
-    pub fn flush(&mut self, now: Time, out: &mut Output) { todo!() }
-    pub fn dialed(&mut self, now: Time, dial: DialId, link: LinkId, out: &mut Output) { todo!() }
-    pub fn dial_failed(&mut self, now: Time, dial: DialId, out: &mut Output) { todo!() }
-    pub fn accepted(&mut self, now: Time, link: LinkId, out: &mut Output) { todo!() }
-    pub fn received(&mut self, now: Time, link: LinkId, frame: &[u8], out: &mut Output) { todo!() }
-    pub fn closed(&mut self, now: Time, link: LinkId, out: &mut Output) { todo!() }
-    pub fn attach(&mut self, now: Time, wall_ms: u64, conn: ConnId, request: &Attach, out: &mut Output) -> Result<Attached, Refusal> { todo!() }
-    pub fn register(&mut self, now: Time, wall_ms: u64, session: SessionId, seq: u64, member: &AttachMember, out: &mut Output) -> Result<Version, Refusal> { todo!() }
-    pub fn update(&mut self, now: Time, session: SessionId, seq: u64, id: &str, update: &MetadataUpdate, expected: Option<Version>, out: &mut Output) -> Result<Version, Refusal> { todo!() }
-    pub fn unregister(&mut self, now: Time, session: SessionId, seq: u64, id: &str, out: &mut Output) -> Result<(), Refusal> { todo!() }
-    pub fn heartbeat(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Refusal> { todo!() }
-    /// Clean close: all members of the session are unregistered at once.
-    pub fn close_session(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Refusal> { todo!() }
-    /// The connection of a client is gone.
-    pub fn disconnected(&mut self, now: Time, conn: ConnId, out: &mut Output) { todo!() }
-    pub fn drain(&mut self, now: Time, id: &str, drained: bool, out: &mut Output) -> Result<(), Refusal> { todo!() }
-    /// Graceful stop (N6); ends with Effect::Stop.
-    pub fn stop(&mut self, now: Time, out: &mut Output) { todo!() }
-    /// Removes a peer for good, until it dials in again.
-    pub fn forget(&mut self, now: Time, node: &NodeId, out: &mut Output) -> Result<(), Refusal> { todo!() }
-    pub fn register_name(&mut self, now: Time, name: &str, location: &str, out: &mut Output) -> Result<Version, Refusal> { todo!() }
-    pub fn unregister_name(&mut self, now: Time, name: &str, out: &mut Output) -> Result<(), Refusal> { todo!() }
-    pub fn names_complete(&mut self, now: Time, out: &mut Output) { todo!() }
-    pub fn name(&self, name: &str) -> Option<NameView> { todo!() }
-    pub fn member(&self, id: &str) -> Option<Member> { todo!() }
-    /// Members that match, in no particular but stable order, at most `limit`, after `cursor`; and the next cursor.
-    pub fn members(&self, filter: &Filter, cursor: Option<u32>, limit: usize) -> (Vec<Member>, Option<u32>) { todo!() }
-    pub fn services(&self) -> Vec<ServiceView> { todo!() }
-    pub fn peers(&self) -> Vec<PeerView> { todo!() }
-    pub fn subscribe(&mut self, now: Time, interest: Interest, resume: Resume, out: &mut Output) -> Result<SubscriberId, Refusal> { todo!() }
-    pub fn unsubscribe(&mut self, subscriber: SubscriberId) { todo!() }
-    /// Takes up to `max` stream events. Snapshots are produced here, at the subscriber's pace. Returns whether there is more right now.
-    pub fn take(&mut self, now: Time, subscriber: SubscriberId, max: usize, events: &mut Vec<StreamEvent>) -> bool { todo!() }
-    pub fn is_ready(&self) -> bool { todo!() }
-    pub fn degraded(&self) -> Vec<DegradedReason> { todo!() }
-    pub fn origin(&self) -> &OriginId { todo!() }
-    pub fn counters(&self) -> &Counters { todo!() }
-    pub fn context(&self) -> VectorClock { todo!() }
-    pub fn context_hash(&self) -> u64 { todo!() }
-    /// Retired markers (D10): node, highest retired incarnation.
-    pub fn retired(&self) -> Vec<(NodeId, Incarnation)> { todo!() }
-    /// Every slot, members and names, sorted by (name, id), tombstones included.
-    pub fn slots(&self) -> Vec<SlotView> { todo!() }
-    pub fn slot(&self, id: &str) -> Option<SlotView> { todo!() }
-    pub fn sizes(&self) -> Sizes { todo!() }
-    /// Whether an origin counts as alive here (L2); unknown origins do not.
-    pub fn admits(&self, origin: &OriginId) -> bool { todo!() }
-    /// The node responsible for an origin's members while it is silent (L4).
-    pub fn responsible_for(&self, origin: &OriginId) -> Option<NodeId> { todo!() }
+    pub fn next_wake(&self) -> Time {
+        if self.phase == Phase::Over { Time::MAX } else { self.timers.next().unwrap_or(Time::MAX) }
+    }
+
+    /// Handles every timer that is due.
+    pub fn wake(&mut self, now: Time, out: &mut Output) {
+        self.observe(now, out);
+        while self.phase != Phase::Over {
+            let Some(timer) = self.timers.due(now) else { break };
+            match timer {
+                Timer::Tick => self.tick(out),
+                Timer::Session(id) => self.check_session(id, out),
+                Timer::Link(link) => self.check_link(link, out),
+                Timer::RetryPeer(node) => self.retry_peer(&node, out),
+                Timer::RetrySeed(seed) => self.retry_seed(seed, out),
+                Timer::HealthQuery(node) => self.query_health(&node, out),
+                Timer::HealthDecide(node, query) => self.decide_health(&node, query, out),
+                Timer::Collect => self.collect(),
+            }
+        }
+    }
+
+    /// Notes the time, and how much of it was slept through (L5, N5). First in every call.
+    fn observe(&mut self, now: Time, out: &mut Output) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        let expected = self.timers.next().unwrap_or(now).max(self.clock.now);
+        let late = now.since(expected);
+        self.clock.now = now.max(self.clock.now);
+        if late <= LATE_MIN {
+            return;
+        }
+        out.events.push(Event::Late { by: late });
+        if !self.mutation.is(Mutant::LatenessNotForgiven) {
+            self.clock.lost += late;
+        }
+        if late >= self.config.timers.dead_peer_timeout && !self.mutation.is(Mutant::LongSleepForgiven) {
+            self.restart(RestartReason::SleptTooLong, out);
+        } else if late >= self.config.timers.heartbeat_timeout
+            && !self.mutation.is(Mutant::SleeperReadsBufferedMessages)
+        {
+            self.drop_clients(out);
+        }
+    }
+
+    /// Everything periodic.
+    fn tick(&mut self, out: &mut Output) {
+        self.timers.set(self.clock.now + self.config.timers.ping_interval, Timer::Tick);
+        self.life += 1;
+        self.judge_origins(out);
+        self.retire_origins(out);
+        self.take_over(out);
+        self.check_readiness(out);
+        self.check_stopping(out);
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.mend_topology(out);
+        self.ping_all(out);
+        self.settle_names_in_time(out);
+        self.subscribers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, out);
+    }
+
+    fn collect(&mut self) {
+        let timeout = self.tombstone_timeout();
+        self.counters.collected += self.map.collect(self.clock.now, timeout) as u64;
+        self.map.origins.sweep();
+        self.schedule_collection();
+    }
+
+    fn tombstone_timeout(&self) -> Duration {
+        let timeout = self.config.timers.tombstone_timeout;
+        if self.mutation.is(Mutant::TombstonesCollectedEarly) { timeout / 10 } else { timeout }
+    }
+
+    /// Keeps one reminder for the oldest tombstone. Checked with the tick: collection is in no hurry.
+    fn schedule_collection(&mut self) {
+        let interval = self.config.timers.heartbeat_interval;
+        let due = self.map.next_collection(self.tombstone_timeout());
+        let at = due.unwrap_or(Time::ZERO).max(self.clock.now + interval);
+        self.timers.set(at.min(self.clock.now + interval * 12), Timer::Collect);
+    }
 }

@@ -118,7 +118,8 @@ mod tests {
             let version = Version { claim: 7, seq: 12, tag: 0x8f3a21, inferred };
             assert_eq!(version.to_string().parse(), Ok(version));
         }
-        for bad in ["", "1", "1.2", "1.2.3", "1.2.0000000g", "1.2.00000000.gone", "1.2.00000000.up.x", "-1.2.00000000"] {
+        for bad in ["", "1", "1.2", "1.2.3", "1.2.0000000g", "1.2.00000000.gone", "1.2.00000000.up.x", "-1.2.00000000"]
+        {
             assert!(bad.parse::<Version>().is_err(), "{bad:?}");
         }
     }

@@ -91,7 +91,8 @@ pub(crate) struct Items<'a> {
 
 impl<'a> Items<'a> {
     pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<Self, WireError> {
-        let origins = (0..reader.count("origins", 10)?).map(|_| decode_origin(reader)).collect::<Result<Vec<_>, _>>()?;
+        let origins =
+            (0..reader.count("origins", 10)?).map(|_| decode_origin(reader)).collect::<Result<Vec<_>, _>>()?;
         let clients = (0..reader.count("clients", 9)?)
             .map(|_| Ok((reader.text("client", TEXT_LIMIT)?, reader.fixed64("nonce")?)))
             .collect::<Result<Vec<_>, WireError>>()?;
@@ -237,10 +238,6 @@ impl ItemsWriter {
     /// Bytes so far, without the tables.
     pub(crate) fn len(&self) -> usize {
         self.body.len()
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.count
     }
 
     pub(crate) fn record(&mut self, record: &Record) {

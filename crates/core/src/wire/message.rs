@@ -107,20 +107,50 @@ pub(crate) enum LinkState {
 pub(crate) enum Message<'a> {
     Hello(Hello),
     Welcome(Hello),
-    Refuse { reason: RefuseReason, heard: Option<Incarnation> },
+    Refuse {
+        reason: RefuseReason,
+        heard: Option<Incarnation>,
+    },
     Ping(Ping),
-    Push { origin: OriginId, from: u64, to: u64, items: Items<'a> },
+    Push {
+        origin: OriginId,
+        from: u64,
+        to: u64,
+        items: Items<'a>,
+    },
     /// Asks for a delta (D7).
-    Want { exchange: u64, context: Context, evidence: Vec<EvidenceItem> },
+    Want {
+        exchange: u64,
+        context: Context,
+        evidence: Vec<EvidenceItem>,
+    },
     Chunk(Chunk<'a>),
-    ChunkAck { exchange: u64, index: u64 },
+    ChunkAck {
+        exchange: u64,
+        index: u64,
+    },
     /// The sender cannot finish this delta; ask again.
-    ChunkAbort { exchange: u64 },
-    HealthQuery { query: u64, about: NodeId },
-    HealthReport { query: u64, about: NodeId, state: LinkState, evidence: Option<EvidenceItem> },
+    ChunkAbort {
+        exchange: u64,
+    },
+    HealthQuery {
+        query: u64,
+        about: NodeId,
+    },
+    HealthReport {
+        query: u64,
+        about: NodeId,
+        state: LinkState,
+        evidence: Option<EvidenceItem>,
+    },
     /// Asks the owner of a member to raise its drain mark (C7).
-    Drain { id: &'a str, drain: u32 },
-    Goodbye { leaving: bool },
+    Drain {
+        id: &'a str,
+        drain: u32,
+    },
+    Goodbye {
+        leaving: bool,
+    },
 }
 
 impl Message<'_> {

@@ -8,8 +8,10 @@ mod message;
 mod reader;
 mod writer;
 
-pub(crate) use items::{EvidenceItem, InferredItem, Item, Items, ItemsWriter, RecordItem};
-pub(crate) use message::{Chunk, Context, Hello, LinkState, Message, Ping, RefuseReason};
+pub(crate) use items::{
+    EvidenceItem, InferredItem, Item, Items, ItemsWriter, RecordItem, decode_origin, encode_origin,
+};
+pub(crate) use message::{Chunk, Context, Hello, LinkState, Message, Ping, RefuseReason, decode_clock, encode_clock};
 pub(crate) use reader::Reader;
 pub use reader::WireError;
 pub(crate) use writer::Writer;

@@ -1,0 +1,215 @@
+//! What follows from a changed slot: subscribers are told, losers are told, peers are learnt (C4, C7, D9).
+
+use super::{Effect, Event, LinkId, Node, Notice, Output};
+use crate::map::{Outcome, Stored};
+use crate::member::{Member, NODE_SERVICE, Record, Space, Status};
+use crate::mutant::Mutant;
+use crate::subscribe::Change;
+use crate::version::{Dot, NodeId};
+use crate::wire::{Item, Items, Message};
+use std::sync::Arc;
+
+impl Node {
+    /// Takes in the items of a frame. Promises nothing about the context.
+    pub(super) fn apply_items(&mut self, items: &Items<'_>, out: &mut Output) {
+        for item in items.iter() {
+            let before = match &item {
+                Item::Inferred(inferred) => self.shown_member(inferred.id),
+                Item::Record(_) => None,
+            };
+            match self.map.apply(&item, self.clock) {
+                Outcome::Known => self.counters.records_known += 1,
+                Outcome::Refused => self.counters.records_refused += 1,
+                Outcome::Outranked(loser) => {
+                    self.counters.records_outranked += 1;
+                    self.on_outranked(&loser, out);
+                }
+                Outcome::Stored(stored) => {
+                    self.counters.records_applied += 1;
+                    self.on_stored(&stored, out);
+                }
+                Outcome::Inferred => {
+                    self.counters.records_applied += 1;
+                    if let Item::Inferred(inferred) = &item {
+                        self.route_shown(inferred.id, before, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The member under this id as shown now, tombstones and inferred ones included.
+    fn shown_member(&self, id: &str) -> Option<Member> {
+        if self.subscribers.is_empty() {
+            return None;
+        }
+        self.map.record(Space::Member, id).map(|record| self.map.member(record))
+    }
+
+    fn route_shown(&mut self, id: &str, before: Option<Member>, out: &mut Output) {
+        self.subscribers.stamp += 1;
+        if let (Some(before), Some(after)) = (before, self.shown_member(id))
+            && before.status() != after.status()
+            && let Some(slot) = self.map.slot_of(Space::Member, id)
+        {
+            self.route(slot, Some(&before), Some(&after), false, out);
+        }
+    }
+
+    /// Tells subscribers; members shown as `left` count as not there.
+    pub(super) fn route(
+        &mut self,
+        slot: u32,
+        before: Option<&Member>,
+        after: Option<&Member>,
+        freed: bool,
+        out: &mut Output,
+    ) {
+        let visible = |member: Option<&Member>| member.is_some_and(|m| m.status() != Status::Left);
+        let (was, is) = (visible(before), visible(after));
+        self.subscribers.stamp += 1;
+        if (!was && !is) || self.subscribers.is_empty() {
+            return;
+        }
+        let (limit, mutation) = (self.config.limits.subscriber_queue, self.mutation);
+        let change = Change { slot, before: before.filter(|_| was), after: after.filter(|_| is), freed };
+        self.counters.subscriber_events += self.subscribers.route(change, limit, mutation, out);
+    }
+
+    /// A slot was removed: collected elsewhere (D8), or a name of a retired origin (D10).
+    pub(super) fn on_removed(&mut self, slot: u32, record: &Arc<Record>, out: &mut Output) {
+        let before = self.map.member(record);
+        self.sessions.take(slot);
+        self.route(slot, Some(&before), None, true, out);
+    }
+
+    /// A record took a slot, from a peer or from this node's own write.
+    pub(super) fn on_stored(&mut self, stored: &Stored, out: &mut Output) {
+        let Stored { slot, old, new, conflict } = stored;
+        if !self.subscribers.is_empty() {
+            let before = old.as_ref().map(|old| self.map.member(old));
+            let after = self.map.member(new);
+            self.route(*slot, before.as_ref(), Some(&after), false, out);
+        } else {
+            self.subscribers.stamp += 1;
+        }
+        let me = self.map.origins.me();
+        if new.origin.index == me {
+            return;
+        }
+        if let Some(old) = old {
+            if *conflict {
+                self.report_conflict(new, old, out);
+            }
+            if old.origin.index == me {
+                self.on_lost(*slot, old, new, out);
+            }
+        }
+        self.learn_node(new, out);
+        self.mind_own(new, out);
+    }
+
+    /// A record from a peer that ranks below the one held.
+    fn on_outranked(&mut self, loser: &Arc<Record>, out: &mut Output) {
+        let Some(held) = self.map.record(loser.space, &loser.id).cloned() else { return };
+        if held.claim == loser.claim && held.origin.index != loser.origin.index {
+            self.report_conflict(&held, loser, out);
+        }
+        let mine = held.origin.index == self.map.origins.me();
+        if mine && held.is_live() && loser.is_live() && loser.drain > held.drain {
+            let draft = Record { drain: loser.drain, seq: held.seq + 1, ..Record::clone(&held) };
+            self.write(draft, out);
+        }
+    }
+
+    fn report_conflict(&mut self, winner: &Record, loser: &Record, out: &mut Output) {
+        self.counters.conflicts += 1;
+        let dot = |record: &Record| Dot { origin: record.origin.id.clone(), n: record.n };
+        out.events.push(Event::Conflict { id: winner.id.to_string(), winner: dot(winner), loser: dot(loser) });
+    }
+
+    /// Another origin took a record of this node (C4).
+    fn on_lost(&mut self, slot: u32, old: &Arc<Record>, new: &Arc<Record>, out: &mut Output) {
+        if new.drain < old.drain && old.is_live() && new.is_live() {
+            self.pass_on_drain(&new.origin.id.node.clone(), &old.id, old.drain, out);
+        }
+        let Some(session) = self.sessions.of_slot(slot) else { return };
+        if self.mutation.is(Mutant::LosingIsNotTold) {
+            return;
+        }
+        self.sessions.take(slot);
+        let Some(entry) = self.sessions.get(session) else { return };
+        let (client, conn, empty) = (entry.client.clone(), entry.conn, entry.members.is_empty());
+        if new.client.id != client.id {
+            if let Some(conn) = conn {
+                out.effects.push(Effect::Notify { conn, notice: Notice::TakenOver { id: new.id.to_string() } });
+            }
+            return;
+        }
+        if self.mutation.is(Mutant::OwnerChangeReleasesFirst) {
+            let members = entry.members.clone();
+            for slot in members {
+                self.write_left(slot, out);
+            }
+        }
+        let known = new.claim;
+        if let Some(conn) = self.sessions.supersede(session) {
+            let same = new.client.nonce == client.nonce;
+            let notice = if same { Notice::Lost { known } } else { Notice::Superseded { known } };
+            out.effects.push(Effect::Notify { conn, notice });
+        }
+        if empty {
+            self.sessions.remove(session);
+        }
+    }
+
+    /// Asks the new owner of a member to take over its drain mark (C7).
+    fn pass_on_drain(&mut self, owner: &NodeId, id: &str, drain: u32, out: &mut Output) {
+        if let Some(link) = self.peers.link_to(owner) {
+            let link = link.id;
+            self.send(link, &Message::Drain { id, drain }, out);
+        }
+    }
+
+    pub(super) fn handle_drain(&mut self, link: LinkId, id: &str, drain: u32, out: &mut Output) {
+        let Some(held) = self.map.record(Space::Member, id).cloned() else { return };
+        if !held.is_live() || held.drain >= drain {
+            return;
+        }
+        if held.origin.index == self.map.origins.me() {
+            let draft = Record { drain, seq: held.seq + 1, ..Record::clone(&held) };
+            self.write(draft, out);
+        } else if self.peers.links.get(&link).and_then(|l| l.peer.as_ref()) != Some(&held.origin.id.node) {
+            self.pass_on_drain(&held.origin.id.node.clone(), id, drain, out);
+        }
+    }
+
+    /// Records of nodes tell where they are (P8).
+    fn learn_node(&mut self, record: &Arc<Record>, out: &mut Output) {
+        if record.space != Space::Member || &*record.service != NODE_SERVICE || !record.is_live() {
+            return;
+        }
+        let node = record.origin.id.node.clone();
+        let region = record.metadata.get("region").unwrap_or_default().to_owned();
+        let address = record.metadata.get("peer_address").unwrap_or_default().to_owned();
+        self.learn_peer(&node, &region, &address, out);
+        if let Some(peer) = self.peers.peers.get_mut(&node) {
+            peer.client_address = record.address.to_string();
+        }
+    }
+
+    /// Writes a record as this node and lets everyone know.
+    pub(super) fn write(&mut self, draft: Record, out: &mut Output) -> Stored {
+        self.counters.local_writes += 1;
+        let stored = self.map.write(draft, self.clock.now);
+        self.on_stored(&stored, out);
+        stored
+    }
+
+    /// Writes the tombstone of a record in a slot, whoever's it was.
+    pub(super) fn write_left(&mut self, slot: u32, out: &mut Output) {
+        let held = self.map.at(slot);
+        let draft = Record { kind: crate::member::Kind::Left, seq: held.seq + 1, ..Record::clone(held) };
+        self.write(draft, out);
+    }
+}

@@ -1,0 +1,336 @@
+//! Pushes, deltas and full merges between two nodes (D5–D8).
+
+use super::{Effect, Event, LinkId, Node, Output, Phase};
+use crate::map::{Cursor, Delta};
+use crate::mutant::Mutant;
+use crate::peer::{Incoming, Link, Outgoing, Pending};
+use crate::time::{Duration, Heard, Time};
+use crate::version::{NodeId, OriginId};
+use crate::wire::{Chunk, Context, EvidenceItem, Items, ItemsWriter, Message};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+impl Node {
+    /// Sends what was written since the last call to the peers; call after every batch of inputs.
+    pub fn flush(&mut self, now: Time, out: &mut Output) {
+        self.observe(now, out);
+        if self.phase == Phase::Over {
+            return;
+        }
+        let written = self.written();
+        let mut frames: BTreeMap<u64, Option<Bytes>> = BTreeMap::new();
+        for id in self.peers.up_links() {
+            let Some(link) = self.peers.links.get_mut(&id) else { continue };
+            let Some(sent) = link.sent.filter(|sent| *sent < written && link.outgoing.is_none()) else { continue };
+            let frame = frames.entry(sent).or_insert_with(|| {
+                let items = self.map.push_items(sent)?;
+                if items.len() > self.config.limits.frame_bytes / 2 {
+                    self.counters.pushes_too_large += 1;
+                    return None;
+                }
+                Some(Bytes::from(Message::encode_push(&self.me, sent, written, &items)))
+            });
+            match frame {
+                Some(frame) => {
+                    link.sent = Some(written);
+                    self.counters.pushes_sent += 1;
+                    out.effects.push(Effect::Send { link: id, frame: frame.clone() });
+                }
+                // Too far behind: the next exchange brings it.
+                None => link.sent = None,
+            }
+        }
+    }
+
+    /// Number of writes of this node.
+    fn written(&self) -> u64 {
+        self.map.origins.entry(self.map.origins.me()).seen
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn handle_push(
+        &mut self,
+        id: LinkId,
+        origin: &OriginId,
+        from: u64,
+        to: u64,
+        items: &Items<'_>,
+        frame: &[u8],
+        out: &mut Output,
+    ) {
+        if *origin == self.me {
+            return;
+        }
+        let Some(index) = self.map.admit_origin(origin, self.clock) else {
+            self.counters.records_refused += items.len() as u64;
+            return;
+        };
+        let seen = self.map.origins.entry(index).seen;
+        self.apply_items(items, out);
+        if !self.map.join_push(index, from, to) {
+            self.counters.pushes_gapped += 1;
+            self.want(id, out);
+        } else if to > seen {
+            self.forward(id, origin, frame, out);
+        }
+    }
+
+    /// Passes a push on across a region link, or from one into the region (P9).
+    fn forward(&mut self, from: LinkId, origin: &OriginId, frame: &[u8], out: &mut Output) {
+        let home = &self.config.region;
+        let distant = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.region != *home);
+        let came_from_afar = self.peers.links.get(&from).and_then(|l| l.peer.as_ref()).is_some_and(&distant);
+        if !came_from_afar && distant(&origin.node) {
+            return;
+        }
+        let to: Vec<LinkId> = self
+            .peers
+            .up()
+            .filter(|(node, link)| link.id != from && **node != origin.node && distant(node) != came_from_afar)
+            .map(|(_, link)| link.id)
+            .collect();
+        if !to.is_empty() {
+            let frame = Bytes::copy_from_slice(frame);
+            out.effects.extend(to.into_iter().map(|link| Effect::Send { link, frame: frame.clone() }));
+        }
+    }
+
+    /// Asks a peer for what this node misses, and offers the same (D7).
+    pub(super) fn want(&mut self, id: LinkId, out: &mut Output) {
+        let (interval, timeout) = (self.config.timers.gossip_interval, self.config.timers.ping_timeout);
+        let clock = self.clock;
+        let Some(link) = self.peers.links.get_mut(&id) else { return };
+        let recent = link.wanted.is_some_and(|at| at.silence(clock) < interval);
+        let under_way =
+            link.incoming.as_ref().is_some_and(|i| i.progress.attentive_silence(clock, Duration::MAX) < timeout);
+        if recent || under_way {
+            return;
+        }
+        link.wanted = Some(Heard::now(clock));
+        if link.incoming.take().is_some_and(|incoming| incoming.full) {
+            self.map.abort_full_merge();
+        }
+        let exchange = self.peers.links.get_mut(&id).map_or(0, Link::next_exchange);
+        self.counters.exchanges_started += 1;
+        let context = self.map.origins.context();
+        let evidence = self.all_evidence();
+        self.send(id, &Message::Want { exchange, context, evidence }, out);
+    }
+
+    /// Everything known of everyone's life: what a fresh replica needs to inherit (L2).
+    fn all_evidence(&self) -> Vec<EvidenceItem> {
+        let me = self.map.origins.me();
+        let known = self.map.origins.iter().filter(|(index, entry)| *index != me && entry.evidence.life > 0);
+        known.map(|(index, _)| self.evidence_of(index)).collect()
+    }
+
+    pub(super) fn evidence_of(&self, index: u32) -> EvidenceItem {
+        let entry = self.map.origins.entry(index);
+        let age_ms = entry.evidence.heard.silence(self.clock).as_millis() as u64;
+        EvidenceItem { origin: entry.origin.id.clone(), life: entry.evidence.life, age_ms }
+    }
+
+    pub(super) fn relayed_all(&mut self, evidence: &[EvidenceItem], via: &NodeId, out: &mut Output) {
+        for item in evidence {
+            self.relayed_evidence(item, via, out);
+        }
+    }
+
+    /// Starts sending what a peer with this context misses.
+    pub(super) fn send_delta(&mut self, id: LinkId, exchange: u64, receiver: Context, reply: bool, out: &mut Output) {
+        let context = self.map.origins.context();
+        let pending = match self.map.delta(&receiver) {
+            Delta::Full => Pending::Full(Cursor::Slot(0)),
+            Delta::Items(items) => Pending::List { items, next: 0 },
+        };
+        let nothing = matches!(&pending, Pending::List { items, .. } if items.is_empty());
+        let written = self.written();
+        let Some(link) = self.peers.links.get_mut(&id) else { return };
+        // Once this delta is through the peer has all of this node's writes; pushes go on from here.
+        link.sent = Some(written);
+        if nothing && !reply && receiver.clock.includes(&context.clock) {
+            return;
+        }
+        link.outgoing = Some(Outgoing { exchange, pending, context, receiver, next_index: 0, acked: 0, reply });
+        self.pump(id, out);
+    }
+
+    /// Sends chunks as far as the window allows.
+    fn pump(&mut self, id: LinkId, out: &mut Output) {
+        while let Some(link) = self.peers.links.get(&id)
+            && let Some(outgoing) = &link.outgoing
+            && outgoing.next_index < outgoing.acked + self.config.limits.chunk_window as u64
+        {
+            if !self.send_chunk(id, out) {
+                return;
+            }
+        }
+    }
+
+    /// Sends the next chunk; `false` after the last.
+    fn send_chunk(&mut self, id: LinkId, out: &mut Output) -> bool {
+        let evidence = self.all_evidence();
+        let limit = self.config.limits.chunk_bytes;
+        let Some(link) = self.peers.links.get_mut(&id) else { return false };
+        let Some(outgoing) = &mut link.outgoing else { return false };
+        let mut items = ItemsWriter::default();
+        let done = match &mut outgoing.pending {
+            Pending::List { items: list, next } => {
+                while *next < list.len() && items.len() < limit {
+                    self.map.encode(&list[*next], &mut items);
+                    *next += 1;
+                }
+                *next >= list.len()
+            }
+            Pending::Full(cursor) => loop {
+                if items.len() >= limit {
+                    break false;
+                }
+                let Some((item, next)) = self.map.next_item(cursor) else { break true };
+                self.map.encode(&item, &mut items);
+                *cursor = next;
+            },
+        };
+        let full = matches!(outgoing.pending, Pending::Full(_));
+        // Something the receiver has not seen was collected meanwhile: it needs a full merge instead (D8).
+        if done && !full && self.map.below_floor(&outgoing.receiver) {
+            let exchange = outgoing.exchange;
+            link.outgoing = None;
+            self.send(id, &Message::ChunkAbort { exchange }, out);
+            return false;
+        }
+        let first = outgoing.next_index == 0;
+        let floor = self.map.origins.floor();
+        let end = done.then_some((&outgoing.context, &floor));
+        let reply = (first && outgoing.reply).then_some(&outgoing.context);
+        let evidence = if first { &evidence[..] } else { &[] };
+        let frame = Message::encode_chunk(outgoing.exchange, outgoing.next_index, full, &items, end, reply, evidence);
+        outgoing.next_index += 1;
+        self.counters.chunks_sent += 1;
+        out.effects.push(Effect::Send { link: id, frame: Bytes::from(frame) });
+        if done {
+            link.outgoing = None;
+        }
+        !done
+    }
+
+    pub(super) fn handle_chunk_ack(&mut self, id: LinkId, exchange: u64, index: u64, out: &mut Output) {
+        if let Some(link) = self.peers.links.get_mut(&id)
+            && let Some(outgoing) = &mut link.outgoing
+            && outgoing.exchange == exchange
+            && index < outgoing.next_index
+        {
+            outgoing.acked = outgoing.acked.max(index + 1);
+            self.pump(id, out);
+        }
+    }
+
+    pub(super) fn handle_chunk_abort(&mut self, id: LinkId, exchange: u64) {
+        let Some(link) = self.peers.links.get_mut(&id) else { return };
+        if link.outgoing.as_ref().is_some_and(|outgoing| outgoing.exchange == exchange) {
+            link.outgoing = None;
+            link.sent = None;
+        }
+        if link.incoming.as_ref().is_some_and(|incoming| incoming.exchange == exchange)
+            && link.incoming.take().is_some_and(|incoming| incoming.full)
+        {
+            self.map.abort_full_merge();
+        }
+    }
+
+    pub(super) fn handle_chunk(&mut self, id: LinkId, node: &NodeId, chunk: Chunk<'_>, out: &mut Output) {
+        self.relayed_all(&chunk.evidence, node, out);
+        for context in chunk.reply.iter().chain(chunk.end.iter().map(|(context, _)| context)) {
+            if self.check_namesakes(context, out) {
+                return;
+            }
+        }
+        if !self.begin_chunk(id, &chunk, out) {
+            return;
+        }
+        if self.mutation.is(Mutant::PartialDeltaClaimed)
+            && let Some(context) = &chunk.reply
+        {
+            self.map.join(context, self.clock);
+        }
+        self.apply_items(&chunk.items, out);
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.send(id, &Message::ChunkAck { exchange: chunk.exchange, index: chunk.index }, out);
+        if let Some(context) = chunk.reply {
+            let exchange = self.peers.links.get_mut(&id).map_or(0, Link::next_exchange);
+            self.adopt_retired(&context, out);
+            self.send_delta(id, exchange, context, false, out);
+        }
+        if let Some((context, floor)) = chunk.end {
+            self.finish_incoming(id, node, chunk.full, &context, &floor, out);
+        }
+    }
+
+    /// Whether the chunk is the next of its stream. The first one starts the stream anew.
+    fn begin_chunk(&mut self, id: LinkId, chunk: &Chunk<'_>, out: &mut Output) -> bool {
+        let clock = self.clock;
+        let Some(link) = self.peers.links.get_mut(&id) else { return false };
+        if chunk.index == 0 {
+            if link.incoming.take().is_some_and(|incoming| incoming.full) {
+                self.map.abort_full_merge();
+            }
+            if chunk.full && self.map.is_merging() {
+                // One at a time; the sender is told to stop and will be asked again.
+                self.send(id, &Message::ChunkAbort { exchange: chunk.exchange }, out);
+                return false;
+            }
+            if chunk.full {
+                self.map.begin_full_merge();
+            }
+            link.incoming = Some(Incoming {
+                exchange: chunk.exchange,
+                next_index: 0,
+                full: chunk.full,
+                progress: Heard::now(clock),
+            });
+        }
+        match &mut link.incoming {
+            Some(incoming)
+                if incoming.exchange == chunk.exchange
+                    && incoming.next_index == chunk.index
+                    && incoming.full == chunk.full =>
+            {
+                incoming.next_index += 1;
+                incoming.progress = Heard::now(clock);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn finish_incoming(
+        &mut self,
+        id: LinkId,
+        node: &NodeId,
+        full: bool,
+        context: &Context,
+        floor: &crate::version::VectorClock,
+        out: &mut Output,
+    ) {
+        if let Some(link) = self.peers.links.get_mut(&id) {
+            link.incoming = None;
+        }
+        if full {
+            self.counters.full_merges += 1;
+            let merge = self.map.finish_full_merge(context, floor, self.clock);
+            out.events.push(Event::FullMerge { from: node.clone(), removed: merge.removed.len() });
+            for (slot, record) in &merge.removed {
+                self.on_removed(*slot, record, out);
+            }
+        } else {
+            self.map.join(context, self.clock);
+        }
+        self.adopt_retired(context, out);
+        self.subscribers.stamp += 1;
+        if self.peers.peers.get(node).is_some_and(|peer| peer.ready) {
+            self.become_ready(false, out);
+        }
+    }
+}

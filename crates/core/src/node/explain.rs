@@ -1,0 +1,129 @@
+//! Why a member has the status it has: who said so, on what evidence.
+
+use super::Node;
+use crate::member::{Space, Status};
+use crate::time::Duration;
+use crate::version::{Dot, NodeId, Version};
+
+/// The whole reasoning behind one member's status at this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    pub id: String,
+    pub shown: Status,
+    /// What the owner last stated.
+    pub stated: Status,
+    pub version: Version,
+    pub written: Dot,
+    pub client: String,
+    pub claim: u64,
+    /// Whether the owner's node counts as alive here (L2).
+    pub owner_admitted: bool,
+    pub evidence: EvidenceView,
+    pub inferred: Option<InferredView>,
+    /// If the owner is silent: who would unregister its members (L4).
+    pub responsible: Option<NodeId>,
+    /// If this node is the owner.
+    pub session: Option<SessionView>,
+}
+
+/// The youngest sign of life of the owner's node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvidenceView {
+    pub life: u64,
+    pub age: Duration,
+    /// Who passed it on; `None` = heard directly.
+    pub via: Option<NodeId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InferredView {
+    pub by: NodeId,
+    /// No life after this number was known when it was written.
+    pub life: u64,
+    pub applies: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionView {
+    pub silence: Duration,
+    pub timeout: Duration,
+    pub connected: bool,
+    pub superseded: bool,
+}
+
+impl Node {
+    /// Explains a member, tombstones included; `None` if nothing is known under this id.
+    pub fn explain(&self, id: &str) -> Option<Explanation> {
+        let record = self.map.record(Space::Member, id)?;
+        let owner = self.map.origins.entry(record.origin.index);
+        let member = self.map.member(record);
+        let age = if record.origin.index == self.map.origins.me() {
+            Duration::ZERO
+        } else {
+            owner.evidence.heard.silence(self.clock)
+        };
+        let inferred = self.map.inferred(id).map(|inferred| InferredView {
+            by: inferred.origin.id.node.clone(),
+            life: inferred.life,
+            applies: inferred.applies(record, owner.evidence.life) && !owner.admitted,
+        });
+        let slot = self.map.slot_of(Space::Member, id)?;
+        let session = self.sessions.of_slot(slot).and_then(|id| self.sessions.get(id)).map(|session| SessionView {
+            silence: session.heard.attentive_silence(self.clock, self.config.timers.dead_peer_timeout),
+            timeout: session.timeout,
+            connected: session.conn.is_some(),
+            superseded: session.superseded,
+        });
+        Some(Explanation {
+            id: id.to_owned(),
+            shown: member.status(),
+            stated: record.stated(),
+            version: member.version(),
+            written: Dot { origin: record.origin.id.clone(), n: record.n },
+            client: record.client.id.to_string(),
+            claim: record.claim,
+            owner_admitted: owner.admitted,
+            evidence: EvidenceView { life: owner.evidence.life, age, via: owner.evidence.via.clone() },
+            inferred,
+            responsible: (!owner.admitted).then(|| self.responsible_for(&record.origin.id)).flatten(),
+            session,
+        })
+    }
+}
+
+impl std::fmt::Display for Explanation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{} is {}", self.id, self.shown)?;
+        writeln!(
+            f,
+            "  {} stated {} in write {} (version {})",
+            self.written.origin.node, self.stated, self.written, self.version
+        )?;
+        writeln!(f, "  for client {} with attach number {}", self.client, self.claim)?;
+        let via = self.evidence.via.as_ref().map_or("heard directly".to_owned(), |via| format!("passed on by {via}"));
+        let judged = if self.owner_admitted { "counts as alive" } else { "does not count as alive" };
+        writeln!(
+            f,
+            "  {} {judged}: last sign of life {:.1} s ago, {via}",
+            self.written.origin.node,
+            self.evidence.age.as_secs_f64()
+        )?;
+        if let Some(inferred) = &self.inferred {
+            let applies = if inferred.applies { "applies" } else { "no longer applies" };
+            writeln!(f, "  {} wrote it off after life number {}; that {applies}", inferred.by, inferred.life)?;
+        }
+        if let Some(responsible) = &self.responsible {
+            writeln!(f, "  {responsible} is responsible while {} is silent", self.written.origin.node)?;
+        }
+        if let Some(session) = &self.session {
+            let link = if session.connected { "connected" } else { "not connected" };
+            writeln!(
+                f,
+                "  its client is {link} here, silent for {:.1} s of {:.1} s",
+                session.silence.as_secs_f64(),
+                session.timeout.as_secs_f64()
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,284 @@
+//! Hello, Welcome, Refuse; one link per pair; who is who (P2, P5, N1, N4).
+
+use super::{Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase, RestartReason, StopReason};
+use crate::peer::{LinkPhase, Peer};
+use crate::time::Heard;
+use crate::version::{Incarnation, NodeId, OriginId};
+use crate::wire::{Context, Hello, Message, PROTOCOL_VERSION, RefuseReason};
+
+impl Node {
+    /// What this node says of itself, to the origin it speaks to if known.
+    pub(super) fn hello(&self, to: Option<&OriginId>) -> Hello {
+        let nodes = self
+            .peers
+            .peers
+            .iter()
+            .filter(|(_, peer)| !peer.peer_address.is_empty() && peer.state != PeerState::Left)
+            .map(|(node, peer)| (node.clone(), peer.region.clone(), peer.peer_address.clone()))
+            .collect();
+        Hello {
+            version: PROTOCOL_VERSION,
+            cluster: self.config.cluster.clone(),
+            origin: self.me.clone(),
+            region: self.config.region.clone(),
+            peer_address: self.config.peer_address.clone(),
+            client_address: self.config.client_address.clone(),
+            ready: self.is_ready(),
+            heard: to.and_then(|origin| self.map.heard_of(&origin.node, origin)),
+            nodes,
+        }
+    }
+
+    fn objection(&self, hello: &Hello) -> Option<RefuseReason> {
+        if hello.cluster != self.config.cluster {
+            Some(RefuseReason::Cluster)
+        } else if hello.version != PROTOCOL_VERSION {
+            Some(RefuseReason::Version)
+        } else if hello.origin == self.me {
+            Some(RefuseReason::Oneself)
+        } else if hello.origin.node == self.me.node {
+            Some(RefuseReason::Identity)
+        } else if !self.peers.peers.contains_key(&hello.origin.node)
+            && self.peers.peers.len() >= self.config.limits.peers
+        {
+            Some(RefuseReason::Full)
+        } else {
+            None
+        }
+    }
+
+    fn refuse(&mut self, id: LinkId, node: NodeId, reason: RefuseReason, heard: Option<Incarnation>, out: &mut Output) {
+        self.counters.handshakes_refused += 1;
+        if reason != RefuseReason::Oneself {
+            out.events.push(Event::PeerRefused { node: Some(node), reason: format!("{reason:?}") });
+        }
+        self.send(id, &Message::Refuse { reason, heard }, out);
+        self.close(id, LossReason::Closed, out);
+    }
+
+    /// Somebody dialed this node and says who it is.
+    pub(super) fn handle_hello(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
+        let node = hello.origin.node.clone();
+        if let Some(reason) = self.objection(hello) {
+            let heard = (reason == RefuseReason::Identity).then_some(self.me.incarnation);
+            self.refuse(id, node, reason, heard, out);
+            if reason == RefuseReason::Identity {
+                self.meet_namesake(hello.origin.incarnation, hello.ready, out);
+            }
+            return;
+        }
+        if let Some(current) = self.in_use_by_another(hello) {
+            // Both are alive: this one is refused, and the older of the two has to go (N4).
+            self.refuse(id, node.clone(), RefuseReason::Identity, Some(current), out);
+            if hello.ready
+                && hello.origin.incarnation > current
+                && let Some(link) = self.peers.link_to(&node)
+            {
+                let link = link.id;
+                let heard = Some(hello.origin.incarnation);
+                self.send(link, &Message::Refuse { reason: RefuseReason::Identity, heard }, out);
+            }
+            return;
+        }
+        self.identify(id, hello, out);
+        let Some(peer) = self.peers.peers.get_mut(&node) else { return };
+        let current = peer.link.and_then(|link| self.peers.links.get(&link));
+        let wait = match current.map(|link| link.phase) {
+            None => false,
+            // The same run dials although a link is up: it may have lost that one. Whichever proves alive stays.
+            Some(LinkPhase::Up) => peer.incarnation == Some(hello.origin.incarnation),
+            // Both dialed: the smaller id's dial wins.
+            Some(_) => self.me.node < node,
+        };
+        if wait {
+            if let Some(old) = peer.candidate.replace(id) {
+                self.peers.links.remove(&old);
+                out.effects.push(Effect::CloseLink { link: old });
+            }
+            if let Some(link) = self.peers.links.get_mut(&id) {
+                link.phase = LinkPhase::Candidate;
+            }
+            self.remember_peer(hello);
+            return;
+        }
+        self.remember_peer(hello);
+        self.establish(id, out);
+    }
+
+    /// The incarnation that uses this id over a link that works, if it is another one.
+    fn in_use_by_another(&self, hello: &Hello) -> Option<Incarnation> {
+        let link = self.peers.link_to(&hello.origin.node)?;
+        let current = link.origin.as_ref()?.incarnation;
+        let fresh = link.silence(self.clock) < self.config.timers.ping_interval * 2;
+        (current != hello.origin.incarnation && fresh).then_some(current)
+    }
+
+    /// The node this one dialed says who it is.
+    pub(super) fn handle_welcome(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
+        let node = hello.origin.node.clone();
+        if let Some(reason) = self.objection(hello) {
+            self.note_seed(id, &node, reason == RefuseReason::Oneself);
+            self.refuse(id, node, reason, None, out);
+            return;
+        }
+        if self.numbered_too_low(hello.heard, out) {
+            return;
+        }
+        self.note_seed(id, &node, false);
+        self.identify(id, hello, out);
+        self.remember_peer(hello);
+        self.establish(id, out);
+    }
+
+    /// The link belongs to this node from now on.
+    fn identify(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
+        let node = &hello.origin.node;
+        let previous = self.peers.links.get(&id).and_then(|link| link.peer.clone());
+        if let Some(previous) = previous.filter(|previous| previous != node)
+            && let Some(peer) = self.peers.peers.get_mut(&previous)
+        {
+            // Somebody else lives at that address now.
+            if peer.link == Some(id) {
+                peer.link = None;
+            }
+            peer.peer_address.clear();
+        }
+        if let Some(link) = self.peers.links.get_mut(&id) {
+            link.peer = Some(node.clone());
+            link.origin = Some(hello.origin.clone());
+        }
+        if !self.peers.peers.contains_key(node) {
+            self.peers.peers.insert(node.clone(), Peer::new(&hello.region, &hello.peer_address));
+        }
+        for (node, region, address) in &hello.nodes {
+            self.learn_peer(node, region, address, out);
+        }
+    }
+
+    fn remember_peer(&mut self, hello: &Hello) {
+        let Some(peer) = self.peers.peers.get_mut(&hello.origin.node) else { return };
+        peer.region.clone_from(&hello.region);
+        peer.client_address.clone_from(&hello.client_address);
+        peer.ready = hello.ready;
+        if !hello.peer_address.is_empty() {
+            peer.peer_address.clone_from(&hello.peer_address);
+        }
+    }
+
+    fn note_seed(&mut self, id: LinkId, node: &NodeId, oneself: bool) {
+        if let Some(seed) = self.peers.links.get(&id).and_then(|link| link.seed)
+            && let Some(seed) = self.peers.seeds.get_mut(seed)
+        {
+            seed.oneself = oneself;
+            seed.node = (!oneself).then(|| node.clone());
+        }
+    }
+
+    /// The link becomes the one to its peer: proof of life was received on it (P1).
+    pub(super) fn establish(&mut self, id: LinkId, out: &mut Output) {
+        let Some(link) = self.peers.links.get_mut(&id) else { return };
+        let (Some(node), Some(origin)) = (link.peer.clone(), link.origin.clone()) else { return };
+        link.phase = LinkPhase::Up;
+        link.received = Heard::now(self.clock);
+        let dialed = link.dialed;
+        let Some(peer) = self.peers.peers.get_mut(&node) else { return };
+        let old = peer.link.replace(id).filter(|old| *old != id);
+        let candidate = peer.candidate.take().filter(|candidate| *candidate != id);
+        for other in old.into_iter().chain(candidate) {
+            if let Some(other) = self.peers.links.remove(&other)
+                && other.incoming.is_some_and(|incoming| incoming.full)
+            {
+                self.map.abort_full_merge();
+            }
+            out.effects.push(Effect::CloseLink { link: other });
+        }
+        let Some(peer) = self.peers.peers.get_mut(&node) else { return };
+        peer.state = PeerState::Up;
+        peer.incarnation = Some(origin.incarnation);
+        peer.query = None;
+        peer.confirmed = false;
+        peer.retry_at = None;
+        out.events.push(Event::PeerUp { node });
+        if !dialed {
+            let welcome = self.hello(Some(&origin));
+            self.send(id, &Message::Welcome(welcome), out);
+        }
+        self.direct_evidence(&origin, None, out);
+        self.ping(id, out);
+        if dialed {
+            self.want(id, out);
+        }
+    }
+
+    pub(super) fn handle_refuse(
+        &mut self,
+        id: LinkId,
+        reason: RefuseReason,
+        heard: Option<Incarnation>,
+        out: &mut Output,
+    ) {
+        match reason {
+            RefuseReason::Oneself => {
+                let me = self.me.node.clone();
+                self.note_seed(id, &me, true);
+            }
+            RefuseReason::Identity => {
+                if let Some(heard) = heard {
+                    self.meet_namesake(heard, true, out);
+                }
+            }
+            RefuseReason::Cluster | RefuseReason::Version | RefuseReason::Full => {
+                let node = self.peers.links.get(&id).and_then(|link| link.peer.clone());
+                out.events.push(Event::PeerRefused { node, reason: format!("{reason:?}") });
+            }
+        }
+        self.close(id, LossReason::Closed, out);
+    }
+
+    /// A peer says on an established link that a newer process with this node's id is alive.
+    pub(super) fn handle_late_refuse(&mut self, heard: Option<Incarnation>, out: &mut Output) {
+        if let Some(heard) = heard {
+            self.meet_namesake(heard, true, out);
+        }
+    }
+
+    /// Another process with this id is alive (N4).
+    fn meet_namesake(&mut self, other: Incarnation, other_ready: bool, out: &mut Output) {
+        match &mut self.phase {
+            Phase::Starting { refused, .. } => {
+                let since = *refused.get_or_insert(self.clock.now);
+                if self.clock.now.since(since) >= self.config.timers.heartbeat_timeout {
+                    self.stop_now(StopReason::IdentityConflict, out);
+                }
+            }
+            Phase::Ready { .. } | Phase::Stopping { .. } if other_ready && other > self.me.incarnation => {
+                self.stop_now(StopReason::IdentityConflict, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// A context that names a higher incarnation of this node's id (N1).
+    pub(super) fn check_namesakes(&mut self, context: &Context, out: &mut Output) -> bool {
+        let claimed = context.clock.iter().map(|(origin, _)| origin).filter(|origin| origin.node == self.me.node);
+        let highest = claimed.map(|origin| origin.incarnation).max();
+        let highest = highest.max(context.retired.get(&self.me.node).copied());
+        self.numbered_too_low(highest, out)
+    }
+
+    /// A peer has heard of a higher incarnation of this node than the present one (N1).
+    fn numbered_too_low(&mut self, heard: Option<Incarnation>, out: &mut Output) -> bool {
+        let Some(heard) = heard.filter(|heard| *heard > self.me.incarnation) else { return false };
+        match self.phase {
+            Phase::Starting { .. } => {
+                self.renumber(heard.number + 1, out);
+                true
+            }
+            Phase::Ready { .. } | Phase::Stopping { .. } => {
+                self.restart_above(RestartReason::IncarnationCollision, heard.number, out);
+                true
+            }
+            Phase::Over => true,
+        }
+    }
+}

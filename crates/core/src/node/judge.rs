@@ -1,0 +1,345 @@
+//! Judging who is alive: evidence, admission, mass failure, takeover, retirement (L2–L6, D10).
+
+use super::{DegradedReason, Event, Node, Output, Phase, StopReason};
+use crate::map::CausalMap;
+use crate::member::{Member, Record, Space, Status};
+use crate::mutant::Mutant;
+use crate::node::PeerState;
+use crate::time::{Duration, Heard, Time};
+use crate::version::{Incarnation, NodeId, OriginId};
+use crate::wire::{Context, EvidenceItem};
+use foldhash::fast::FixedState;
+use smol_str::SmolStr;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// From this many silent sessions (other nodes) on, a mass failure is considered.
+pub(super) const MASS_SESSIONS_MIN: usize = 8;
+const MASS_NODES_MIN: usize = 2;
+
+/// Second thoughts about mass failures (L6).
+#[derive(Debug, Default)]
+pub(super) struct Guard {
+    pub(super) sessions: Hold,
+    pub(super) nodes: Hold,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Hold {
+    /// Judgements wait until then.
+    pub(super) holding_until: Time,
+    /// The wait is over: judgements pass until then.
+    pub(super) passing_until: Time,
+}
+
+impl Hold {
+    pub(super) fn hold(&mut self, now: Time, wait: Duration) -> Time {
+        self.holding_until = now + wait;
+        self.holding_until
+    }
+
+    /// Whether the wait ended just now.
+    fn expire(&mut self, now: Time, pass: Duration) -> bool {
+        let over = self.holding_until != Time::ZERO && now >= self.holding_until;
+        if over {
+            self.holding_until = Time::ZERO;
+            self.passing_until = now + pass;
+        }
+        over
+    }
+
+    fn is_holding(&self, now: Time) -> bool {
+        now < self.holding_until
+    }
+}
+
+impl Node {
+    /// A message came from the origin itself.
+    pub(super) fn direct_evidence(&mut self, origin: &OriginId, life: Option<u64>, out: &mut Output) {
+        let Some(index) = self.map.admit_origin(origin, self.clock) else { return };
+        self.return_from_retirement(origin, out);
+        let heard = Heard::now(self.clock);
+        let entry = self.map.origins.entry_mut(index);
+        entry.evidence.heard = heard;
+        entry.evidence.via = None;
+        let raised = life.is_some_and(|life| life > entry.evidence.life);
+        match (raised, entry.admitted) {
+            (false, true) => {}
+            _ => self.reshow(index, out, |map| {
+                let entry = map.origins.entry_mut(index);
+                entry.evidence.life = entry.evidence.life.max(life.unwrap_or(0));
+                entry.admitted = true;
+            }),
+        }
+    }
+
+    /// A peer tells of an origin's life (L2).
+    pub(super) fn relayed_evidence(&mut self, item: &EvidenceItem, via: &NodeId, out: &mut Output) {
+        if item.origin == self.me || self.mutation.is(Mutant::NoRelayedEvidence) {
+            return;
+        }
+        let age = Duration::from_millis(item.age_ms);
+        let young = age < self.config.timers.admission_window();
+        if item.origin.node == self.me.node {
+            self.namesake_evidence(item, young, out);
+            return;
+        }
+        if self.map.origins.is_retired(&item.origin) && !young {
+            return;
+        }
+        let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
+        let evidence = &self.map.origins.entry(index).evidence;
+        let heard = Heard::ago(self.clock, age);
+        let first = evidence.life == 0;
+        let newer = item.life > evidence.life;
+        if !newer && !self.mutation.is(Mutant::EvidenceByAgeAlone) {
+            return;
+        }
+        let younger = heard.at > evidence.heard.at;
+        if young {
+            self.return_from_retirement(&item.origin, out);
+        }
+        let admitted = self.map.origins.entry(index).admitted;
+        let admit = if first { young } else { admitted || young };
+        let via = via.clone();
+        self.reshow(index, out, |map| {
+            let entry = map.origins.entry_mut(index);
+            entry.evidence.life = entry.evidence.life.max(item.life);
+            if first || younger {
+                entry.evidence.heard = heard;
+                entry.evidence.via = Some(via);
+            }
+            entry.admitted = admit;
+        });
+    }
+
+    /// Evidence of another run of this node's own id. If its life goes on, two processes use the id: the older one
+    /// stops (N4). A single sighting may be of a run that just died.
+    fn namesake_evidence(&mut self, item: &EvidenceItem, young: bool, out: &mut Output) {
+        let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
+        let entry = self.map.origins.entry_mut(index);
+        let known = entry.evidence.life;
+        entry.evidence.life = known.max(item.life);
+        if young && known > 0 && item.life > known && item.origin.incarnation > self.me.incarnation {
+            self.stop_now(StopReason::IdentityConflict, out);
+        }
+    }
+
+    fn return_from_retirement(&mut self, origin: &OriginId, out: &mut Output) {
+        if self.map.origins.is_retired(origin) && !self.mutation.is(Mutant::RetiredStaysRetired) {
+            self.map.origins.unretire(origin);
+            out.events.push(Event::OriginReturned { origin: origin.clone() });
+        }
+    }
+
+    /// Changes how an origin is judged, and tells subscribers which members look different now (L3).
+    fn reshow(&mut self, index: u32, out: &mut Output, change: impl FnOnce(&mut CausalMap)) {
+        let was = self.map.origins.entry(index).admitted;
+        let before: Vec<(u32, Member)> = if self.subscribers.is_empty() {
+            Vec::new()
+        } else {
+            let slots = self.map.origins.entry(index).stated.values();
+            slots
+                .map(|slot| (*slot, self.map.at(*slot)))
+                .filter(|(_, record)| record.is_live() && record.space == Space::Member)
+                .map(|(slot, record)| (slot, self.map.member(record)))
+                .collect()
+        };
+        change(&mut self.map);
+        let entry = self.map.origins.entry(index);
+        let origin = entry.origin.id.clone();
+        match (was, entry.admitted) {
+            (true, false) => out.events.push(Event::OriginSilent { origin }),
+            (false, true) => out.events.push(Event::OriginReturned { origin }),
+            _ if before.is_empty() => return,
+            _ => {}
+        }
+        self.subscribers.stamp += 1;
+        for (slot, before) in before {
+            let after = self.map.member(self.map.at(slot));
+            if after.status() != before.status() {
+                self.route(slot, Some(&before), Some(&after), false, out);
+            }
+        }
+    }
+
+    fn silence(&self, index: u32) -> Duration {
+        self.map.origins.entry(index).evidence.heard.attentive_silence(self.clock, Duration::MAX)
+    }
+
+    /// Withdraws admission from origins that have been silent for too long (L2), with second thoughts (L6).
+    pub(super) fn judge_origins(&mut self, out: &mut Output) {
+        let now = self.clock.now;
+        let wait = self.config.timers.heartbeat_timeout;
+        for (hold, reason) in
+            [(&mut self.guard.sessions, DegradedReason::Sessions), (&mut self.guard.nodes, DegradedReason::Nodes)]
+        {
+            if hold.expire(now, wait) {
+                out.events.push(Event::DegradedEnded { reason });
+            }
+        }
+        let window = self.config.timers.admission_window();
+        let me = self.map.origins.me();
+        let silent: Vec<u32> = self
+            .map
+            .origins
+            .iter()
+            .filter(|(index, entry)| *index != me && entry.admitted && self.silence(*index) > window)
+            .map(|(index, _)| index)
+            .collect();
+        if silent.is_empty() || self.hold_nodes(&silent, out) {
+            return;
+        }
+        for index in silent {
+            self.reshow(index, out, |map| map.origins.entry_mut(index).admitted = false);
+        }
+    }
+
+    /// Whether most other nodes fell silent at once: then it is more likely that this node is cut off.
+    fn hold_nodes(&mut self, silent: &[u32], out: &mut Output) -> bool {
+        let now = self.clock.now;
+        if now < self.guard.nodes.passing_until {
+            return false;
+        }
+        let newest = |index: u32| {
+            let id = &self.map.origins.entry(index).origin.id;
+            id.node != self.me.node
+                && self.map.origins.incarnations(&id.node).all(|(incarnation, _)| incarnation <= id.incarnation)
+        };
+        let lost: Vec<u32> = silent.iter().copied().filter(|index| newest(*index)).collect();
+        let others = self.map.origins.iter().filter(|(index, entry)| entry.admitted && newest(*index)).count();
+        let confirmed = lost.iter().all(|index| {
+            let node = &self.map.origins.entry(*index).origin.id.node;
+            self.peers.peers.get(node).is_some_and(|peer| peer.state == PeerState::Failed && peer.confirmed)
+        });
+        let mass = lost.len() >= MASS_NODES_MIN && lost.len() as f64 > others as f64 * self.config.mass_failure_share;
+        if !mass || confirmed {
+            return false;
+        }
+        if !self.guard.nodes.is_holding(now) {
+            let until = self.guard.nodes.hold(now, self.config.timers.heartbeat_timeout);
+            let until_ms = until.as_micros() / 1000;
+            out.events.push(Event::Degraded { reason: DegradedReason::Nodes, until_ms });
+        }
+        true
+    }
+
+    /// What this node doubts at the moment.
+    pub fn degraded(&self) -> Vec<DegradedReason> {
+        let now = self.clock.now;
+        let holds = [(&self.guard.sessions, DegradedReason::Sessions), (&self.guard.nodes, DegradedReason::Nodes)];
+        holds.into_iter().filter(|(hold, _)| hold.is_holding(now)).map(|(_, reason)| reason).collect()
+    }
+
+    /// Retires origins that have been silent for `dead_peer_timeout` of real time (D10).
+    pub(super) fn retire_origins(&mut self, out: &mut Output) {
+        let me = self.map.origins.me();
+        let dead: Vec<OriginId> = self
+            .map
+            .origins
+            .iter()
+            .filter(|(index, entry)| {
+                *index != me
+                    && !entry.admitted
+                    && entry.evidence.heard.silence(self.clock) >= self.config.timers.dead_peer_timeout
+                    && !self.map.origins.is_retired(&entry.origin.id)
+            })
+            .map(|(_, entry)| entry.origin.id.clone())
+            .collect();
+        for origin in dead {
+            self.retire(&origin.node, origin.incarnation, out);
+        }
+    }
+
+    fn retire(&mut self, node: &NodeId, incarnation: Incarnation, out: &mut Output) {
+        out.events.push(Event::OriginRetired { origin: OriginId { node: node.clone(), incarnation } });
+        for (slot, name) in self.map.retire(node, incarnation) {
+            let before = Member { record: name.clone(), status: Status::Up };
+            self.route(slot, Some(&before), None, true, out);
+        }
+    }
+
+    /// Retirements that a peer knows of, unless this node knows of life.
+    pub(super) fn adopt_retired(&mut self, context: &Context, out: &mut Output) {
+        for (node, incarnation) in &context.retired {
+            let origin = OriginId { node: node.clone(), incarnation: *incarnation };
+            let alive = self
+                .map
+                .origins
+                .incarnations(node)
+                .any(|(i, index)| i <= *incarnation && self.map.origins.entry(index).admitted);
+            if *node != self.me.node && !alive && !self.map.origins.is_retired(&origin) {
+                self.retire(node, *incarnation, out);
+            }
+        }
+    }
+
+    /// Writes `left` for members of origins that have been silent too long, if this node is responsible (L4).
+    pub(super) fn take_over(&mut self, out: &mut Output) {
+        if !matches!(self.phase, Phase::Ready { .. }) {
+            return;
+        }
+        let long = self.config.timers.admission_window() + self.config.timers.reconnect_timeout;
+        let silent: Vec<u32> = self
+            .map
+            .origins
+            .iter()
+            .filter(|(index, entry)| {
+                !entry.admitted
+                    && !entry.stated.is_empty()
+                    && entry.taken_over != Some((entry.evidence.life, entry.stores))
+                    && self.silence(*index) >= long
+            })
+            .map(|(index, _)| index)
+            .collect();
+        for index in silent {
+            let origin = self.map.origins.entry(index).origin.id.clone();
+            let responsible = self.responsible_for(&origin).as_ref() == Some(&self.me.node);
+            if responsible || self.mutation.is(Mutant::EveryoneTakesOver) {
+                self.take_over_origin(index, out);
+            }
+        }
+    }
+
+    fn take_over_origin(&mut self, index: u32, out: &mut Output) {
+        let entry = self.map.origins.entry(index);
+        let (life, stores) = (entry.evidence.life, entry.stores);
+        let slots: Vec<u32> = entry.stated.values().copied().collect();
+        self.map.origins.entry_mut(index).taken_over = Some((life, stores));
+        for slot in slots {
+            let record: Arc<Record> = self.map.at(slot).clone();
+            let due = record.is_live() && record.space == Space::Member;
+            if !due || (self.map.shown(&record) == Status::Left && !self.mutation.is(Mutant::EveryoneTakesOver)) {
+                continue;
+            }
+            self.counters.takeovers += 1;
+            self.counters.local_writes += 1;
+            let before = self.map.member(&record);
+            let id: SmolStr = record.id.clone();
+            self.map.write_inferred(&id, &record, life, self.clock.now);
+            let after = self.map.member(&record);
+            self.route(slot, Some(&before), Some(&after), false, out);
+        }
+    }
+
+    /// The node responsible for an origin's members while it is silent: first by rendezvous hash among the admitted.
+    pub fn responsible_for(&self, origin: &OriginId) -> Option<NodeId> {
+        let me = self.map.origins.me();
+        let mut nodes: Vec<&NodeId> = self
+            .map
+            .origins
+            .iter()
+            .filter(|(index, entry)| entry.admitted && (*index == me || self.is_newest(&entry.origin.id)))
+            .map(|(_, entry)| &entry.origin.id.node)
+            .filter(|node| self.peers.peers.get(*node).is_none_or(|peer| peer.state != PeerState::Left))
+            .collect();
+        nodes.dedup();
+        let hasher = FixedState::with_seed(0);
+        let weight = |node: &NodeId| hasher.hash_one((origin, node.as_str()));
+        nodes.into_iter().max_by_key(|node| (weight(node), *node)).cloned()
+    }
+
+    fn is_newest(&self, origin: &OriginId) -> bool {
+        self.map.origins.incarnations(&origin.node).all(|(incarnation, _)| incarnation <= origin.incarnation)
+    }
+}

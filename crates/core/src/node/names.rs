@@ -1,0 +1,246 @@
+//! Names: registrations a node makes on its own behalf, its own member record, and drain marks (C7).
+
+use super::queries::node_member_id;
+use super::{Event, NameView, Node, Output, Phase};
+use crate::error::{Code, Refusal};
+use crate::member::{Kind, Metadata, NODE_SERVICE, Record, Space, Status, check_name};
+use crate::time::Time;
+use crate::version::{NodeId, Version};
+use crate::wire::Message;
+use smol_str::SmolStr;
+use std::sync::Arc;
+
+impl Node {
+    /// Registers a name at a location; again = new location. A name held by another live node is refused.
+    pub fn register_name(
+        &mut self,
+        now: Time,
+        name: &str,
+        location: &str,
+        out: &mut Output,
+    ) -> Result<Version, Refusal> {
+        self.observe(now, out);
+        let result = self.check_register_name(name, location);
+        let result = result.map(|()| {
+            self.own_names.insert(SmolStr::new(name), SmolStr::new(location));
+            self.write_name(name, location, out)
+        });
+        self.count_refusal(result)
+    }
+
+    fn check_register_name(&self, name: &str, location: &str) -> Result<(), Refusal> {
+        if !matches!(self.phase, Phase::Ready { .. }) {
+            return Err(super::clients::not_ready());
+        }
+        check_name(name, location, &self.config.limits)?;
+        let held = self.map.record(Space::Name, name).filter(|record| record.is_live());
+        match held {
+            Some(record)
+                if record.origin.id.node != self.me.node && self.map.origins.entry(record.origin.index).admitted =>
+            {
+                let message = format!("name {name:?} is registered by node {}", record.origin.id.node);
+                Err(Refusal::new(Code::AlreadyRegistered, message).field("name"))
+            }
+            None if !self.map.has_room(Space::Name) => {
+                let limit = self.config.limits.names;
+                let message = format!("{limit} names are registered already");
+                Err(Refusal::new(Code::ResourceExhausted, message).field("name").limit(limit))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write_name(&mut self, name: &str, location: &str, out: &mut Output) -> Version {
+        let draft = self.own_record(Space::Name, name, "", location, Metadata::default());
+        let stored = self.write(draft, out);
+        self.map.member(&stored.new).version()
+    }
+
+    /// A record this node writes for itself: a new claim if another origin has the key, an update otherwise.
+    fn own_record(&mut self, space: Space, id: &str, service: &str, address: &str, metadata: Metadata) -> Record {
+        let me = self.map.origins.me();
+        let empty = self.map.interner.text("");
+        let held = self.map.record(space, id);
+        let (claim, seq) = match held {
+            Some(held) if held.origin.index == me => (held.claim, held.seq + 1),
+            Some(held) => (held.claim + 1, held.seq + 1),
+            None => (1, 1),
+        };
+        let (created, drain) = held.map_or((self.wall_ms, 0), |held| (held.created, held.drain));
+        Record {
+            id: SmolStr::new(id),
+            space,
+            kind: Kind::Live,
+            status: Status::Up,
+            weight: 0,
+            drain,
+            origin: self.map.origins.entry(me).origin.clone(),
+            n: 0,
+            claim,
+            seq,
+            predecessor: (0, 0),
+            client: self.self_client.clone(),
+            service: self.map.interner.text(service),
+            locality: empty.clone(),
+            revision: empty,
+            created,
+            since: self.wall_ms,
+            address: SmolStr::new(address),
+            endpoints: Metadata::default(),
+            metadata,
+        }
+    }
+
+    /// Unregisters a name of this node.
+    pub fn unregister_name(&mut self, now: Time, name: &str, out: &mut Output) -> Result<(), Refusal> {
+        self.observe(now, out);
+        let result = if self.own_names.remove(name).is_some() {
+            if let Some(slot) = self.map.slot_of(Space::Name, name)
+                && self.map.at(slot).origin.index == self.map.origins.me()
+                && self.map.at(slot).is_live()
+            {
+                self.write_left(slot, out);
+            }
+            Ok(())
+        } else {
+            let message = format!("name {name:?} is not registered by this node");
+            Err(Refusal::new(Code::NotRegistered, message).field("name"))
+        };
+        self.count_refusal(result)
+    }
+
+    /// Where a name is, whether or not its node can be reached right now.
+    pub fn name(&self, name: &str) -> Option<NameView> {
+        let record = self.map.record(Space::Name, name).filter(|record| record.is_live())?;
+        Some(NameView {
+            name: record.id.to_string(),
+            location: record.address.to_string(),
+            node: record.origin.id.node.clone(),
+            version: self.map.member(record).version(),
+        })
+    }
+
+    /// The application has registered everything it has: names of older runs that it did not repeat go (N2).
+    pub fn names_complete(&mut self, now: Time, out: &mut Output) {
+        self.observe(now, out);
+        if matches!(self.phase, Phase::Ready { .. }) {
+            self.settle_names(out);
+        }
+    }
+
+    pub(super) fn settle_names_in_time(&mut self, out: &mut Output) {
+        if let Phase::Ready { since, .. } = self.phase
+            && !self.names_settled
+            && self.clock.now >= since + self.config.timers.heartbeat_timeout
+        {
+            self.settle_names(out);
+        }
+    }
+
+    fn settle_names(&mut self, out: &mut Output) {
+        self.names_settled = true;
+        let stale: Vec<Arc<Record>> = self.map.iter().filter(|record| self.is_stale_name(record)).cloned().collect();
+        for record in stale {
+            if let Some(slot) = self.map.slot_of(Space::Name, &record.id) {
+                self.write_left(slot, out);
+            }
+        }
+    }
+
+    /// A name of an older run of this node that the present run did not register.
+    fn is_stale_name(&self, record: &Record) -> bool {
+        record.space == Space::Name
+            && record.is_live()
+            && record.origin.id.node == self.me.node
+            && record.origin.index != self.map.origins.me()
+            && !self.own_names.contains_key(&record.id)
+    }
+
+    /// A record from elsewhere took a key that this node claims for itself, or revives one of its older runs.
+    pub(super) fn mind_own(&mut self, new: &Arc<Record>, out: &mut Output) {
+        if !matches!(self.phase, Phase::Ready { .. }) {
+            return;
+        }
+        match new.space {
+            Space::Member => {
+                if new.id == node_member_id(&self.me.node) {
+                    self.write_node_record(out);
+                }
+            }
+            Space::Name => {
+                if let Some(location) = self.own_names.get(&new.id).cloned() {
+                    if new.origin.id.node == self.me.node {
+                        self.write_name(&new.id, &location, out);
+                    } else {
+                        self.own_names.remove(&new.id);
+                        let winner = new.origin.id.node.clone();
+                        out.events.push(Event::NameLost { name: new.id.to_string(), winner });
+                    }
+                } else if self.names_settled
+                    && self.is_stale_name(new)
+                    && let Some(slot) = self.map.slot_of(Space::Name, &new.id)
+                {
+                    self.write_left(slot, out);
+                }
+            }
+        }
+    }
+
+    /// The node as a member of service `convoke` (R-10, P8).
+    pub(super) fn write_node_record(&mut self, out: &mut Output) {
+        let id = node_member_id(&self.me.node);
+        let incarnation = self.me.incarnation.number.to_string();
+        let metadata = Metadata::from_sorted(
+            [
+                ("incarnation", incarnation.as_str()),
+                ("peer_address", self.config.peer_address.as_str()),
+                ("region", self.config.region.as_str()),
+            ]
+            .into_iter(),
+        );
+        let address = self.config.client_address.clone();
+        let draft = self.own_record(Space::Member, &id, NODE_SERVICE, &address, metadata);
+        self.write(draft, out);
+    }
+
+    /// Sets or clears the drain mark of a member, wherever its owner is.
+    pub fn drain(&mut self, now: Time, id: &str, drained: bool, out: &mut Output) -> Result<(), Refusal> {
+        self.observe(now, out);
+        let result = self.do_drain(id, drained, out);
+        self.count_refusal(result)
+    }
+
+    fn do_drain(&mut self, id: &str, drained: bool, out: &mut Output) -> Result<(), Refusal> {
+        let held = self.map.record(Space::Member, id).filter(|r| self.map.shown(r) != Status::Left).cloned();
+        let Some(held) = held else {
+            return Err(Refusal::new(Code::NotFound, format!("no member {id:?}")).field("id"));
+        };
+        if held.drained() == drained {
+            return Ok(());
+        }
+        let drain = held.drain + 1;
+        if held.origin.index == self.map.origins.me() {
+            self.write(Record { drain, seq: held.seq + 1, ..Record::clone(&held) }, out);
+            return Ok(());
+        }
+        let owner = &held.origin.id.node;
+        let Some(link) = self.peers.link_to(owner) else {
+            let message = format!("member {id:?} belongs to node {owner}, which cannot be reached from here now");
+            return Err(Refusal::new(Code::NotReady, message).field("id"));
+        };
+        let link = link.id;
+        self.send(link, &Message::Drain { id, drain }, out);
+        Ok(())
+    }
+
+    /// Drains this node: marked, takes no new sessions' traffic hints; sessions are asked to move.
+    pub fn drain_node(&mut self, now: Time, drained: bool, out: &mut Output) -> Result<(), Refusal> {
+        let id = node_member_id(&self.me.node);
+        self.drain(now, &id, drained, out)
+    }
+
+    /// The id of this node as a member.
+    pub fn node_member(node: &NodeId) -> String {
+        node_member_id(node)
+    }
+}

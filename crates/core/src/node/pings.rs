@@ -1,0 +1,79 @@
+//! Pings: life, echo, context hash, evidence (P6, L2, D7).
+
+use super::{LinkId, Node, Output};
+use crate::mutant::Mutant;
+use crate::version::{NodeId, OriginId};
+use crate::wire::{EvidenceItem, Message, Ping};
+
+/// With more links than this, evidence is asked of a few of them only.
+const ASK_ALL_MAX: usize = 8;
+const ASK_SOME: usize = 5;
+
+impl Node {
+    pub(super) fn ping_all(&mut self, out: &mut Output) {
+        let links = self.peers.up_links();
+        let unlinked = self.unlinked_origins();
+        let mut asked: Vec<LinkId> = links.clone();
+        if asked.len() > ASK_ALL_MAX {
+            self.random.shuffle(&mut asked);
+            asked.truncate(ASK_SOME);
+        }
+        for link in links {
+            let ask = if asked.contains(&link) { unlinked.clone() } else { Vec::new() };
+            self.ping_with(link, ask, out);
+        }
+    }
+
+    /// A first ping on a new link: it carries the life number that lets others know this node lives.
+    pub(super) fn ping(&mut self, link: LinkId, out: &mut Output) {
+        let ask = self.unlinked_origins();
+        self.ping_with(link, ask, out);
+    }
+
+    /// Origins whose life this node can only hear of from others.
+    fn unlinked_origins(&self) -> Vec<OriginId> {
+        let me = self.map.origins.me();
+        self.map
+            .origins
+            .iter()
+            .filter(|(index, entry)| {
+                let id = &entry.origin.id;
+                let linked = self.peers.link_to(&id.node).is_some_and(|link| link.origin.as_ref() == Some(id));
+                *index != me && !linked && !self.map.origins.is_retired(id)
+            })
+            .map(|(_, entry)| entry.origin.id.clone())
+            .collect()
+    }
+
+    fn ping_with(&mut self, id: LinkId, ask: Vec<OriginId>, out: &mut Output) {
+        let asked = self.peers.links.get_mut(&id).map(|link| std::mem::take(&mut link.asked)).unwrap_or_default();
+        let evidence: Vec<EvidenceItem> = asked
+            .iter()
+            .filter_map(|origin| self.map.origins.index_of(origin))
+            .filter(|index| self.map.origins.entry(*index).evidence.life > 0)
+            .map(|index| self.evidence_of(index))
+            .collect();
+        let (life, ready, context_hash) = (self.life, self.is_ready(), self.map.origins.context_hash());
+        let clock = self.clock;
+        let Some(link) = self.peers.links.get_mut(&id) else { return };
+        let ping = Ping { seq: link.next_ping(clock), echo: link.heard_seq, life, context_hash, ready, ask, evidence };
+        self.send(id, &Message::Ping(ping), out);
+    }
+
+    pub(super) fn handle_ping(&mut self, id: LinkId, node: &NodeId, ping: Ping, out: &mut Output) {
+        if let Some(link) = self.peers.links.get_mut(&id) {
+            link.note_echo(ping.echo);
+            link.heard_seq = link.heard_seq.max(ping.seq);
+            link.asked = ping.ask;
+        }
+        if let Some(peer) = self.peers.peers.get_mut(node) {
+            peer.ready = ping.ready;
+        }
+        self.relayed_all(&ping.evidence, node, out);
+        let differs = ping.context_hash != self.map.origins.context_hash();
+        let starting = !self.is_ready() && ping.ready;
+        if (differs && self.me.node < *node && !self.mutation.is(Mutant::NoExchange)) || starting {
+            self.want(id, out);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Reading: members, services, peers, and the views that tests look at.
+
+use super::{Counters, Node, PeerState};
+use crate::filter::Filter;
+use crate::member::{Member, Metadata, NODE_ID_PREFIX, Record, Space, Status};
+use crate::version::{Incarnation, NodeId, OriginId, VectorClock, Version};
+use std::sync::Arc;
+
+/// A peer as shown by `convoke nodes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerView {
+    pub node: NodeId,
+    pub state: PeerState,
+    pub region: String,
+    pub peer_address: String,
+    pub client_address: String,
+    pub incarnation: Option<Incarnation>,
+    pub ready: bool,
+}
+
+/// A name as shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameView {
+    pub name: String,
+    pub location: String,
+    pub node: NodeId,
+    pub version: Version,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceView {
+    pub service: String,
+    pub up: usize,
+    pub down: usize,
+    pub drained: usize,
+}
+
+/// A slot with everything in it, tombstones included: for checks from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotView {
+    pub name: bool,
+    pub id: String,
+    pub shown: Status,
+    pub stated: Status,
+    pub claim: u64,
+    pub seq: u64,
+    pub origin: OriginId,
+    pub n: u64,
+    pub client: String,
+    pub nonce: u64,
+    pub drained: bool,
+    pub metadata: Metadata,
+    pub inferred: bool,
+}
+
+/// How much a node holds, for comparison with its limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    pub members: usize,
+    pub names: usize,
+    pub tombstones: usize,
+    pub sessions: usize,
+    pub subscribers: usize,
+    /// Longest subscriber queue.
+    pub subscriber_queue: usize,
+    pub links: usize,
+    pub origins: usize,
+    pub retired: usize,
+    pub timers: usize,
+}
+
+/// The id under which a node is a member.
+pub(super) fn node_member_id(node: &NodeId) -> String {
+    format!("{NODE_ID_PREFIX}{node}")
+}
+
+impl Node {
+    /// One member, unless unknown or left.
+    pub fn member(&self, id: &str) -> Option<Member> {
+        self.map.record(Space::Member, id).and_then(|record| self.visible(record))
+    }
+
+    fn visible(&self, record: &Arc<Record>) -> Option<Member> {
+        if record.space != Space::Member || !record.is_live() {
+            return None;
+        }
+        let member = self.map.member(record);
+        (member.status() != Status::Left).then_some(member)
+    }
+
+    /// Members that match, in a stable order, at most `limit`, from `cursor` on; and where to go on.
+    pub fn members(&self, filter: &Filter, cursor: Option<u32>, limit: usize) -> (Vec<Member>, Option<u32>) {
+        let mut found = Vec::new();
+        let mut visit = |slot: u32| -> bool {
+            if found.len() == limit {
+                return false;
+            }
+            let member = self.map.try_at(slot).and_then(|record| self.visible(record));
+            found.extend(member.filter(|member| filter.matches(&member.subject())));
+            true
+        };
+        let start = cursor.unwrap_or(0);
+        let next = match filter.service_literal() {
+            Some(service) => {
+                let slots = self.map.services().get(service);
+                slots.into_iter().flat_map(|slots| slots.range(start..)).find(|slot| !visit(**slot)).copied()
+            }
+            None => (start..self.map.slot_bound()).find(|slot| !visit(*slot)),
+        };
+        (found, next)
+    }
+
+    pub fn services(&self) -> Vec<ServiceView> {
+        let services = self.map.services().iter();
+        let views = services.map(|(service, slots)| {
+            let mut view = ServiceView { service: service.to_string(), up: 0, down: 0, drained: 0 };
+            for member in slots.iter().filter_map(|slot| self.visible(self.map.at(*slot))) {
+                match member.status() {
+                    Status::Up if member.drained() => view.drained += 1,
+                    Status::Up => view.up += 1,
+                    Status::Down | Status::Left => view.down += 1,
+                }
+            }
+            view
+        });
+        views.filter(|view| view.up + view.down + view.drained > 0).collect()
+    }
+
+    /// Peers as this node sees its links to them.
+    pub fn peers(&self) -> Vec<PeerView> {
+        let views = self.peers.peers.iter().map(|(node, peer)| PeerView {
+            node: node.clone(),
+            state: peer.state,
+            region: peer.region.clone(),
+            peer_address: peer.peer_address.clone(),
+            client_address: peer.client_address.clone(),
+            incarnation: peer.incarnation,
+            ready: peer.ready,
+        });
+        views.collect()
+    }
+
+    pub fn origin(&self) -> &OriginId {
+        &self.me
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub fn context(&self) -> VectorClock {
+        self.map.origins.context().clock
+    }
+
+    pub fn context_hash(&self) -> u64 {
+        self.map.origins.context_hash()
+    }
+
+    /// Retired markers (D10): node, highest retired incarnation.
+    pub fn retired(&self) -> Vec<(NodeId, Incarnation)> {
+        self.map.origins.retired().iter().map(|(node, incarnation)| (node.clone(), *incarnation)).collect()
+    }
+
+    /// Whether an origin counts as alive here (L2); unknown ones do not.
+    pub fn admits(&self, origin: &OriginId) -> bool {
+        self.map.origins.index_of(origin).is_some_and(|index| self.map.origins.entry(index).admitted)
+    }
+
+    /// Every slot, members and names, sorted, tombstones included.
+    pub fn slots(&self) -> Vec<SlotView> {
+        let mut views: Vec<SlotView> = self.map.iter().map(|record| self.slot_view(record)).collect();
+        views.sort_by(|a, b| (a.name, &a.id).cmp(&(b.name, &b.id)));
+        views
+    }
+
+    /// The slot of a member id.
+    pub fn slot(&self, id: &str) -> Option<SlotView> {
+        self.map.record(Space::Member, id).map(|record| self.slot_view(record))
+    }
+
+    fn slot_view(&self, record: &Arc<Record>) -> SlotView {
+        SlotView {
+            name: record.space == Space::Name,
+            id: record.id.to_string(),
+            shown: self.map.shown(record),
+            stated: record.stated(),
+            claim: record.claim,
+            seq: record.seq,
+            origin: record.origin.id.clone(),
+            n: record.n,
+            client: record.client.id.to_string(),
+            nonce: record.client.nonce,
+            drained: record.drained(),
+            metadata: record.metadata.clone(),
+            inferred: record.space == Space::Member && self.map.inferred(&record.id).is_some(),
+        }
+    }
+
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            members: self.map.live_members(),
+            names: self.map.live_names(),
+            tombstones: self.map.tombstones(),
+            sessions: self.sessions.len(),
+            subscribers: self.subscribers.len(),
+            subscriber_queue: self.subscribers.longest_queue(),
+            links: self.peers.links.len(),
+            origins: self.map.origins.iter().count(),
+            retired: self.map.origins.retired().len(),
+            timers: self.timers.len(),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Starting, becoming ready, restarting, stopping (N1–N6).
+
+use super::{
+    Effect, Event, HandoverTarget, LossReason, Node, Notice, Output, Phase, RestartReason, SessionId, StopReason,
+};
+use crate::error::{Code, Refusal};
+use crate::map::CausalMap;
+use crate::member::Space;
+use crate::mutant::Mutant;
+use crate::time::Time;
+use crate::timers::Timer;
+use crate::version::{Incarnation, NodeId};
+use crate::wire::Message;
+
+impl Node {
+    /// Starts dialing. Call once.
+    pub fn begin(&mut self, now: Time, out: &mut Output) {
+        self.clock.now = now;
+        let first = self.config.timers.ping_interval.mul_f64(self.random.f64());
+        self.timers.set(now + first, Timer::Tick);
+        self.schedule_collection();
+        out.effects.push(Effect::Persist { incarnation: self.me.incarnation.number });
+        for seed in 0..self.peers.seeds.len() {
+            self.dial_seed(seed, out);
+        }
+        if self.peers.seeds.iter().all(|seed| seed.address == self.config.peer_address)
+            || self.mutation.is(Mutant::ReadyBeforeExchange)
+        {
+            self.become_ready(true, out);
+        }
+    }
+
+    pub fn is_ready(&self) -> bool {
+        matches!(self.phase, Phase::Ready { .. })
+    }
+
+    /// The registry is complete: clients may come (N3). `alone` if no peer said so.
+    pub(super) fn become_ready(&mut self, alone: bool, out: &mut Output) {
+        if !matches!(self.phase, Phase::Starting { .. }) {
+            return;
+        }
+        let now = self.clock.now;
+        let grace = if alone { self.config.timers.heartbeat_timeout } else { std::time::Duration::ZERO };
+        self.phase = Phase::Ready { since: now, absence_from: now + grace };
+        out.events.push(Event::Ready { alone });
+        self.write_node_record(out);
+    }
+
+    /// A starting node that reaches only starting nodes: the lowest goes ahead after a while (N3).
+    pub(super) fn check_readiness(&mut self, out: &mut Output) {
+        let Phase::Starting { since, refused } = self.phase else { return };
+        if refused.is_some() || self.clock.now < since + self.config.timers.lone_start_wait {
+            return;
+        }
+        let reachable: Vec<(&NodeId, bool)> =
+            self.peers.up().filter_map(|(node, _)| Some((node, self.peers.peers.get(node)?.ready))).collect();
+        let none_ready = reachable.iter().all(|(_, ready)| !ready);
+        let lowest = reachable.iter().all(|(node, _)| self.me.node < **node);
+        if none_ready && lowest {
+            self.become_ready(true, out);
+        }
+    }
+
+    /// Takes a higher incarnation while still starting: nothing has been written yet (N1).
+    pub(super) fn renumber(&mut self, number: u64, out: &mut Output) {
+        self.me.incarnation = Incarnation { number, nonce: self.me.incarnation.nonce };
+        let limits = &self.config.limits;
+        self.map = CausalMap::new(self.me.clone(), limits, self.config.hash_seed, self.clock, self.mutation);
+        let nonce = self.me.incarnation.nonce;
+        self.self_client = self.map.interner.client(&super::queries::node_member_id(&self.me.node), nonce);
+        out.effects.push(Effect::Persist { incarnation: number });
+        let links: Vec<_> = self.peers.links.keys().copied().collect();
+        for link in links {
+            self.close(link, LossReason::Replaced, out);
+        }
+        for seed in 0..self.peers.seeds.len() {
+            self.dial_seed(seed, out);
+        }
+        let peers: Vec<NodeId> = self.peers.peers.keys().cloned().collect();
+        for peer in peers {
+            self.dial_peer(&peer, out);
+        }
+    }
+
+    /// This run is over; the next one takes a higher number (N5).
+    pub(super) fn restart(&mut self, reason: RestartReason, out: &mut Output) {
+        self.restart_above(reason, self.me.incarnation.number, out);
+    }
+
+    pub(super) fn restart_above(&mut self, reason: RestartReason, number: u64, out: &mut Output) {
+        self.phase = Phase::Over;
+        let incarnation = number.max(self.me.incarnation.number) + 1;
+        out.effects.push(Effect::Persist { incarnation: incarnation - 1 });
+        out.effects.push(Effect::Restart { reason, incarnation });
+    }
+
+    pub(super) fn stop_now(&mut self, reason: StopReason, out: &mut Output) {
+        if self.phase != Phase::Over {
+            self.phase = Phase::Over;
+            out.effects.push(Effect::Stop { reason });
+        }
+    }
+
+    /// Graceful stop: no new sessions, the present ones are sent elsewhere, then goodbye (N6).
+    pub fn stop(&mut self, now: Time, out: &mut Output) {
+        self.observe(now, out);
+        match self.phase {
+            Phase::Ready { .. } => {
+                let deadline = self.clock.now + self.config.timers.handover_timeout;
+                self.phase = Phase::Stopping { deadline };
+                self.check_stopping(out);
+            }
+            Phase::Starting { .. } => self.finish_stop(out),
+            Phase::Stopping { .. } | Phase::Over => {}
+        }
+    }
+
+    /// Hands a part of the sessions over, and finishes when none is left.
+    pub(super) fn check_stopping(&mut self, out: &mut Output) {
+        let Phase::Stopping { deadline } = self.phase else { return };
+        if self.mutation.is(Mutant::StopWithoutHandover) {
+            let slots: Vec<u32> = self.sessions.iter().flat_map(|(_, session)| session.members.clone()).collect();
+            for slot in slots {
+                self.write_left(slot, out);
+            }
+            self.finish_stop(out);
+            return;
+        }
+        let targets = self.handover_targets();
+        let attached = self.sessions.iter().filter(|(_, s)| s.conn.is_some()).count();
+        if attached == 0 || targets.is_empty() || self.clock.now >= deadline {
+            self.finish_stop(out);
+            return;
+        }
+        let waiting: Vec<SessionId> =
+            self.sessions.iter().filter(|(_, s)| s.conn.is_some() && !s.handed_over).map(|(id, _)| id).collect();
+        // Gradually: everyone is told within about a third of the time there is.
+        let ticks =
+            self.config.timers.handover_timeout.as_millis() / self.config.timers.ping_interval.as_millis().max(1);
+        let batch = self.sessions.len().div_ceil((ticks as usize / 3).max(1)).max(1);
+        for id in waiting.into_iter().take(batch) {
+            let target = targets.get(self.random.usize(..targets.len())).cloned();
+            let Some(session) = self.sessions.get_mut(id) else { continue };
+            session.handed_over = true;
+            if let Some(conn) = session.conn {
+                out.effects.push(Effect::Notify { conn, notice: Notice::Handover { target } });
+            }
+        }
+    }
+
+    fn handover_targets(&self) -> Vec<HandoverTarget> {
+        let ready = |node: &NodeId| {
+            let peer = self.peers.peers.get(node)?;
+            peer.ready.then(|| HandoverTarget { node: node.clone(), client_address: peer.client_address.clone() })
+        };
+        self.peers.up().filter_map(|(node, _)| ready(node)).collect()
+    }
+
+    fn finish_stop(&mut self, out: &mut Output) {
+        let me = self.map.origins.me();
+        let own: Vec<u32> = self
+            .map
+            .iter()
+            .filter(|record| record.origin.index == me && record.is_live())
+            .filter(|record| record.space == Space::Name || record.client == self.self_client)
+            .filter_map(|record| self.map.slot_of(record.space, &record.id))
+            .collect();
+        for slot in own {
+            self.write_left(slot, out);
+        }
+        let now = self.clock.now;
+        self.flush(now, out);
+        for link in self.peers.up_links() {
+            self.send(link, &Message::Goodbye { leaving: true }, out);
+        }
+        self.stop_now(StopReason::Graceful, out);
+    }
+
+    /// Removes a peer for good, until it is heard of again. Refused while it is connected.
+    pub fn forget(&mut self, now: Time, node: &NodeId, out: &mut Output) -> Result<(), Refusal> {
+        self.observe(now, out);
+        let result = match self.peers.peers.get(node) {
+            None => Err(Refusal::new(Code::NotFound, format!("no node {node}")).field("node")),
+            Some(peer) if peer.state == super::PeerState::Up => {
+                let message = format!("node {node} is connected; stop it first");
+                Err(Refusal::new(Code::InvalidArgument, message).field("node"))
+            }
+            Some(_) => {
+                self.peers.peers.remove(node);
+                self.map.origins.forget_marker(node);
+                Ok(())
+            }
+        };
+        self.count_refusal(result)
+    }
+}

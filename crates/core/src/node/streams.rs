@@ -1,0 +1,92 @@
+//! Subscriptions: subscribing, resuming, taking (S1–S6).
+
+use super::{Interest, Node, Output, Phase, ResetReason, Resume, StreamEvent, SubscriberId};
+use crate::error::{Code, Refusal};
+use crate::subscribe::{Begin, TakeContext, Token, Walk};
+use crate::time::Time;
+use crate::version::Version;
+use std::collections::BTreeMap;
+
+impl Node {
+    /// Subscribes to members or names; the stream starts with what the resume state leaves to be told.
+    pub fn subscribe(
+        &mut self,
+        now: Time,
+        interest: Interest,
+        resume: Resume,
+        out: &mut Output,
+    ) -> Result<SubscriberId, Refusal> {
+        self.observe(now, out);
+        let result =
+            self.check_subscribe(&resume).map(|absence_from| self.begin_stream(&interest, resume, absence_from));
+        let result = result.map(|begin| self.subscribers.insert(interest, begin, out));
+        self.count_refusal(result)
+    }
+
+    fn check_subscribe(&self, resume: &Resume) -> Result<Time, Refusal> {
+        let Phase::Ready { absence_from, .. } = self.phase else { return Err(super::clients::not_ready()) };
+        let limits = &self.config.limits;
+        if self.subscribers.len() >= limits.subscribers {
+            let message = format!("this node has {} subscribers already; try another", limits.subscribers);
+            return Err(Refusal::new(Code::ResourceExhausted, message).limit(limits.subscribers));
+        }
+        let known = match resume {
+            Resume::Fresh | Resume::Token { known: None, .. } => 0,
+            Resume::Token { known: Some(known), .. } | Resume::Known(known) => known.len(),
+        };
+        if known > limits.resume_known {
+            let message = format!("{known} known versions, at most {} fit", limits.resume_known);
+            return Err(Refusal::new(Code::TooLarge, message).field("known").limit(limits.resume_known));
+        }
+        Ok(absence_from)
+    }
+
+    fn begin_stream(&self, interest: &Interest, resume: Resume, absence_from: Time) -> Begin {
+        let walk = |walk, reset| Begin::Walk { walk, reset };
+        match resume {
+            Resume::Fresh => walk(Walk::snapshot(interest), None),
+            Resume::Known(known) => walk(Walk::known(interest, known), None),
+            Resume::Token { token, known } => match Token::decode(&token) {
+                Err(_) => {
+                    let (way, reset) = Walk::instead(interest, known, ResetReason::Unreadable);
+                    walk(way, reset)
+                }
+                Ok(token) if token.reached(&self.map) => {
+                    let (way, reset) = token.walk(interest, known, &self.map, self.mutation);
+                    walk(way, reset)
+                }
+                Ok(token) => self.wait_for(token, known, absence_from),
+            },
+        }
+    }
+
+    fn wait_for(&self, token: Token, known: Option<BTreeMap<String, Version>>, absence_from: Time) -> Begin {
+        let until = (self.clock.now + self.config.timers.resume_wait).max(absence_from);
+        Begin::Wait { token, known, until }
+    }
+
+    pub fn unsubscribe(&mut self, subscriber: SubscriberId) {
+        self.subscribers.remove(subscriber);
+    }
+
+    /// Takes up to `max` events (at least two). Snapshots are walked here, at the subscriber's pace. Returns whether there
+    /// is more right now; if not, `Effect::Readable` will say when there is.
+    pub fn take(&mut self, now: Time, subscriber: SubscriberId, max: usize, events: &mut Vec<StreamEvent>) -> bool {
+        let absence_from = match self.phase {
+            Phase::Ready { absence_from, .. } => absence_from,
+            _ => Time::ZERO,
+        };
+        let context = TakeContext {
+            map: &self.map,
+            now: now.max(self.clock.now),
+            mark_interval: self.config.timers.mark_interval,
+            absence_from,
+            mutation: self.mutation,
+        };
+        let before = events.len();
+        let more = self.subscribers.take(subscriber, &context, max, events);
+        let resets = events[before..].iter().filter(|event| matches!(event, StreamEvent::Reset(_))).count();
+        self.counters.subscriber_resets += resets as u64;
+        more
+    }
+}

@@ -1,0 +1,141 @@
+//! One connection to a peer.
+
+use crate::map::{Cursor, ItemRef};
+use crate::node::LinkId;
+use crate::time::{Clock, Duration, Heard};
+use crate::version::{NodeId, OriginId};
+use crate::wire::Context;
+use std::collections::VecDeque;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkPhase {
+    /// Hello sent or awaited.
+    Handshake,
+    /// A second connection of a peer that has one; waits (P5).
+    Candidate,
+    Up,
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) id: LinkId,
+    pub(crate) dialed: bool,
+    /// The seed this connection was dialed for.
+    pub(crate) seed: Option<usize>,
+    pub(crate) phase: LinkPhase,
+    pub(crate) peer: Option<NodeId>,
+    pub(crate) origin: Option<OriginId>,
+    pub(crate) opened: Heard,
+    pub(crate) received: Heard,
+    /// Pings sent and not yet echoed: sequence and when.
+    unechoed: VecDeque<(u64, Heard)>,
+    /// When the newest echoed ping was sent.
+    echoed: Heard,
+    pub(crate) ping_seq: u64,
+    /// Highest sequence received, to be echoed.
+    pub(crate) heard_seq: u64,
+    /// What the peer asked to hear about.
+    pub(crate) asked: Vec<OriginId>,
+    /// Own writes the peer has been sent; `None` until an exchange told where it stands (D5).
+    pub(crate) sent: Option<u64>,
+    pub(crate) outgoing: Option<Outgoing>,
+    pub(crate) incoming: Option<Incoming>,
+    /// When this side last asked for an exchange.
+    pub(crate) wanted: Option<Heard>,
+    pub(crate) exchange: u64,
+}
+
+/// A delta or full merge being sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) exchange: u64,
+    pub(crate) pending: Pending,
+    /// Context to be joined by the receiver: as it was when the delta was computed.
+    pub(crate) context: Context,
+    /// Context of the receiver.
+    pub(crate) receiver: Context,
+    pub(crate) next_index: u64,
+    pub(crate) acked: u64,
+    pub(crate) reply: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Pending {
+    List { items: Vec<ItemRef>, next: usize },
+    Full(Cursor),
+}
+
+/// A delta or full merge being received.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) exchange: u64,
+    pub(crate) next_index: u64,
+    pub(crate) full: bool,
+    pub(crate) progress: Heard,
+}
+
+impl Link {
+    pub(crate) fn new(id: LinkId, dialed: bool, clock: Clock) -> Self {
+        let now = Heard::now(clock);
+        Link {
+            id,
+            dialed,
+            seed: None,
+            phase: LinkPhase::Handshake,
+            peer: None,
+            origin: None,
+            opened: now,
+            received: now,
+            unechoed: VecDeque::new(),
+            echoed: now,
+            ping_seq: 0,
+            heard_seq: 0,
+            asked: Vec::new(),
+            sent: None,
+            outgoing: None,
+            incoming: None,
+            wanted: None,
+            exchange: 0,
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.phase == LinkPhase::Up
+    }
+
+    /// Numbers a ping about to be sent.
+    pub(crate) fn next_ping(&mut self, clock: Clock) -> u64 {
+        self.ping_seq += 1;
+        self.unechoed.push_back((self.ping_seq, Heard::now(clock)));
+        // A peer that echoes nothing is noticed long before this; the bound is for the memory.
+        if self.unechoed.len() > 64 {
+            self.unechoed.pop_front();
+        }
+        self.ping_seq
+    }
+
+    pub(crate) fn note_echo(&mut self, echo: u64) {
+        while let Some((seq, sent)) = self.unechoed.front() {
+            if *seq > echo {
+                break;
+            }
+            self.echoed = *sent;
+            self.unechoed.pop_front();
+        }
+    }
+
+    pub(crate) fn silence(&self, clock: Clock) -> Duration {
+        self.received.attentive_silence(clock, Duration::MAX)
+    }
+
+    /// How long ago the newest ping was sent that is known to have arrived.
+    pub(crate) fn echo_silence(&self, clock: Clock) -> Duration {
+        self.echoed.attentive_silence(clock, Duration::MAX)
+    }
+
+    /// The exchange machinery starts afresh.
+    pub(crate) fn next_exchange(&mut self) -> u64 {
+        self.exchange += 1;
+        self.exchange
+    }
+}

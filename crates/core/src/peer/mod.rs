@@ -1,0 +1,8 @@
+//! Peers and the links to them: tables and states (P1–P6). What is done with them is in `node`.
+
+mod link;
+mod table;
+mod topology;
+
+pub(crate) use link::{Incoming, Link, LinkPhase, Outgoing, Pending};
+pub(crate) use table::{Dial, HealthQuery, Peer, Peers};

@@ -1,0 +1,118 @@
+//! Who is known, how they can be reached, and what is under way to reach them.
+
+use super::Link;
+use crate::node::{DialId, LinkId, PeerState};
+use crate::time::Time;
+use crate::version::{Incarnation, NodeId};
+use std::collections::BTreeMap;
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) region: String,
+    pub(crate) peer_address: String,
+    pub(crate) client_address: String,
+    pub(crate) state: PeerState,
+    pub(crate) incarnation: Option<Incarnation>,
+    pub(crate) ready: bool,
+    /// The connection in use, or the own dial waiting for its Welcome.
+    pub(crate) link: Option<LinkId>,
+    /// A second connection that waits (P5).
+    pub(crate) candidate: Option<LinkId>,
+    pub(crate) dial: Option<DialId>,
+    /// When the next attempt is due; stale timers are told apart by it.
+    pub(crate) retry_at: Option<Time>,
+    pub(crate) query: Option<HealthQuery>,
+    /// Another peer agreed that it is gone (L6).
+    pub(crate) confirmed: bool,
+}
+
+/// Asking others about a lost peer (P3).
+#[derive(Debug)]
+pub(crate) struct HealthQuery {
+    pub(crate) id: u64,
+    pub(crate) asked: usize,
+    /// Who answered, and whether they can reach it.
+    pub(crate) answers: BTreeMap<NodeId, bool>,
+}
+
+/// An address from the configuration (P4).
+#[derive(Debug)]
+pub(crate) struct Seed {
+    pub(crate) address: String,
+    /// Who was found there last.
+    pub(crate) node: Option<NodeId>,
+    pub(crate) dial: Option<DialId>,
+    pub(crate) oneself: bool,
+}
+
+/// What a dial is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Dial {
+    Peer(NodeId),
+    Seed(usize),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    pub(crate) peers: BTreeMap<NodeId, Peer>,
+    pub(crate) links: BTreeMap<LinkId, Link>,
+    pub(crate) seeds: Vec<Seed>,
+    pub(crate) dials: BTreeMap<DialId, Dial>,
+    next_dial: u64,
+    next_query: u64,
+}
+
+impl Peer {
+    pub(crate) fn new(region: &str, peer_address: &str) -> Self {
+        Peer {
+            region: region.to_owned(),
+            peer_address: peer_address.to_owned(),
+            client_address: String::new(),
+            state: PeerState::Connecting,
+            incarnation: None,
+            ready: false,
+            link: None,
+            candidate: None,
+            dial: None,
+            retry_at: None,
+            query: None,
+            confirmed: false,
+        }
+    }
+}
+
+impl Peers {
+    pub(crate) fn new(seeds: &[String]) -> Self {
+        let seeds = seeds
+            .iter()
+            .map(|address| Seed { address: address.clone(), node: None, dial: None, oneself: false })
+            .collect();
+        Peers { seeds, ..Self::default() }
+    }
+
+    pub(crate) fn start_dial(&mut self, dial: Dial) -> DialId {
+        self.next_dial += 1;
+        let id = DialId(self.next_dial);
+        self.dials.insert(id, dial);
+        id
+    }
+
+    pub(crate) fn next_query(&mut self) -> u64 {
+        self.next_query += 1;
+        self.next_query
+    }
+
+    /// The links that are up, with their peers.
+    pub(crate) fn up(&self) -> impl Iterator<Item = (&NodeId, &Link)> {
+        self.links.values().filter(|link| link.is_up()).filter_map(|link| Some((link.peer.as_ref()?, link)))
+    }
+
+    pub(crate) fn up_links(&self) -> Vec<LinkId> {
+        self.up().map(|(_, link)| link.id).collect()
+    }
+
+    pub(crate) fn link_to(&self, node: &NodeId) -> Option<&Link> {
+        let link = self.links.get(&self.peers.get(node)?.link?)?;
+        link.is_up().then_some(link)
+    }
+}

@@ -1,0 +1,358 @@
+//! Subscribers: who wants to see what, and what each still has to be told (S1–S6).
+//!
+//! Each has a bounded queue of changes; snapshots and catch-ups are walked at the subscriber's own pace and never copied.
+
+mod token;
+mod walk;
+
+pub(crate) use token::Token;
+pub(crate) use walk::Walk;
+
+use crate::map::CausalMap;
+use crate::member::{Member, Space};
+use crate::mutant::{Mutant, Mutation};
+use crate::node::{Effect, Interest, Output, ResetReason, StreamEvent, SubscriberId};
+use crate::time::{Duration, Time};
+use crate::version::Version;
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Debug)]
+struct Subscriber {
+    interest: Interest,
+    stage: Stage,
+    queue: VecDeque<StreamEvent>,
+    /// Told to the subscriber before anything else.
+    reset: Option<ResetReason>,
+    /// The shell has been told that there is something to take.
+    notified: bool,
+    marked_at: Option<Time>,
+    /// Stamp of the state at the last mark.
+    marked: u64,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The token is ahead of this node (S4).
+    Waiting {
+        token: Box<Token>,
+        known: Option<BTreeMap<String, Version>>,
+        until: Time,
+    },
+    Walking(Walk),
+    /// Known ids that this node does not have; not yet called absent (N3).
+    Grace {
+        missing: BTreeMap<String, Version>,
+        until: Time,
+    },
+    Live,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Subscribers {
+    entries: Vec<(u32, Option<Subscriber>)>,
+    free: Vec<u32>,
+    by_service: BTreeMap<String, Vec<u32>>,
+    /// Subscribers to members of any service.
+    general: Vec<u32>,
+    names: Vec<u32>,
+    len: usize,
+    /// Raised with every change that a mark would reflect.
+    pub(crate) stamp: u64,
+}
+
+/// What a subscriber's request to resume comes down to.
+#[derive(Debug)]
+pub(crate) enum Begin {
+    Walk { walk: Walk, reset: Option<ResetReason> },
+    Wait { token: Token, known: Option<BTreeMap<String, Version>>, until: Time },
+}
+
+/// A change of one slot as shown: before and after; `None` = not shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change<'a> {
+    pub(crate) slot: u32,
+    pub(crate) before: Option<&'a Member>,
+    pub(crate) after: Option<&'a Member>,
+    /// The slot itself is gone: a walk will not meet it.
+    pub(crate) freed: bool,
+}
+
+impl Subscribers {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn longest_queue(&self) -> usize {
+        self.entries.iter().filter_map(|(_, s)| s.as_ref()).map(|s| s.queue.len()).max().unwrap_or(0)
+    }
+
+    pub(crate) fn insert(&mut self, interest: Interest, begin: Begin, out: &mut Output) -> SubscriberId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push((0, None));
+            self.entries.len() as u32 - 1
+        });
+        self.list(&interest).push(index);
+        let (stage, reset) = match begin {
+            Begin::Walk { walk, reset } => (Stage::Walking(walk), reset),
+            Begin::Wait { token, known, until } => (Stage::Waiting { token: Box::new(token), known, until }, None),
+        };
+        let entry = &mut self.entries[index as usize];
+        let notified = !matches!(stage, Stage::Waiting { .. });
+        entry.1 =
+            Some(Subscriber { interest, stage, queue: VecDeque::new(), reset, notified, marked_at: None, marked: 0 });
+        let id = SubscriberId { index, generation: entry.0 };
+        self.len += 1;
+        if notified {
+            out.effects.push(Effect::Readable { subscriber: id });
+        }
+        id
+    }
+
+    pub(crate) fn remove(&mut self, id: SubscriberId) {
+        let Some(entry) = self.entries.get_mut(id.index as usize).filter(|entry| entry.0 == id.generation) else {
+            return;
+        };
+        let Some(subscriber) = entry.1.take() else { return };
+        entry.0 = entry.0.wrapping_add(1);
+        self.free.push(id.index);
+        self.len -= 1;
+        self.list(&subscriber.interest).retain(|index| *index != id.index);
+        if let Some(service) = subscriber.interest.filter.service_literal()
+            && self.by_service.get(service).is_some_and(Vec::is_empty)
+        {
+            self.by_service.remove(service);
+        }
+    }
+
+    pub(crate) fn remove_all(&mut self) {
+        for index in 0..self.entries.len() as u32 {
+            self.remove(SubscriberId { index, generation: self.entries[index as usize].0 });
+        }
+    }
+
+    fn list(&mut self, interest: &Interest) -> &mut Vec<u32> {
+        match (interest.space, interest.filter.service_literal()) {
+            (Space::Name, _) => &mut self.names,
+            (Space::Member, None) => &mut self.general,
+            (Space::Member, Some(service)) => self.by_service.entry(service.to_owned()).or_default(),
+        }
+    }
+
+    /// Puts a change into the queues of everyone who sees it.
+    pub(crate) fn route(&mut self, change: Change<'_>, limit: usize, mutation: Mutation, out: &mut Output) -> u64 {
+        self.stamp += 1;
+        let Some(member) = change.after.or(change.before) else { return 0 };
+        let mut audience: Vec<u32> = Vec::new();
+        if member.record.space == Space::Name {
+            audience.extend(&self.names);
+        } else {
+            audience.extend(&self.general);
+            let of = |m: &Member| self.by_service.get(m.service()).into_iter().flatten();
+            audience.extend(of(member));
+            if let (Some(before), Some(after)) = (change.before, change.after)
+                && before.service() != after.service()
+            {
+                audience.extend(of(before));
+            }
+        }
+        let mut delivered = 0;
+        for index in audience {
+            let (generation, Some(subscriber)) = &mut self.entries[index as usize] else { continue };
+            if subscriber.offer(change, limit, mutation) {
+                delivered += 1;
+                subscriber.notify(SubscriberId { index, generation: *generation }, out);
+            }
+        }
+        delivered
+    }
+
+    /// Takes events for one subscriber. Returns whether there is more right now.
+    pub(crate) fn take(
+        &mut self,
+        id: SubscriberId,
+        context: &TakeContext<'_>,
+        max: usize,
+        events: &mut Vec<StreamEvent>,
+    ) -> bool {
+        let stamp = self.stamp;
+        let Some((generation, Some(subscriber))) = self.entries.get_mut(id.index as usize) else { return false };
+        if *generation != id.generation {
+            return false;
+        }
+        let more = subscriber.take(context, stamp, max, events);
+        subscriber.notified = more;
+        more
+    }
+
+    /// Wakes those whose wait is over or whose mark is due.
+    pub(crate) fn tick(&mut self, now: Time, map: &CausalMap, mark_interval: Duration, out: &mut Output) {
+        let stamp = self.stamp;
+        for (index, (generation, subscriber)) in self.entries.iter_mut().enumerate() {
+            let Some(subscriber) = subscriber else { continue };
+            let due = match &subscriber.stage {
+                Stage::Waiting { token, until, .. } => now >= *until || token.reached(map),
+                Stage::Grace { until, .. } => now >= *until,
+                Stage::Walking(_) => false,
+                Stage::Live => {
+                    subscriber.marked != stamp && subscriber.marked_at.is_none_or(|at| now >= at + mark_interval)
+                }
+            };
+            if due {
+                subscriber.notify(SubscriberId { index: index as u32, generation: *generation }, out);
+            }
+        }
+    }
+}
+
+/// What taking needs to know of the node.
+#[derive(Debug)]
+pub(crate) struct TakeContext<'a> {
+    pub(crate) map: &'a CausalMap,
+    pub(crate) now: Time,
+    pub(crate) mark_interval: Duration,
+    /// Before this, nothing is called absent (N3).
+    pub(crate) absence_from: Time,
+    pub(crate) mutation: Mutation,
+}
+
+impl Subscriber {
+    fn notify(&mut self, id: SubscriberId, out: &mut Output) {
+        if !self.notified {
+            self.notified = true;
+            out.effects.push(Effect::Readable { subscriber: id });
+        }
+    }
+
+    /// Queues the change if this subscriber should see it now.
+    fn offer(&mut self, change: Change<'_>, limit: usize, mutation: Mutation) -> bool {
+        let sees = |member: Option<&Member>| member.is_some_and(|m| self.interest.filter.matches(&m.subject()));
+        let (before, after) = (sees(change.before), sees(change.after));
+        if !before && !after {
+            return false;
+        }
+        match &mut self.stage {
+            Stage::Waiting { .. } => return false,
+            Stage::Walking(walk) => {
+                if walk.will_meet(change) {
+                    return false;
+                }
+                if mutation.is(Mutant::SubscriberSkipsBehindCursor) {
+                    return false;
+                }
+                walk.forget_known(change);
+            }
+            Stage::Grace { missing, .. } => {
+                if let Some(member) = change.after.or(change.before) {
+                    missing.remove(member.id());
+                }
+            }
+            Stage::Live => {}
+        }
+        if self.queue.len() >= limit {
+            if mutation.is(Mutant::SlowSubscriberDropsSilently) {
+                return false;
+            }
+            self.queue.clear();
+            self.reset = Some(ResetReason::Overflow);
+            self.stage = Stage::Walking(Walk::snapshot(&self.interest));
+            return true;
+        }
+        if let Some(event) = event(change, before, after) {
+            self.queue.push_back(event);
+        }
+        true
+    }
+
+    fn take(&mut self, context: &TakeContext<'_>, stamp: u64, max: usize, events: &mut Vec<StreamEvent>) -> bool {
+        let end = events.len() + max.max(2);
+        if let Stage::Waiting { token, until, .. } = &self.stage {
+            if !token.reached(context.map) && context.now < *until {
+                return false;
+            }
+            self.start_after_wait(context);
+        }
+        if let Some(reason) = self.reset.take() {
+            events.push(StreamEvent::Reset(reason));
+        }
+        while events.len() < end {
+            let Some(event) = self.queue.pop_front() else { break };
+            events.push(event);
+        }
+        if !self.queue.is_empty() {
+            return true;
+        }
+        if let Stage::Walking(walk) = &mut self.stage {
+            while events.len() < end {
+                if walk.step(&self.interest, context.map, events) {
+                    continue;
+                }
+                let missing = walk.missing(context.map, &self.interest);
+                self.stage = Stage::Grace { missing, until: context.absence_from };
+                break;
+            }
+        }
+        if let Stage::Grace { missing, until } = &mut self.stage {
+            if !missing.is_empty() && context.now < *until {
+                return false;
+            }
+            while events.len() < end {
+                let Some((id, version)) = missing.pop_first() else { break };
+                events.push(StreamEvent::Unregistered { id, version });
+            }
+            if missing.is_empty() && events.len() < end {
+                self.stage = Stage::Live;
+                events.push(StreamEvent::CaughtUp);
+                self.mark(context, stamp, events);
+                return false;
+            }
+            return true;
+        }
+        let due = self.marked != stamp && self.marked_at.is_none_or(|at| context.now >= at + context.mark_interval);
+        match self.stage {
+            Stage::Live if due && events.len() < end => {
+                self.mark(context, stamp, events);
+                false
+            }
+            Stage::Live => false,
+            _ => true,
+        }
+    }
+
+    /// The node caught up with the token, or the wait is over.
+    fn start_after_wait(&mut self, context: &TakeContext<'_>) {
+        let Stage::Waiting { token, known, .. } = std::mem::replace(&mut self.stage, Stage::Live) else { return };
+        let (walk, reset) = if token.reached(context.map) {
+            token.walk(&self.interest, known, context.map, context.mutation)
+        } else {
+            Walk::instead(&self.interest, known, ResetReason::Ahead)
+        };
+        self.stage = Stage::Walking(walk);
+        self.reset = reset;
+    }
+
+    fn mark(&mut self, context: &TakeContext<'_>, stamp: u64, events: &mut Vec<StreamEvent>) {
+        self.marked_at = Some(context.now);
+        self.marked = stamp;
+        events.push(StreamEvent::Mark(Token::of(context.map).encode()));
+    }
+}
+
+fn event(change: Change<'_>, before: bool, after: bool) -> Option<StreamEvent> {
+    match (change.before.filter(|_| before), change.after.filter(|_| after)) {
+        (None, None) => None,
+        (None, Some(new)) => Some(StreamEvent::Registered(new.clone())),
+        (Some(old), None) => {
+            let version = change.after.unwrap_or(old).version();
+            Some(StreamEvent::Unregistered { id: old.id().to_owned(), version })
+        }
+        (Some(old), Some(new)) if old.record.origin.id != new.record.origin.id => {
+            Some(StreamEvent::OwnerChanged(new.clone()))
+        }
+        (Some(old), Some(new)) if old.status() != new.status() => Some(StreamEvent::StatusChanged(new.clone())),
+        (Some(_), Some(new)) => Some(StreamEvent::Updated(new.clone())),
+    }
+}

@@ -1,0 +1,124 @@
+//! Resume tokens (S3): what a stream had shown at a mark, in a form that any node understands.
+
+use super::Walk;
+use crate::map::CausalMap;
+use crate::member::Space;
+use crate::mutant::{Mutant, Mutation};
+use crate::node::{Interest, ResetReason};
+use crate::version::{OriginId, VectorClock, Version};
+use crate::wire::{Reader, WireError, Writer, decode_clock, decode_origin, encode_clock, encode_origin};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    clock: VectorClock,
+    /// Origins that were not admitted, with the highest life number known of them.
+    silent: BTreeMap<OriginId, u64>,
+}
+
+const FORMAT: u8 = 1;
+const LIFE_MAX: u64 = crate::wire::MAX_COUNTER;
+
+impl Token {
+    /// The token of everything `map` shows now.
+    pub(crate) fn of(map: &CausalMap) -> Self {
+        let silent = map
+            .origins
+            .iter()
+            .filter(|(_, entry)| !entry.admitted)
+            .map(|(_, entry)| (entry.origin.id.clone(), entry.evidence.life))
+            .collect();
+        Token { clock: map.origins.context().clock, silent }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.byte(FORMAT);
+        encode_clock(&mut w, &self.clock);
+        w.count(self.silent.len());
+        for (origin, life) in &self.silent {
+            encode_origin(&mut w, origin);
+            w.varint(*life);
+        }
+        w.0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        let r = &mut reader;
+        if r.byte("token format")? != FORMAT {
+            return Err(WireError::Invalid("token format"));
+        }
+        let clock = decode_clock(r)?;
+        let silent = (0..r.count("silent", 11)?)
+            .map(|_| Ok((decode_origin(r)?, r.bounded("life", LIFE_MAX)?)))
+            .collect::<Result<_, WireError>>()?;
+        reader.end()?;
+        Ok(Token { clock, silent })
+    }
+
+    /// Whether this node has taken in everything the token has.
+    pub(crate) fn reached(&self, map: &CausalMap) -> bool {
+        self.clock.iter().all(|(origin, n)| match map.origins.index_of(origin) {
+            Some(index) => map.origins.covers(index, n),
+            None => map.origins.is_retired(origin),
+        })
+    }
+
+    /// Whether something the token knew may have been forgotten here without a trace.
+    fn too_old(&self, map: &CausalMap) -> bool {
+        let collected = map.origins.floor().iter().any(|(origin, n)| !self.clock.covers(origin, n));
+        let retired = self.clock.iter().any(|(origin, _)| map.origins.is_retired(origin));
+        collected || retired
+    }
+
+    /// The walk over everything that may look different now. Only once the token is reached.
+    pub(crate) fn walk(
+        &self,
+        interest: &Interest,
+        known: Option<BTreeMap<String, Version>>,
+        map: &CausalMap,
+        mutation: Mutation,
+    ) -> (Walk, Option<ResetReason>) {
+        if self.too_old(map) && !mutation.is(Mutant::ResumeIgnoresFloor) {
+            return Walk::instead(interest, known, ResetReason::TooOld);
+        }
+        let mut slots = Vec::new();
+        for (_, entry) in map.origins.iter() {
+            let id = &entry.origin.id;
+            let from = match (self.silent.get(id), entry.admitted) {
+                // Shown as stated then and now, or silent then and ever since: only writes count.
+                (None, true) => self.clock.get(id) + 1,
+                (Some(life), false) if *life == entry.evidence.life => self.clock.get(id) + 1,
+                _ if mutation.is(Mutant::ResumeIgnoresAdmission) => self.clock.get(id) + 1,
+                _ => 0,
+            };
+            slots.extend(entry.stated.range(from..).map(|(_, slot)| *slot));
+            let inferred = entry.inferred.range(self.clock.get(id) + 1..);
+            slots.extend(inferred.filter_map(|(_, id)| map.slot_of(Space::Member, id)));
+        }
+        slots.sort_unstable();
+        slots.dedup();
+        (Walk::changed(slots), None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::version::{Incarnation, NodeId};
+
+    #[test]
+    fn tokens_round_trip_and_refuse_garbage() {
+        let origin = OriginId { node: NodeId::new("a").unwrap(), incarnation: Incarnation { number: 3, nonce: 9 } };
+        let mut clock = VectorClock::new();
+        clock.raise(&origin, 700);
+        let token = Token { clock, silent: [(origin, 12)].into() };
+        let bytes = token.encode();
+        assert_eq!(Token::decode(&bytes), Ok(token));
+        for len in 0..bytes.len() {
+            assert!(Token::decode(&bytes[..len]).is_err(), "{len}");
+        }
+        assert!(Token::decode(&[&bytes[..], &[0]].concat()).is_err());
+    }
+}

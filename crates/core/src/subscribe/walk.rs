@@ -1,0 +1,142 @@
+//! Walks: how a subscriber is shown what is there, or what changed, while the registry goes on changing (S2).
+
+use super::Change;
+use crate::map::CausalMap;
+use crate::member::{Member, Space};
+use crate::node::{Interest, ResetReason, StreamEvent};
+use crate::version::Version;
+use std::collections::BTreeMap;
+
+#[derive(Debug)]
+pub(crate) struct Walk {
+    path: Path,
+    /// Versions the subscriber has; what it knows already is not repeated.
+    known: Option<BTreeMap<String, Version>>,
+}
+
+#[derive(Debug)]
+enum Path {
+    /// All slots from here on.
+    All { next: u32 },
+    /// The slots of one service from here on.
+    Service { next: u32 },
+    /// These slots, sorted.
+    Changed { slots: Vec<u32>, next: usize },
+}
+
+impl Walk {
+    pub(crate) fn snapshot(interest: &Interest) -> Self {
+        let path = match (interest.space, interest.filter.service_literal()) {
+            (Space::Member, Some(_)) => Path::Service { next: 0 },
+            _ => Path::All { next: 0 },
+        };
+        Walk { path, known: None }
+    }
+
+    pub(crate) fn known(interest: &Interest, known: BTreeMap<String, Version>) -> Self {
+        Walk { known: Some(known), ..Walk::snapshot(interest) }
+    }
+
+    pub(crate) fn changed(slots: Vec<u32>) -> Self {
+        Walk { path: Path::Changed { slots, next: 0 }, known: None }
+    }
+
+    /// What to do when a token cannot be used: compare by known versions, or start over.
+    pub(crate) fn instead(
+        interest: &Interest,
+        known: Option<BTreeMap<String, Version>>,
+        reason: ResetReason,
+    ) -> (Self, Option<ResetReason>) {
+        match known {
+            Some(known) if reason == ResetReason::TooOld => (Walk::known(interest, known), None),
+            _ => (Walk::snapshot(interest), Some(reason)),
+        }
+    }
+
+    /// Whether the walk has yet to come to this slot, so that the change need not be told now.
+    pub(crate) fn will_meet(&self, change: Change<'_>) -> bool {
+        match &self.path {
+            Path::All { next } | Path::Service { next } => change.slot >= *next,
+            Path::Changed { slots, next } => !change.freed && slots[*next..].binary_search(&change.slot).is_ok(),
+        }
+    }
+
+    /// A change of this id is being told; what the subscriber knew of it no longer matters.
+    pub(crate) fn forget_known(&mut self, change: Change<'_>) {
+        if let (Some(known), Some(member)) = (&mut self.known, change.after.or(change.before)) {
+            known.remove(member.id());
+        }
+    }
+
+    /// Takes one step; `false` at the end.
+    pub(crate) fn step(&mut self, interest: &Interest, map: &CausalMap, events: &mut Vec<StreamEvent>) -> bool {
+        match &mut self.path {
+            Path::All { next } => {
+                if *next >= map.slot_bound() {
+                    return false;
+                }
+                let slot = *next;
+                *next += 1;
+                self.meet(slot, interest, map, events);
+            }
+            Path::Service { next } => {
+                let service = interest.filter.service_literal().unwrap_or_default();
+                let Some(slot) = map.services().get(service).and_then(|slots| slots.range(*next..).next().copied())
+                else {
+                    // Everything is behind the cursor now: changes are told as they come.
+                    *next = u32::MAX;
+                    return false;
+                };
+                *next = slot + 1;
+                self.meet(slot, interest, map, events);
+            }
+            Path::Changed { slots, next } => {
+                let Some(slot) = slots.get(*next).copied() else { return false };
+                *next += 1;
+                show_change(slot, interest, map, events);
+            }
+        }
+        true
+    }
+
+    fn meet(&mut self, slot: u32, interest: &Interest, map: &CausalMap, events: &mut Vec<StreamEvent>) {
+        let Some(member) = visible(slot, interest, map) else { return };
+        let had = self.known.as_mut().and_then(|known| known.remove(member.id()));
+        if had != Some(member.version()) {
+            events.push(StreamEvent::Snapshot(member));
+        }
+    }
+
+    /// At the end of a walk by known versions: what the subscriber knows and this node does not show.
+    pub(crate) fn missing(&mut self, map: &CausalMap, interest: &Interest) -> BTreeMap<String, Version> {
+        let mut known = self.known.take().unwrap_or_default();
+        known.retain(|id, _| {
+            let slot = map.slot_of(interest.space, id);
+            slot.and_then(|slot| visible(slot, interest, map)).is_none()
+        });
+        known
+    }
+}
+
+/// The member in a slot, if the subscriber should see it.
+fn visible(slot: u32, interest: &Interest, map: &CausalMap) -> Option<Member> {
+    let record = map.try_at(slot)?;
+    if record.space != interest.space || !record.is_live() {
+        return None;
+    }
+    let member = map.member(record);
+    let shown = member.status() != crate::member::Status::Left;
+    (shown && interest.filter.matches(&member.subject())).then_some(member)
+}
+
+/// Tells a slot's present state to a subscriber that may or may not have known it.
+fn show_change(slot: u32, interest: &Interest, map: &CausalMap, events: &mut Vec<StreamEvent>) {
+    if let Some(member) = visible(slot, interest, map) {
+        events.push(StreamEvent::Snapshot(member));
+    } else if let Some(record) = map.try_at(slot)
+        && record.space == interest.space
+    {
+        let member = map.member(record);
+        events.push(StreamEvent::Unregistered { id: member.id().to_owned(), version: member.version() });
+    }
+}

@@ -1,0 +1,50 @@
+//! Timers as values in a heap. A timer is a reminder to look, never a decision: whoever handles it checks whether it is
+//! really due and sets a new one if not. So nothing is ever cancelled, and a heartbeat touches no timer.
+
+use crate::node::{LinkId, SessionId};
+use crate::time::Time;
+use crate::version::NodeId;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// Life number, pings, admission, retirement, marks: everything periodic.
+    Tick,
+    Session(SessionId),
+    /// Handshake deadline, silence, missing echo.
+    Link(LinkId),
+    RetryPeer(NodeId),
+    RetrySeed(usize),
+    HealthQuery(NodeId),
+    HealthDecide(NodeId, u64),
+    Collect,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(Time, u64, Timer)>>,
+    sequence: u64,
+}
+
+impl Timers {
+    pub(crate) fn set(&mut self, at: Time, timer: Timer) {
+        self.sequence += 1;
+        self.heap.push(Reverse((at, self.sequence, timer)));
+    }
+
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.heap.peek().map(|Reverse((at, _, _))| *at)
+    }
+
+    pub(crate) fn due(&mut self, now: Time) -> Option<Timer> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((_, _, timer))| timer)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+}
