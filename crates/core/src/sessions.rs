@@ -24,6 +24,8 @@ pub(crate) struct Session {
     pub(crate) superseded: bool,
     /// Asked to move to another node (N6).
     pub(crate) handed_over: bool,
+    /// When it is looked at next; timers set for other moments are stale.
+    pub(crate) check_at: Time,
     /// Slots of its members.
     pub(crate) members: Vec<u32>,
 }

@@ -23,7 +23,7 @@ pub(crate) struct Inferred {
 impl Inferred {
     /// Whether it still speaks of this record, given the highest life number known of the owner.
     pub(crate) fn applies(&self, record: &Record, life: u64) -> bool {
-        self.claim == record.claim && self.about.index == record.origin.index && life <= self.life
+        self.claim == record.claim && life <= self.life && self.about.id == record.origin.id
     }
 
     /// Between two inferred records of one id the higher stays.

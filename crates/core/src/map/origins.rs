@@ -39,6 +39,8 @@ pub(crate) struct Evidence {
     pub(crate) heard: Heard,
     /// Who told: `None` = the origin itself.
     pub(crate) via: Option<NodeId>,
+    /// Nobody told anything yet; the origin is given the benefit of the doubt.
+    pub(crate) assumed: bool,
 }
 
 #[derive(Debug)]
@@ -95,7 +97,7 @@ impl Origins {
             floor: 0,
             stated: BTreeMap::new(),
             inferred: BTreeMap::new(),
-            evidence: Evidence { life: 0, heard: Heard::now(clock), via: None },
+            evidence: Evidence { life: 0, heard: Heard::now(clock), via: None, assumed: true },
             admitted: true,
             stores: 0,
             taken_over: None,

@@ -126,9 +126,10 @@ impl Node {
             down: false,
             superseded: false,
             handed_over: false,
+            check_at: Time::MAX,
             members: Vec::with_capacity(request.members.len()),
         });
-        self.timers.set(self.clock.now + timeout, Timer::Session(session));
+        self.check_session_at(session, self.clock.now + timeout);
         let mut attached = Attached {
             session,
             heartbeat_interval: self.config.timers.heartbeat_interval,
@@ -467,7 +468,7 @@ impl Node {
             let Some(session) = self.sessions.get_mut(id) else { continue };
             if session.liveness == Liveness::Fast {
                 session.cut_at = Some(self.clock.now);
-                self.timers.set(self.clock.now + FAST_GRACE, Timer::Session(id));
+                self.check_session_at(id, self.clock.now + FAST_GRACE);
             }
         }
     }
@@ -484,7 +485,9 @@ impl Node {
 
     /// A session's timer: is it down, or gone? (C6)
     pub(super) fn check_session(&mut self, id: SessionId, out: &mut Output) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let now = self.clock.now;
+        let Some(session) = self.sessions.get_mut(id).filter(|session| session.check_at <= now) else { return };
+        session.check_at = Time::MAX;
         let timers = &self.config.timers;
         let forgiven = timers.dead_peer_timeout;
         let silence = session.heard.attentive_silence(self.clock, forgiven);
@@ -502,7 +505,7 @@ impl Node {
         let mut next = if session.down { leave_at } else { session.timeout };
         if !session.down && (silence >= session.timeout || cut) {
             if let Some(hold) = self.hold_mass_failure(cut, out) {
-                self.timers.set(hold, Timer::Session(id));
+                self.check_session_at(id, hold);
                 return;
             }
             self.counters.sessions_down += 1;
@@ -512,7 +515,16 @@ impl Node {
         if let Some(session) = self.sessions.get(id) {
             let due = session.heard.due(self.clock, next, forgiven);
             // A due time in the past means that lateness was capped; look again soon.
-            self.timers.set(due.max(self.clock.now + Duration::from_millis(1)), Timer::Session(id));
+            self.check_session_at(id, due.max(now + Duration::from_millis(1)));
+        }
+    }
+
+    /// Sets the session's timer, if it is not due earlier anyway.
+    fn check_session_at(&mut self, id: SessionId, at: Time) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        if at < session.check_at {
+            session.check_at = at;
+            self.timers.set(at, Timer::Session(id));
         }
     }
 
@@ -562,7 +574,7 @@ impl Node {
         }
         self.set_session_status(id, Status::Up, out);
         let timeout = self.sessions.get(id).map_or(self.config.timers.heartbeat_timeout, |s| s.timeout);
-        self.timers.set(self.clock.now + timeout, Timer::Session(id));
+        self.check_session_at(id, self.clock.now + timeout);
     }
 
     fn session(&self, id: SessionId) -> Result<&Session, Refusal> {

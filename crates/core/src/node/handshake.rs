@@ -124,6 +124,9 @@ impl Node {
         if self.numbered_too_low(hello.heard, out) {
             return;
         }
+        if let Phase::Starting { refused, .. } = &mut self.phase {
+            *refused = None;
+        }
         self.note_seed(id, &node, false);
         self.identify(id, hello, out);
         self.remember_peer(hello);

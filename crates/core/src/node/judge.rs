@@ -62,6 +62,7 @@ impl Node {
         let entry = self.map.origins.entry_mut(index);
         entry.evidence.heard = heard;
         entry.evidence.via = None;
+        entry.evidence.assumed = false;
         let raised = life.is_some_and(|life| life > entry.evidence.life);
         match (raised, entry.admitted) {
             (false, true) => {}
@@ -90,7 +91,7 @@ impl Node {
         let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
         let evidence = &self.map.origins.entry(index).evidence;
         let heard = Heard::ago(self.clock, age);
-        let first = evidence.life == 0;
+        let first = evidence.assumed;
         let newer = item.life > evidence.life;
         if !newer && !self.mutation.is(Mutant::EvidenceByAgeAlone) {
             return;
@@ -108,6 +109,7 @@ impl Node {
             if first || younger {
                 entry.evidence.heard = heard;
                 entry.evidence.via = Some(via);
+                entry.evidence.assumed = false;
             }
             entry.admitted = admit;
         });

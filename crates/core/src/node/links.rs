@@ -8,6 +8,7 @@ use crate::timers::Timer;
 use crate::version::NodeId;
 use crate::wire::{Message, WireError};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 
 impl Node {
     pub(super) fn dial_seed(&mut self, index: usize, out: &mut Output) {
@@ -47,11 +48,10 @@ impl Node {
         match &target {
             Dial::Seed(seed) => entry.seed = Some(*seed),
             Dial::Peer(node) => {
-                let Some(peer) = self.peers.peers.get_mut(node) else { return };
-                if peer.link.is_some() {
+                let Some(peer) = self.peers.peers.get_mut(node).filter(|peer| peer.link.is_none()) else {
                     out.effects.push(Effect::CloseLink { link });
                     return;
-                }
+                };
                 peer.link = Some(link);
                 entry.peer = Some(node.clone());
                 if self.mutation.is(Mutant::ConnectIsProof) {
@@ -69,9 +69,9 @@ impl Node {
     pub fn dial_failed(&mut self, now: Time, dial: DialId, out: &mut Output) {
         self.observe(now, out);
         match self.finish_dial(dial) {
-            Some(Dial::Seed(seed)) => self.schedule_seed(seed),
             Some(Dial::Peer(node)) => self.schedule_retry(&node),
-            None => {}
+            // Seeds are looked at again in any case.
+            Some(Dial::Seed(_)) | None => {}
         }
     }
 
@@ -116,9 +116,6 @@ impl Node {
         if entry.incoming.is_some_and(|incoming| incoming.full) {
             self.map.abort_full_merge();
         }
-        if let Some(seed) = entry.seed {
-            self.schedule_seed(seed);
-        }
         let Some(node) = entry.peer else { return };
         let Some(peer) = self.peers.peers.get_mut(&node) else { return };
         if peer.candidate == Some(link) {
@@ -152,7 +149,7 @@ impl Node {
         self.timers.set(at, Timer::RetryPeer(node.clone()));
     }
 
-    fn schedule_seed(&mut self, seed: usize) {
+    pub(super) fn schedule_seed(&mut self, seed: usize) {
         let at = self.clock.now + self.jittered(self.config.timers.peer_retry_interval);
         self.timers.set(at, Timer::RetrySeed(seed));
     }
@@ -183,7 +180,7 @@ impl Node {
             self.dial_seed(seed, out);
         }
         // Once everything is quiet this costs one look per interval; it is what makes any split heal.
-        if self.peers.seeds[seed].dial.is_none() && !self.peers.seeds[seed].oneself {
+        if !self.peers.seeds[seed].oneself {
             self.schedule_seed(seed);
         }
     }
@@ -199,48 +196,90 @@ impl Node {
         !lost || admitted && self.peers.peers.get(node).is_some_and(|p| p.state != PeerState::Failed)
     }
 
-    /// Dials peers that should be linked, and lets go of region links that others have taken over.
+    /// Dials peers that should be linked, lets go of region links that others have taken over, and finds another way
+    /// into a region that nobody serves (P9).
     pub(super) fn mend_topology(&mut self, out: &mut Output) {
+        let now = self.clock.now;
         let nodes: Vec<NodeId> = self.peers.peers.keys().cloned().collect();
-        for node in nodes {
-            let wanted = self.wants_link(&node);
-            let Some(peer) = self.peers.peers.get_mut(&node) else { continue };
-            let link = peer.link;
+        for node in &nodes {
+            let wanted = self.wants_link(node);
+            let Some(peer) = self.peers.peers.get_mut(node) else { continue };
+            let idle = peer.link.is_none() && peer.dial.is_none() && peer.retry_at.is_none_or(|at| at <= now);
             match (wanted, peer.state) {
                 (true, PeerState::Distant) => {
                     peer.state = PeerState::Connecting;
-                    self.dial_peer(&node, out);
+                    self.dial_peer(node, out);
                 }
-                (false, PeerState::Connecting) if link.is_none() && peer.dial.is_none() => {
-                    peer.state = PeerState::Distant;
+                (true, PeerState::Connecting | PeerState::Lost | PeerState::Failed) if idle => {
+                    self.dial_peer(node, out);
                 }
-                (false, PeerState::Up) if peer.candidate.is_none() && self.region_served_without(&node) => {
-                    if let Some(peer) = self.peers.peers.get_mut(&node) {
-                        peer.state = PeerState::Distant;
-                    }
-                    if let Some(link) = link {
-                        self.send(link, &Message::Goodbye { leaving: false }, out);
-                        self.close(link, LossReason::Replaced, out);
-                    }
-                }
+                (false, PeerState::Connecting) if idle => peer.state = PeerState::Distant,
+                (false, PeerState::Up) => self.let_go(node, out),
                 _ => {}
             }
         }
+        self.serve_unserved_regions(out);
     }
 
-    fn region_served_without(&self, node: &NodeId) -> bool {
-        let Some(region) = self.peers.peers.get(node).map(|peer| &peer.region) else { return false };
-        // Somebody of this region must be known to hold the wanted links; only the wanted ones know, so a link is let
-        // go only when both ends agree that it is not theirs, and the wanted counterparts are reachable.
-        let counterpart_up = self
-            .peers
-            .up()
-            .any(|(other, _)| other != node && self.peers.peers.get(other).is_some_and(|peer| peer.region == *region));
-        let sibling_up = self
-            .peers
-            .up()
-            .any(|(other, _)| self.peers.peers.get(other).is_some_and(|peer| peer.region == self.config.region));
-        counterpart_up || sibling_up
+    /// Regions this node has a link to.
+    pub(super) fn linked_regions(&self) -> Vec<String> {
+        let regions: BTreeSet<&String> =
+            self.peers.up().filter_map(|(node, _)| Some(&self.peers.peers.get(node)?.region)).collect();
+        regions.into_iter().filter(|region| **region != self.config.region).cloned().collect()
+    }
+
+    /// Whether a sibling that satisfies `which` has a link to this region.
+    fn sibling_serves(&self, region: &String, which: impl Fn(&NodeId) -> bool) -> bool {
+        self.peers.up().any(|(node, link)| {
+            let sibling = self.peers.peers.get(node).is_some_and(|peer| peer.region == self.config.region);
+            sibling && which(node) && link.regions.contains(region)
+        })
+    }
+
+    /// Closes a region link this node dialed, once a lower sibling is known to have one.
+    fn let_go(&mut self, node: &NodeId, out: &mut Output) {
+        let Some(peer) = self.peers.peers.get(node) else { return };
+        let Some(link) = peer.link.and_then(|link| self.peers.links.get(&link)) else { return };
+        let id = link.id;
+        if link.dialed && peer.candidate.is_none() && self.sibling_serves(&peer.region, |n| *n < self.me.node) {
+            if let Some(peer) = self.peers.peers.get_mut(node) {
+                peer.state = PeerState::Distant;
+            }
+            self.send(id, &Message::Goodbye { leaving: false }, out);
+            self.close(id, LossReason::Replaced, out);
+        }
+    }
+
+    /// The counterparts of a region cannot reach each other: after a while anyone tries any way in.
+    fn serve_unserved_regions(&mut self, out: &mut Output) {
+        let now = self.clock.now;
+        let known = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left);
+        let regions: BTreeSet<String> = known.map(|peer| peer.region.clone()).collect();
+        let linked = self.linked_regions();
+        for region in regions {
+            let served =
+                region == self.config.region || linked.contains(&region) || self.sibling_serves(&region, |_| true);
+            if served {
+                self.unserved.remove(&region);
+                continue;
+            }
+            let since = *self.unserved.entry(region.clone()).or_insert(now);
+            if now.since(since) < self.config.timers.peer_retry_interval {
+                continue;
+            }
+            self.unserved.insert(region.clone(), now);
+            let inside: Vec<NodeId> = self
+                .peers
+                .peers
+                .iter()
+                .filter(|(_, peer)| peer.region == region && peer.state != PeerState::Left)
+                .map(|(node, _)| node.clone())
+                .collect();
+            if !inside.is_empty() {
+                let choice = inside[self.random.usize(..inside.len())].clone();
+                self.dial_peer(&choice, out);
+            }
+        }
     }
 
     /// A node was heard of.

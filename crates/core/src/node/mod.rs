@@ -57,6 +57,8 @@ pub struct Start {
 pub struct Node {
     config: Config,
     me: OriginId,
+    /// Id of this node as a member.
+    member_id: SmolStr,
     /// Stands for the node itself where records name a client.
     self_client: Arc<Client>,
     clock: Clock,
@@ -75,6 +77,8 @@ pub struct Node {
     /// Names of older runs have been dealt with (N2).
     names_settled: bool,
     guard: judge::Guard,
+    /// Regions without a link from here or a sibling, and since when (P9).
+    unserved: BTreeMap<String, Time>,
     counters: Counters,
     mutation: Mutation,
 }
@@ -105,12 +109,14 @@ impl Node {
         let incarnation = Incarnation { number: start.persisted + 1, nonce: start.nonce };
         let me = OriginId { node: config.node.clone(), incarnation };
         let mut map = CausalMap::new(me.clone(), &config.limits, config.hash_seed, clock, start.mutation);
-        let self_client = map.interner.client(&queries::node_member_id(&config.node), start.nonce);
+        let member_id = SmolStr::new(queries::node_member_id(&config.node));
+        let self_client = map.interner.client(&member_id, start.nonce);
         Ok(Node {
             peers: Peers::new(&config.seeds),
             random: fastrand::Rng::with_seed(config.random_seed ^ start.nonce),
             config,
             me,
+            member_id,
             self_client,
             clock,
             wall_ms: start.wall_ms,
@@ -123,6 +129,7 @@ impl Node {
             own_names: BTreeMap::new(),
             names_settled: false,
             guard: judge::Guard::default(),
+            unserved: BTreeMap::new(),
             counters: Counters::default(),
             mutation: start.mutation,
         })

@@ -1,11 +1,10 @@
 //! Names: registrations a node makes on its own behalf, its own member record, and drain marks (C7).
 
-use super::queries::node_member_id;
 use super::{Event, NameView, Node, Output, Phase};
 use crate::error::{Code, Refusal};
 use crate::member::{Kind, Metadata, NODE_SERVICE, Record, Space, Status, check_name};
 use crate::time::Time;
-use crate::version::{NodeId, Version};
+use crate::version::Version;
 use crate::wire::Message;
 use smol_str::SmolStr;
 use std::sync::Arc;
@@ -163,7 +162,7 @@ impl Node {
         }
         match new.space {
             Space::Member => {
-                if new.id == node_member_id(&self.me.node) {
+                if new.id == self.member_id {
                     self.write_node_record(out);
                 }
             }
@@ -188,7 +187,7 @@ impl Node {
 
     /// The node as a member of service `convoke` (R-10, P8).
     pub(super) fn write_node_record(&mut self, out: &mut Output) {
-        let id = node_member_id(&self.me.node);
+        let id = self.member_id.clone();
         let incarnation = self.me.incarnation.number.to_string();
         let metadata = Metadata::from_sorted(
             [
@@ -233,14 +232,9 @@ impl Node {
         Ok(())
     }
 
-    /// Drains this node: marked, takes no new sessions' traffic hints; sessions are asked to move.
+    /// Marks this node as drained, or not: it stays, but pickers and discovery leave it out.
     pub fn drain_node(&mut self, now: Time, drained: bool, out: &mut Output) -> Result<(), Refusal> {
-        let id = node_member_id(&self.me.node);
+        let id = self.member_id.clone();
         self.drain(now, &id, drained, out)
-    }
-
-    /// The id of this node as a member.
-    pub fn node_member(node: &NodeId) -> String {
-        node_member_id(node)
     }
 }

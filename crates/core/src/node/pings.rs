@@ -54,9 +54,11 @@ impl Node {
             .map(|index| self.evidence_of(index))
             .collect();
         let (life, ready, context_hash) = (self.life, self.is_ready(), self.map.origins.context_hash());
+        let regions = self.linked_regions();
         let clock = self.clock;
         let Some(link) = self.peers.links.get_mut(&id) else { return };
-        let ping = Ping { seq: link.next_ping(clock), echo: link.heard_seq, life, context_hash, ready, ask, evidence };
+        let (seq, echo) = (link.next_ping(clock), link.heard_seq);
+        let ping = Ping { seq, echo, life, context_hash, ready, regions, ask, evidence };
         self.send(id, &Message::Ping(ping), out);
     }
 
@@ -65,6 +67,7 @@ impl Node {
             link.note_echo(ping.echo);
             link.heard_seq = link.heard_seq.max(ping.seq);
             link.asked = ping.ask;
+            link.regions = ping.regions;
         }
         if let Some(peer) = self.peers.peers.get_mut(node) {
             peer.ready = ping.ready;

@@ -22,6 +22,7 @@ impl Node {
         out.effects.push(Effect::Persist { incarnation: self.me.incarnation.number });
         for seed in 0..self.peers.seeds.len() {
             self.dial_seed(seed, out);
+            self.schedule_seed(seed);
         }
         if self.peers.seeds.iter().all(|seed| seed.address == self.config.peer_address)
             || self.mutation.is(Mutant::ReadyBeforeExchange)
@@ -66,8 +67,7 @@ impl Node {
         self.me.incarnation = Incarnation { number, nonce: self.me.incarnation.nonce };
         let limits = &self.config.limits;
         self.map = CausalMap::new(self.me.clone(), limits, self.config.hash_seed, self.clock, self.mutation);
-        let nonce = self.me.incarnation.nonce;
-        self.self_client = self.map.interner.client(&super::queries::node_member_id(&self.me.node), nonce);
+        self.self_client = self.map.interner.client(&self.member_id, self.me.incarnation.nonce);
         out.effects.push(Effect::Persist { incarnation: number });
         let links: Vec<_> = self.peers.links.keys().copied().collect();
         for link in links {

@@ -34,6 +34,8 @@ pub(crate) struct Link {
     pub(crate) ping_seq: u64,
     /// Highest sequence received, to be echoed.
     pub(crate) heard_seq: u64,
+    /// Other regions the peer has links to (P9).
+    pub(crate) regions: Vec<String>,
     /// What the peer asked to hear about.
     pub(crate) asked: Vec<OriginId>,
     /// Own writes the peer has been sent; `None` until an exchange told where it stands (D5).
@@ -90,6 +92,7 @@ impl Link {
             echoed: now,
             ping_seq: 0,
             heard_seq: 0,
+            regions: Vec::new(),
             asked: Vec::new(),
             sent: None,
             outgoing: None,

@@ -65,6 +65,8 @@ pub(crate) struct Ping {
     pub(crate) life: u64,
     pub(crate) context_hash: u64,
     pub(crate) ready: bool,
+    /// Other regions this node has a link to (P9).
+    pub(crate) regions: Vec<String>,
     /// Origins this node has no link to and would like to hear of.
     pub(crate) ask: Vec<OriginId>,
     /// What the other side asked for.
@@ -211,6 +213,10 @@ impl Message<'_> {
                 w.varint(ping.life);
                 w.fixed64(ping.context_hash);
                 w.flag(ping.ready);
+                w.count(ping.regions.len());
+                for region in &ping.regions {
+                    w.text(region);
+                }
                 w.count(ping.ask.len());
                 for origin in &ping.ask {
                     encode_origin(&mut w, origin);
@@ -283,6 +289,9 @@ impl<'a> Message<'a> {
                 life: reader.bounded("life", MAX_COUNTER)?,
                 context_hash: reader.fixed64("context hash")?,
                 ready: reader.flag("ready")?,
+                regions: (0..reader.count("regions", 1)?)
+                    .map(|_| Ok(reader.text("region", ADDRESS_LIMIT)?.to_owned()))
+                    .collect::<Result<_, WireError>>()?,
                 ask: (0..reader.count("ask", 10)?).map(|_| decode_origin(reader)).collect::<Result<_, _>>()?,
                 evidence: decode_evidence(reader)?,
             }),
