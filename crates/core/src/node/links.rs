@@ -6,9 +6,7 @@ use crate::peer::{Dial, Link, LinkPhase, Peer};
 use crate::time::{Duration, Time};
 use crate::timers::Timer;
 use crate::version::NodeId;
-use crate::wire::{Message, WireError};
-use bytes::Bytes;
-use std::collections::BTreeSet;
+use crate::wire::Message;
 
 impl Node {
     pub(super) fn dial_seed(&mut self, index: usize, out: &mut Output) {
@@ -185,103 +183,6 @@ impl Node {
         }
     }
 
-    /// Whether a direct link to this peer is wanted (P9).
-    pub(super) fn wants_link(&self, node: &NodeId) -> bool {
-        self.peers.wants(&self.me.node, &self.config.region, node, |node| self.seems_live(node))
-    }
-
-    fn seems_live(&self, node: &NodeId) -> bool {
-        let lost = self.peers.peers.get(node).is_some_and(|p| matches!(p.state, PeerState::Lost | PeerState::Failed));
-        let admitted = self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).admitted);
-        !lost || admitted && self.peers.peers.get(node).is_some_and(|p| p.state != PeerState::Failed)
-    }
-
-    /// Dials peers that should be linked, lets go of region links that others have taken over, and finds another way
-    /// into a region that nobody serves (P9).
-    pub(super) fn mend_topology(&mut self, out: &mut Output) {
-        let now = self.clock.now;
-        let nodes: Vec<NodeId> = self.peers.peers.keys().cloned().collect();
-        for node in &nodes {
-            let wanted = self.wants_link(node);
-            let Some(peer) = self.peers.peers.get_mut(node) else { continue };
-            let idle = peer.link.is_none() && peer.dial.is_none() && peer.retry_at.is_none_or(|at| at <= now);
-            match (wanted, peer.state) {
-                (true, PeerState::Distant) => {
-                    peer.state = PeerState::Connecting;
-                    self.dial_peer(node, out);
-                }
-                (true, PeerState::Connecting | PeerState::Lost | PeerState::Failed) if idle => {
-                    self.dial_peer(node, out);
-                }
-                (false, PeerState::Connecting) if idle => peer.state = PeerState::Distant,
-                (false, PeerState::Up) => self.let_go(node, out),
-                _ => {}
-            }
-        }
-        self.serve_unserved_regions(out);
-    }
-
-    /// Regions this node has a link to.
-    pub(super) fn linked_regions(&self) -> Vec<String> {
-        let regions: BTreeSet<&String> =
-            self.peers.up().filter_map(|(node, _)| Some(&self.peers.peers.get(node)?.region)).collect();
-        regions.into_iter().filter(|region| **region != self.config.region).cloned().collect()
-    }
-
-    /// Whether a sibling that satisfies `which` has a link to this region.
-    fn sibling_serves(&self, region: &String, which: impl Fn(&NodeId) -> bool) -> bool {
-        self.peers.up().any(|(node, link)| {
-            let sibling = self.peers.peers.get(node).is_some_and(|peer| peer.region == self.config.region);
-            sibling && which(node) && link.regions.contains(region)
-        })
-    }
-
-    /// Closes a region link this node dialed, once a lower sibling is known to have one.
-    fn let_go(&mut self, node: &NodeId, out: &mut Output) {
-        let Some(peer) = self.peers.peers.get(node) else { return };
-        let Some(link) = peer.link.and_then(|link| self.peers.links.get(&link)) else { return };
-        let id = link.id;
-        if link.dialed && peer.candidate.is_none() && self.sibling_serves(&peer.region, |n| *n < self.me.node) {
-            if let Some(peer) = self.peers.peers.get_mut(node) {
-                peer.state = PeerState::Distant;
-            }
-            self.send(id, &Message::Goodbye { leaving: false }, out);
-            self.close(id, LossReason::Replaced, out);
-        }
-    }
-
-    /// The counterparts of a region cannot reach each other: after a while anyone tries any way in.
-    fn serve_unserved_regions(&mut self, out: &mut Output) {
-        let now = self.clock.now;
-        let known = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left);
-        let regions: BTreeSet<String> = known.map(|peer| peer.region.clone()).collect();
-        let linked = self.linked_regions();
-        for region in regions {
-            let served =
-                region == self.config.region || linked.contains(&region) || self.sibling_serves(&region, |_| true);
-            if served {
-                self.unserved.remove(&region);
-                continue;
-            }
-            let since = *self.unserved.entry(region.clone()).or_insert(now);
-            if now.since(since) < self.config.timers.peer_retry_interval {
-                continue;
-            }
-            self.unserved.insert(region.clone(), now);
-            let inside: Vec<NodeId> = self
-                .peers
-                .peers
-                .iter()
-                .filter(|(_, peer)| peer.region == region && peer.state != PeerState::Left)
-                .map(|(node, _)| node.clone())
-                .collect();
-            if !inside.is_empty() {
-                let choice = inside[self.random.usize(..inside.len())].clone();
-                self.dial_peer(&choice, out);
-            }
-        }
-    }
-
     /// A node was heard of.
     pub(super) fn learn_peer(&mut self, node: &NodeId, region: &str, address: &str, out: &mut Output) {
         if *node == self.me.node || address.is_empty() {
@@ -327,93 +228,5 @@ impl Node {
             let left = timeout - silence.max(echo.min(timeout));
             self.timers.set(self.clock.now + left.max(Duration::from_millis(1)), Timer::Link(id));
         }
-    }
-
-    /// A frame came in.
-    pub fn received(&mut self, now: Time, link: LinkId, frame: &[u8], out: &mut Output) {
-        self.observe(now, out);
-        if self.phase == Phase::Over || !self.peers.links.contains_key(&link) {
-            return;
-        }
-        self.counters.frames_received += 1;
-        let limit = self.config.limits.frame_bytes;
-        let decoded = if frame.len() > limit {
-            Err(WireError::TooMany { what: "frame", found: frame.len() as u64, limit: limit as u64 })
-        } else {
-            Message::decode(frame)
-        };
-        let handled = decoded.and_then(|message| self.handle(link, message, frame, out));
-        if let Err(error) = handled {
-            self.counters.frames_malformed += 1;
-            let node = self.peers.links.get(&link).and_then(|link| link.peer.clone());
-            out.events.push(Event::PeerRefused { node, reason: error.to_string() });
-            self.close(link, LossReason::Malformed, out);
-        }
-    }
-
-    fn handle(&mut self, id: LinkId, message: Message<'_>, frame: &[u8], out: &mut Output) -> Result<(), WireError> {
-        let Some(link) = self.peers.links.get_mut(&id) else { return Ok(()) };
-        link.received = crate::time::Heard::now(self.clock);
-        match (link.phase, link.dialed, message) {
-            (LinkPhase::Handshake, false, Message::Hello(hello)) => self.handle_hello(id, &hello, out),
-            (LinkPhase::Handshake, true, Message::Welcome(hello)) => self.handle_welcome(id, &hello, out),
-            (LinkPhase::Handshake, true, Message::Refuse { reason, heard }) => {
-                self.handle_refuse(id, reason, heard, out);
-            }
-            (LinkPhase::Handshake | LinkPhase::Candidate, _, _) => return Err(WireError::Invalid("message order")),
-            (LinkPhase::Up, _, message) => self.handle_up(id, message, frame, out)?,
-        }
-        Ok(())
-    }
-
-    /// A message on an established link.
-    fn handle_up(&mut self, id: LinkId, message: Message<'_>, frame: &[u8], out: &mut Output) -> Result<(), WireError> {
-        let Some(link) = self.peers.links.get(&id) else { return Ok(()) };
-        let (Some(node), Some(origin)) = (link.peer.clone(), link.origin.clone()) else { return Ok(()) };
-        // The peer still uses this link: a second connection of it is superfluous (P5).
-        if let Some(candidate) = self.peers.peers.get_mut(&node).and_then(|peer| peer.candidate.take()) {
-            self.peers.links.remove(&candidate);
-            out.effects.push(Effect::CloseLink { link: candidate });
-        }
-        let life = if let Message::Ping(ping) = &message { Some(ping.life) } else { None };
-        self.direct_evidence(&origin, life, out);
-        match message {
-            Message::Ping(ping) => self.handle_ping(id, &node, ping, out),
-            Message::Push { origin, from, to, items } => self.handle_push(id, &origin, from, to, &items, frame, out),
-            Message::Want { exchange, context, evidence } => {
-                self.relayed_all(&evidence, &node, out);
-                if !self.check_namesakes(&context, out) {
-                    self.adopt_retired(&context, out);
-                    self.send_delta(id, exchange, context, true, out);
-                }
-            }
-            Message::Chunk(chunk) => self.handle_chunk(id, &node, chunk, out),
-            Message::ChunkAck { exchange, index } => self.handle_chunk_ack(id, exchange, index, out),
-            Message::ChunkAbort { exchange } => self.handle_chunk_abort(id, exchange),
-            Message::HealthQuery { query, about } => self.answer_health(id, query, about, out),
-            Message::HealthReport { query, about, state, evidence } => {
-                self.relayed_all(evidence.as_slice(), &node, out);
-                self.handle_report(&node, query, &about, state, out);
-            }
-            Message::Drain { id: member, drain } => self.handle_drain(id, member, drain, out),
-            Message::Goodbye { leaving } => self.handle_goodbye(id, &node, leaving, out),
-            Message::Refuse { heard, .. } => self.handle_late_refuse(heard, out),
-            Message::Hello(_) | Message::Welcome(_) => return Err(WireError::Invalid("message order")),
-        }
-        Ok(())
-    }
-
-    fn handle_goodbye(&mut self, id: LinkId, node: &NodeId, leaving: bool, out: &mut Output) {
-        if let Some(peer) = self.peers.peers.get_mut(node) {
-            peer.state = if leaving { PeerState::Left } else { PeerState::Distant };
-        }
-        if leaving {
-            out.events.push(Event::PeerLeft { node: node.clone() });
-        }
-        self.close(id, LossReason::Closed, out);
-    }
-
-    pub(super) fn send(&mut self, link: LinkId, message: &Message<'_>, out: &mut Output) {
-        out.effects.push(Effect::Send { link, frame: Bytes::from(message.encode()) });
     }
 }

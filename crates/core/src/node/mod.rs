@@ -4,20 +4,24 @@
 //! waits, sleeps or reads a clock.
 
 mod api;
+mod attach;
 mod changes;
-mod clients;
 mod counters;
 mod exchange;
 mod explain;
+mod frames;
 mod handshake;
 mod health;
 mod judge;
 mod links;
+mod liveness;
 mod names;
 mod pings;
 mod queries;
+mod requests;
 mod start_stop;
 mod streams;
+mod topology;
 
 pub use api::*;
 pub use counters::Counters;

@@ -29,7 +29,7 @@ impl Node {
 
     fn check_register_name(&self, name: &str, location: &str) -> Result<(), Refusal> {
         if !matches!(self.phase, Phase::Ready { .. }) {
-            return Err(super::clients::not_ready());
+            return Err(super::attach::not_ready());
         }
         check_name(name, location, &self.config.limits)?;
         let held = self.map.record(Space::Name, name).filter(|record| record.is_live());

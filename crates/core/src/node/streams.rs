@@ -24,7 +24,7 @@ impl Node {
     }
 
     fn check_subscribe(&self, resume: &Resume) -> Result<Time, Refusal> {
-        let Phase::Ready { absence_from, .. } = self.phase else { return Err(super::clients::not_ready()) };
+        let Phase::Ready { absence_from, .. } = self.phase else { return Err(super::attach::not_ready()) };
         let limits = &self.config.limits;
         if self.subscribers.len() >= limits.subscribers {
             let message = format!("this node has {} subscribers already; try another", limits.subscribers);

@@ -1,0 +1,283 @@
+//! Clients attach: what they say is complete, and decides over older claims (C1–C4, C7).
+
+use super::{Attach, AttachMember, Attached, ConnId, Effect, Node, Notice, Output, Phase, SessionId};
+use crate::error::{Code, Refusal};
+use crate::member::{Client, Kind, Metadata, Record, Space, Status, check_client_id};
+use crate::mutant::Mutant;
+use crate::sessions::Session;
+use crate::time::{Heard, Time};
+use crate::version::Version;
+use crate::wire::MAX_CLAIM;
+use smol_str::SmolStr;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Node {
+    /// Attaches a client, or attaches it again.
+    pub fn attach(
+        &mut self,
+        now: Time,
+        wall_ms: u64,
+        conn: ConnId,
+        request: &Attach,
+        out: &mut Output,
+    ) -> Result<Attached, Refusal> {
+        self.observe(now, out);
+        self.wall_ms = wall_ms;
+        let result = self.check_attach(request).map(|claim| self.do_attach(conn, request, claim, out));
+        self.count_refusal(result)
+    }
+
+    /// Everything that can be wrong with an attach. Returns the claim to use.
+    fn check_attach(&self, request: &Attach) -> Result<u64, Refusal> {
+        if !matches!(self.phase, Phase::Ready { .. }) {
+            return Err(not_ready());
+        }
+        let limits = &self.config.limits;
+        check_client_id(&request.client, limits)?;
+        if request.claim == 0 || request.claim > MAX_CLAIM {
+            let message = format!("attach number {} is not between 1 and {MAX_CLAIM}", request.claim);
+            return Err(Refusal::new(Code::InvalidArgument, message).field("claim").limit(MAX_CLAIM));
+        }
+        if let Some(timeout) = request.timeout {
+            let shortest = self.config.timers.heartbeat_interval;
+            let longest = self.config.timers.reconnect_timeout;
+            if timeout < shortest || timeout > longest {
+                let message = format!("timeout {timeout:?} is not between {shortest:?} and {longest:?}");
+                return Err(Refusal::new(Code::InvalidArgument, message).field("timeout_ms"));
+            }
+        }
+        let count = request.members.len() + request.unregistered.len();
+        if count > limits.members_per_session {
+            let message = format!("{count} members in one session, at most {} fit", limits.members_per_session);
+            return Err(Refusal::new(Code::ResourceExhausted, message)
+                .field("members")
+                .limit(limits.members_per_session));
+        }
+        if self.sessions.len() >= limits.sessions {
+            let message = format!("this node has {} sessions already; attach to another", limits.sessions);
+            return Err(Refusal::new(Code::ResourceExhausted, message).field("client").limit(limits.sessions));
+        }
+        let mut ids = BTreeSet::new();
+        for member in &request.members {
+            member.spec.check(limits)?;
+            if !ids.insert(member.spec.id.as_str()) {
+                let message = format!("member {:?} is named twice", member.spec.id);
+                return Err(Refusal::new(Code::InvalidMember, message).field("id"));
+            }
+        }
+        for id in &request.unregistered {
+            if id.is_empty() || id.len() > limits.id_bytes {
+                let message = format!("id has {} bytes, 1 to {} are allowed", id.len(), limits.id_bytes);
+                return Err(Refusal::new(Code::InvalidMember, message).field("id").limit(limits.id_bytes));
+            }
+        }
+        self.check_claim(request, &ids)
+    }
+
+    fn check_claim(&self, request: &Attach, ids: &BTreeSet<&str>) -> Result<u64, Refusal> {
+        let session = self.sessions.of_client(&request.client).and_then(|id| self.sessions.get(id));
+        let named = ids.iter().copied().chain(request.unregistered.iter().map(String::as_str));
+        let records: Vec<&Arc<Record>> = named.filter_map(|id| self.map.record(Space::Member, id)).collect();
+        let replaced = |client: &Client, claim: u64| {
+            client.id == request.client
+                && client.nonce != request.nonce
+                && request.previous_claim > 0
+                && claim > request.previous_claim
+        };
+        let by_session = session.is_some_and(|s| !s.down && replaced(&s.client, s.claim));
+        let by_record = records.iter().any(|r| self.map.shown(r) == Status::Up && replaced(&r.client, r.claim));
+        if by_session || by_record {
+            let message = format!("another process with client id {:?} took over", request.client);
+            return Err(Refusal::new(Code::Superseded, message).field("client"));
+        }
+        let known = records.iter().map(|r| r.claim).chain(session.map(|s| s.claim)).max().unwrap_or(0);
+        if request.claim > known {
+            return Ok(request.claim);
+        }
+        if self.mutation.is(Mutant::NodeRaisesClaim) {
+            return Ok(known + 1);
+        }
+        Err(Refusal::stale_epoch(known))
+    }
+
+    fn do_attach(&mut self, conn: ConnId, request: &Attach, claim: u64, out: &mut Output) -> Attached {
+        let client = self.map.interner.client(&request.client, request.nonce);
+        let timeout = request.timeout.unwrap_or(self.config.timers.heartbeat_timeout);
+        let old = self.sessions.of_client(&request.client);
+        if let Some(old) = old {
+            self.supersede_here(old, conn, &client, claim, out);
+        }
+        let session = self.sessions.insert(Session {
+            client: client.clone(),
+            claim,
+            liveness: request.liveness,
+            timeout,
+            heard: Heard::now(self.clock),
+            last_seq: 0,
+            conn: Some(conn),
+            cut_at: None,
+            down: false,
+            superseded: false,
+            handed_over: false,
+            check_at: Time::MAX,
+            members: Vec::with_capacity(request.members.len()),
+        });
+        self.check_session_at(session, self.clock.now + timeout);
+        let mut attached = Attached {
+            session,
+            heartbeat_interval: self.config.timers.heartbeat_interval,
+            timeout,
+            versions: Vec::with_capacity(request.members.len()),
+            refused: Vec::new(),
+        };
+        for member in &request.members {
+            match self.claim_member(session, &client, claim, member, out) {
+                Ok(version) => attached.versions.push((member.spec.id.clone(), version)),
+                Err(refusal) => attached.refused.push((member.spec.id.clone(), refusal)),
+            }
+        }
+        if !self.mutation.is(Mutant::UnacknowledgedUnregisterIgnored) {
+            for id in &request.unregistered {
+                self.repeat_unregister(id, &client, claim, out);
+            }
+        }
+        if let Some(old) = old
+            && self.sessions.get(old).is_some_and(|s| s.members.is_empty())
+        {
+            self.sessions.remove(old);
+        }
+        attached
+    }
+
+    /// A newer attach of the same client arrived here: the older session ends, its connection is told.
+    fn supersede_here(&mut self, old: SessionId, conn: ConnId, client: &Client, claim: u64, out: &mut Output) {
+        let other = self.sessions.get(old).is_some_and(|s| s.client.nonce != client.nonce);
+        if let Some(old_conn) = self.sessions.supersede(old)
+            && old_conn != conn
+        {
+            let notice = if other { Notice::Superseded { known: claim } } else { Notice::Lost { known: claim } };
+            out.effects.push(Effect::Notify { conn: old_conn, notice });
+        }
+    }
+
+    /// Writes one member for a session, unless another client holds it.
+    pub(super) fn claim_member(
+        &mut self,
+        session: SessionId,
+        client: &Arc<Client>,
+        claim: u64,
+        member: &AttachMember,
+        out: &mut Output,
+    ) -> Result<Version, Refusal> {
+        let spec = &member.spec;
+        let held = self.map.record(Space::Member, &spec.id).cloned();
+        if let Some(held) = &held
+            && held.client.id != client.id
+            && !member.takeover
+            && self.map.shown(held) == Status::Up
+        {
+            let message = format!("member {:?} is registered by another live client", spec.id);
+            return Err(Refusal::new(Code::AlreadyRegistered, message).field("id"));
+        }
+        if held.as_ref().is_none_or(|held| !held.is_live()) && !self.map.has_room(Space::Member) {
+            let limit = self.config.limits.members;
+            let message = format!("the registry holds {limit} members already");
+            return Err(Refusal::new(Code::ResourceExhausted, message).field("id").limit(limit));
+        }
+        let live = held.as_ref().filter(|held| held.is_live());
+        let drain = match (&held, live) {
+            (_, Some(live)) => live.drain,
+            // A new registration starts undrained, with a mark above the old one.
+            (Some(left), None) => left.drain + left.drain % 2,
+            (None, None) => 0,
+        };
+        let created = spec.created.or(live.map(|live| live.created)).unwrap_or(self.wall_ms);
+        let draft = Record {
+            id: SmolStr::new(&spec.id),
+            space: Space::Member,
+            kind: Kind::Live,
+            status: Status::Up,
+            weight: spec.weight,
+            drain,
+            origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
+            n: 0,
+            claim,
+            seq: held.as_ref().map_or(1, |held| held.seq + 1),
+            predecessor: (0, 0),
+            client: client.clone(),
+            service: self.map.interner.text(&spec.service),
+            locality: self.map.interner.text(&spec.locality),
+            revision: self.map.interner.text(&spec.revision),
+            created,
+            since: self.wall_ms,
+            address: SmolStr::new(&spec.address),
+            endpoints: Metadata::from_map(&spec.endpoints),
+            metadata: Metadata::from_map(&spec.metadata),
+        };
+        let stored = self.write(draft, out);
+        self.tell_taken_over(stored.slot, client, out);
+        self.sessions.give(session, stored.slot);
+        Ok(self.map.member(&stored.new).version())
+    }
+
+    /// If another client's session at this node had the slot, it is told (C4).
+    fn tell_taken_over(&mut self, slot: u32, client: &Client, out: &mut Output) {
+        let Some(loser) = self.sessions.of_slot(slot).and_then(|id| self.sessions.get(id)) else { return };
+        if loser.client.id != client.id
+            && let Some(conn) = loser.conn
+        {
+            let id = self.map.at(slot).id.to_string();
+            out.effects.push(Effect::Notify { conn, notice: Notice::TakenOver { id } });
+        }
+    }
+
+    /// An unregistration whose answer the client never got (C3).
+    fn repeat_unregister(&mut self, id: &str, client: &Arc<Client>, claim: u64, out: &mut Output) {
+        let held = self.map.record(Space::Member, id).cloned();
+        if held.as_ref().is_some_and(|held| held.client.id != client.id || !held.is_live()) {
+            return;
+        }
+        let me = self.map.origins.entry(self.map.origins.me()).origin.clone();
+        let empty = self.map.interner.text("");
+        let draft = match held {
+            Some(held) => {
+                if let Some(slot) = self.map.slot_of(Space::Member, id) {
+                    self.sessions.take(slot);
+                }
+                Record { kind: Kind::Left, claim, seq: held.seq + 1, client: client.clone(), ..Record::clone(&held) }
+            }
+            None => Record {
+                id: SmolStr::new(id),
+                space: Space::Member,
+                kind: Kind::Left,
+                status: Status::Up,
+                weight: 0,
+                drain: 0,
+                origin: me,
+                n: 0,
+                claim,
+                seq: 1,
+                predecessor: (0, 0),
+                client: client.clone(),
+                service: empty.clone(),
+                locality: empty.clone(),
+                revision: empty,
+                created: 0,
+                since: 0,
+                address: SmolStr::default(),
+                endpoints: Metadata::default(),
+                metadata: Metadata::default(),
+            },
+        };
+        self.write(draft, out);
+    }
+}
+
+pub(super) fn not_ready() -> Refusal {
+    Refusal::new(Code::NotReady, "this node does not take clients now; try another")
+}
+
+pub(super) fn session_gone() -> Refusal {
+    Refusal::new(Code::SessionGone, "this session has ended; attach again")
+}

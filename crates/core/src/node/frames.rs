@@ -1,0 +1,98 @@
+//! Frames from peers: decoding, order, dispatch (P5, P7).
+
+use super::{Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase};
+use crate::peer::LinkPhase;
+use crate::time::{Heard, Time};
+use crate::version::NodeId;
+use crate::wire::{Message, WireError};
+use bytes::Bytes;
+
+impl Node {
+    /// A frame came in.
+    pub fn received(&mut self, now: Time, link: LinkId, frame: &[u8], out: &mut Output) {
+        self.observe(now, out);
+        if self.phase == Phase::Over || !self.peers.links.contains_key(&link) {
+            return;
+        }
+        self.counters.frames_received += 1;
+        let limit = self.config.limits.frame_bytes;
+        let decoded = if frame.len() > limit {
+            Err(WireError::TooMany { what: "frame", found: frame.len() as u64, limit: limit as u64 })
+        } else {
+            Message::decode(frame)
+        };
+        let handled = decoded.and_then(|message| self.handle(link, message, frame, out));
+        if let Err(error) = handled {
+            self.counters.frames_malformed += 1;
+            let node = self.peers.links.get(&link).and_then(|link| link.peer.clone());
+            out.events.push(Event::PeerRefused { node, reason: error.to_string() });
+            self.close(link, LossReason::Malformed, out);
+        }
+    }
+
+    fn handle(&mut self, id: LinkId, message: Message<'_>, frame: &[u8], out: &mut Output) -> Result<(), WireError> {
+        let Some(link) = self.peers.links.get_mut(&id) else { return Ok(()) };
+        link.received = Heard::now(self.clock);
+        match (link.phase, link.dialed, message) {
+            (LinkPhase::Handshake, false, Message::Hello(hello)) => self.handle_hello(id, &hello, out),
+            (LinkPhase::Handshake, true, Message::Welcome(hello)) => self.handle_welcome(id, &hello, out),
+            (LinkPhase::Handshake, true, Message::Refuse { reason, heard }) => {
+                self.handle_refuse(id, reason, heard, out);
+            }
+            (LinkPhase::Handshake | LinkPhase::Candidate, _, _) => return Err(WireError::Invalid("message order")),
+            (LinkPhase::Up, _, message) => self.handle_up(id, message, frame, out)?,
+        }
+        Ok(())
+    }
+
+    /// A message on an established link.
+    fn handle_up(&mut self, id: LinkId, message: Message<'_>, frame: &[u8], out: &mut Output) -> Result<(), WireError> {
+        let Some(link) = self.peers.links.get(&id) else { return Ok(()) };
+        let (Some(node), Some(origin)) = (link.peer.clone(), link.origin.clone()) else { return Ok(()) };
+        // The peer still uses this link: a second connection of it is superfluous (P5).
+        if let Some(candidate) = self.peers.peers.get_mut(&node).and_then(|peer| peer.candidate.take()) {
+            self.peers.links.remove(&candidate);
+            out.effects.push(Effect::CloseLink { link: candidate });
+        }
+        let life = if let Message::Ping(ping) = &message { Some(ping.life) } else { None };
+        self.direct_evidence(&origin, life, out);
+        match message {
+            Message::Ping(ping) => self.handle_ping(id, &node, ping, out),
+            Message::Push { origin, from, to, items } => self.handle_push(id, &origin, from, to, &items, frame, out),
+            Message::Want { exchange, context, evidence } => {
+                self.relayed_all(&evidence, &node, out);
+                if !self.check_namesakes(&context, out) {
+                    self.adopt_retired(&context, out);
+                    self.send_delta(id, exchange, context, true, out);
+                }
+            }
+            Message::Chunk(chunk) => self.handle_chunk(id, &node, chunk, out),
+            Message::ChunkAck { exchange, index } => self.handle_chunk_ack(id, exchange, index, out),
+            Message::ChunkAbort { exchange } => self.handle_chunk_abort(id, exchange),
+            Message::HealthQuery { query, about } => self.answer_health(id, query, about, out),
+            Message::HealthReport { query, about, state, evidence } => {
+                self.relayed_all(evidence.as_slice(), &node, out);
+                self.handle_report(&node, query, &about, state, out);
+            }
+            Message::Drain { id: member, drain } => self.handle_drain(id, member, drain, out),
+            Message::Goodbye { leaving } => self.handle_goodbye(id, &node, leaving, out),
+            Message::Refuse { heard, .. } => self.handle_late_refuse(heard, out),
+            Message::Hello(_) | Message::Welcome(_) => return Err(WireError::Invalid("message order")),
+        }
+        Ok(())
+    }
+
+    fn handle_goodbye(&mut self, id: LinkId, node: &NodeId, leaving: bool, out: &mut Output) {
+        if let Some(peer) = self.peers.peers.get_mut(node) {
+            peer.state = if leaving { PeerState::Left } else { PeerState::Distant };
+        }
+        if leaving {
+            out.events.push(Event::PeerLeft { node: node.clone() });
+        }
+        self.close(id, LossReason::Closed, out);
+    }
+
+    pub(super) fn send(&mut self, link: LinkId, message: &Message<'_>, out: &mut Output) {
+        out.effects.push(Effect::Send { link, frame: Bytes::from(message.encode()) });
+    }
+}

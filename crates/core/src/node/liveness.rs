@@ -1,0 +1,166 @@
+//! Liveness of sessions: heartbeats, silence, down and left (C6, L5, L6).
+
+use super::attach::session_gone;
+use super::{ConnId, DegradedReason, Effect, Event, Node, Output, SessionId};
+use crate::error::Refusal;
+use crate::member::{Liveness, Record, Status};
+use crate::mutant::Mutant;
+use crate::time::{Duration, Heard, Time};
+use crate::timers::Timer;
+
+/// With `fast` liveness: how long after losing its connection a session is down.
+const FAST_GRACE: Duration = Duration::from_millis(500);
+
+impl Node {
+    /// The client lives. No allocation, no lock, nothing replicated.
+    pub fn heartbeat(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Refusal> {
+        self.observe(now, out);
+        self.counters.heartbeats += 1;
+        let superseded_counts = self.mutation.is(Mutant::OldSessionHeartbeats);
+        match self.sessions.get_mut(session) {
+            Some(s) if !s.superseded || superseded_counts => {
+                s.heard = Heard::now(self.clock);
+                s.cut_at = None;
+                if s.down {
+                    self.revive(session, out);
+                }
+                Ok(())
+            }
+            _ => {
+                self.counters.requests_refused += 1;
+                Err(session_gone())
+            }
+        }
+    }
+
+    /// Clean close: all members of the session are unregistered at once.
+    pub fn close_session(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Refusal> {
+        self.observe(now, out);
+        let result = self.session(session).map(|_| ());
+        if result.is_ok()
+            && let Some(session) = self.sessions.remove(session)
+        {
+            for slot in session.members {
+                self.write_left(slot, out);
+            }
+        }
+        self.count_refusal(result)
+    }
+
+    /// The connection of a client is gone. That alone changes nothing, except with `fast` liveness.
+    pub fn disconnected(&mut self, now: Time, conn: ConnId, out: &mut Output) {
+        self.observe(now, out);
+        for id in self.sessions.of_conn(conn) {
+            self.sessions.detach(id);
+            let Some(session) = self.sessions.get_mut(id) else { continue };
+            if session.liveness == Liveness::Fast {
+                session.cut_at = Some(self.clock.now);
+                self.check_session_at(id, self.clock.now + FAST_GRACE);
+            }
+        }
+    }
+
+    /// All client streams are closed unread: this node slept, and what they buffered is as old as the sleep (L5).
+    pub(super) fn drop_clients(&mut self, out: &mut Output) {
+        let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            self.sessions.detach(id);
+        }
+        self.subscribers.remove_all();
+        out.effects.push(Effect::CloseAllClients);
+    }
+
+    /// A session's timer: is it down, or gone? (C6)
+    pub(super) fn check_session(&mut self, id: SessionId, out: &mut Output) {
+        let now = self.clock.now;
+        let Some(session) = self.sessions.get_mut(id).filter(|session| session.check_at <= now) else { return };
+        session.check_at = Time::MAX;
+        let timers = &self.config.timers;
+        let forgiven = timers.dead_peer_timeout;
+        let silence = session.heard.attentive_silence(self.clock, forgiven);
+        let cut = session.cut_at.is_some_and(|at| self.clock.now >= at + FAST_GRACE);
+        let leave_at = session.timeout + timers.reconnect_timeout;
+        if session.down && silence >= leave_at && !self.mutation.is(Mutant::DownNeverLeaves) {
+            self.counters.sessions_left += 1;
+            if let Some(session) = self.sessions.remove(id) {
+                for slot in session.members {
+                    self.write_left(slot, out);
+                }
+            }
+            return;
+        }
+        let mut next = if session.down { leave_at } else { session.timeout };
+        if !session.down && (silence >= session.timeout || cut) {
+            if let Some(hold) = self.hold_mass_failure(cut, out) {
+                self.check_session_at(id, hold);
+                return;
+            }
+            self.counters.sessions_down += 1;
+            self.set_session_status(id, Status::Down, out);
+            next = leave_at;
+        }
+        if let Some(session) = self.sessions.get(id) {
+            let due = session.heard.due(self.clock, next, forgiven);
+            // A due time in the past means that lateness was capped; look again soon.
+            self.check_session_at(id, due.max(now + Duration::from_millis(1)));
+        }
+    }
+
+    /// Sets the session's timer, if it is not due earlier anyway.
+    pub(super) fn check_session_at(&mut self, id: SessionId, at: Time) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        if at < session.check_at {
+            session.check_at = at;
+            self.timers.set(at, Timer::Session(id));
+        }
+    }
+
+    /// Whether so many sessions fell silent at once that this node doubts itself first (L6). Returns until when.
+    fn hold_mass_failure(&mut self, cut: bool, out: &mut Output) -> Option<Time> {
+        let now = self.clock.now;
+        let guard = &self.guard.sessions;
+        if cut || now < guard.passing_until {
+            return None;
+        }
+        if now < guard.holding_until {
+            return Some(guard.holding_until);
+        }
+        let (mut silent, mut silent_members, mut members) = (0, 0, 0);
+        for (_, session) in self.sessions.iter().filter(|(_, s)| !s.down && !s.superseded) {
+            members += session.members.len();
+            let silence = session.heard.attentive_silence(self.clock, self.config.timers.dead_peer_timeout);
+            if silence + self.config.timers.heartbeat_interval > session.timeout {
+                silent += 1;
+                silent_members += session.members.len();
+            }
+        }
+        let share = silent_members as f64 / members.max(1) as f64;
+        if silent < super::judge::MASS_SESSIONS_MIN || share <= self.config.mass_failure_share {
+            return None;
+        }
+        let until = self.guard.sessions.hold(now, self.config.timers.heartbeat_timeout);
+        let until_ms = until.as_micros() / 1000;
+        out.events.push(Event::Degraded { reason: DegradedReason::Sessions, until_ms });
+        Some(until)
+    }
+
+    fn set_session_status(&mut self, id: SessionId, status: Status, out: &mut Output) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        session.down = status == Status::Down;
+        for slot in session.members.clone() {
+            let held = self.map.at(slot).clone();
+            if held.status != status {
+                self.write(Record { status, seq: held.seq + 1, ..Record::clone(&held) }, out);
+            }
+        }
+    }
+
+    pub(super) fn revive(&mut self, id: SessionId, out: &mut Output) {
+        if self.mutation.is(Mutant::HeartbeatDoesNotRevive) {
+            return;
+        }
+        self.set_session_status(id, Status::Up, out);
+        let timeout = self.sessions.get(id).map_or(self.config.timers.heartbeat_timeout, |s| s.timeout);
+        self.check_session_at(id, self.clock.now + timeout);
+    }
+}

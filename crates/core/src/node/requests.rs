@@ -1,0 +1,204 @@
+//! Requests within a session: register, update, unregister (R-05, R-07, C5).
+
+use super::attach::session_gone;
+use super::{AttachMember, Node, Output, SessionId};
+use crate::error::{Code, Refusal};
+use crate::member::{Metadata, MetadataUpdate, Record, Space};
+use crate::mutant::Mutant;
+use crate::sessions::Session;
+use crate::time::{Heard, Time};
+use crate::version::Version;
+use smol_str::SmolStr;
+
+impl Node {
+    /// Registers one more member in a session; the same member again is an update.
+    pub fn register(
+        &mut self,
+        now: Time,
+        wall_ms: u64,
+        session: SessionId,
+        seq: u64,
+        member: &AttachMember,
+        out: &mut Output,
+    ) -> Result<Version, Refusal> {
+        self.observe(now, out);
+        self.wall_ms = wall_ms;
+        let result = self.do_register(session, seq, member, out);
+        self.count_refusal(result)
+    }
+
+    fn do_register(
+        &mut self,
+        session: SessionId,
+        seq: u64,
+        member: &AttachMember,
+        out: &mut Output,
+    ) -> Result<Version, Refusal> {
+        self.check_request(session, seq)?;
+        member.spec.check(&self.config.limits)?;
+        let (client, claim, members) = {
+            let s = self.session(session)?;
+            (s.client.clone(), s.claim, s.members.len())
+        };
+        let limit = self.config.limits.members_per_session;
+        let slot = self.map.slot_of(Space::Member, &member.spec.id);
+        let own = slot.is_some_and(|slot| self.sessions.of_slot(slot) == Some(session));
+        if members >= limit && !own {
+            let message = format!("this session has {limit} members already");
+            return Err(Refusal::new(Code::ResourceExhausted, message).field("id").limit(limit));
+        }
+        if own && let Some(slot) = slot {
+            return self.register_again(session, seq, slot, member, out);
+        }
+        if let Some(held) = self.map.record(Space::Member, &member.spec.id) {
+            let own_tombstone = held.claim == claim && held.client == client && !held.is_live();
+            if held.claim >= claim && !own_tombstone {
+                return Err(Refusal::stale_epoch(held.claim));
+            }
+        }
+        let version = self.claim_member(session, &client, claim, member, out)?;
+        self.executed(session, seq, out);
+        Ok(version)
+    }
+
+    /// Registering what the session already has: metadata is replaced, attributes must be the same.
+    fn register_again(
+        &mut self,
+        session: SessionId,
+        seq: u64,
+        slot: u32,
+        member: &AttachMember,
+        out: &mut Output,
+    ) -> Result<Version, Refusal> {
+        let held = self.map.at(slot).clone();
+        let spec = &member.spec;
+        let draft = Record {
+            seq: held.seq + 1,
+            weight: spec.weight,
+            service: self.map.interner.text(&spec.service),
+            locality: self.map.interner.text(&spec.locality),
+            revision: self.map.interner.text(&spec.revision),
+            address: SmolStr::new(&spec.address),
+            endpoints: Metadata::from_map(&spec.endpoints),
+            metadata: Metadata::from_map(&spec.metadata),
+            ..Record::clone(&held)
+        };
+        if !draft.same_attributes(&held) {
+            let message = format!("member {:?} is registered with other attributes; unregister it first", spec.id);
+            return Err(Refusal::new(Code::AlreadyRegistered, message).field("id"));
+        }
+        let stored = self.write(draft, out);
+        self.executed(session, seq, out);
+        Ok(self.map.member(&stored.new).version())
+    }
+
+    /// Changes metadata of a member of this session.
+    #[allow(clippy::too_many_arguments)]
+    pub fn update(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        seq: u64,
+        id: &str,
+        update: &MetadataUpdate,
+        expected: Option<Version>,
+        out: &mut Output,
+    ) -> Result<Version, Refusal> {
+        self.observe(now, out);
+        let result = self.do_update(session, seq, id, update, expected, out);
+        self.count_refusal(result)
+    }
+
+    fn do_update(
+        &mut self,
+        session: SessionId,
+        seq: u64,
+        id: &str,
+        update: &MetadataUpdate,
+        expected: Option<Version>,
+        out: &mut Output,
+    ) -> Result<Version, Refusal> {
+        self.check_request(session, seq)?;
+        let slot = self.own_slot(session, id)?;
+        let held = self.map.at(slot).clone();
+        let version = self.map.member(&held).version();
+        if let Some(expected) = expected
+            && expected != version
+        {
+            let message = format!("member {id:?} has version {version}, not {expected}; read it again");
+            return Err(Refusal::new(Code::StaleVersion, message).field("version"));
+        }
+        let metadata = update.apply(&held.metadata, &self.config.limits)?;
+        self.executed(session, seq, out);
+        // A heartbeat may just have brought the member up again.
+        let held = self.map.at(slot).clone();
+        if metadata == held.metadata {
+            return Ok(self.map.member(&held).version());
+        }
+        let stored = self.write(Record { metadata, seq: held.seq + 1, ..Record::clone(&held) }, out);
+        Ok(self.map.member(&stored.new).version())
+    }
+
+    /// Unregisters a member of this session.
+    pub fn unregister(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        seq: u64,
+        id: &str,
+        out: &mut Output,
+    ) -> Result<(), Refusal> {
+        self.observe(now, out);
+        let result = self.check_request(session, seq).and_then(|()| self.own_slot(session, id)).map(|slot| {
+            self.executed(session, seq, out);
+            self.sessions.take(slot);
+            self.write_left(slot, out);
+        });
+        self.count_refusal(result)
+    }
+
+    pub(super) fn session(&self, id: SessionId) -> Result<&Session, Refusal> {
+        self.sessions.get(id).filter(|session| !session.superseded).ok_or_else(session_gone)
+    }
+
+    /// The session exists and the request was not overtaken by a later one (C5).
+    fn check_request(&self, id: SessionId, seq: u64) -> Result<(), Refusal> {
+        let session = self.session(id)?;
+        if seq <= session.last_seq && !self.mutation.is(Mutant::OldRequestsExecuted) {
+            let message = format!("request {seq} was overtaken by request {}", session.last_seq);
+            return Err(Refusal::new(Code::InvalidArgument, message).field("seq"));
+        }
+        Ok(())
+    }
+
+    /// A request was executed: it counts as a heartbeat too.
+    fn executed(&mut self, id: SessionId, seq: u64, out: &mut Output) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        session.last_seq = session.last_seq.max(seq);
+        session.heard = Heard::now(self.clock);
+        if session.down {
+            self.revive(id, out);
+        }
+    }
+
+    fn own_slot(&self, session: SessionId, id: &str) -> Result<u32, Refusal> {
+        let slot = self.map.slot_of(Space::Member, id);
+        if let Some(slot) = slot.filter(|slot| self.sessions.of_slot(*slot) == Some(session)) {
+            return Ok(slot);
+        }
+        match slot.map(|slot| self.map.at(slot)) {
+            Some(record) if record.is_live() => {
+                let message = format!("member {id:?} belongs to another session; only its own client may change it");
+                Err(Refusal::new(Code::PermissionDenied, message).field("id"))
+            }
+            _ => Err(Refusal::new(Code::NotRegistered, format!("member {id:?} is not registered")).field("id")),
+        }
+    }
+
+    pub(super) fn count_refusal<T>(&mut self, result: Result<T, Refusal>) -> Result<T, Refusal> {
+        if result.is_err() {
+            self.counters.requests_refused += 1;
+        }
+        result
+    }
+}

@@ -1,0 +1,105 @@
+//! Which links a node wants, and how regions are kept connected (P9).
+
+use super::{LossReason, Node, Output, PeerState};
+use crate::version::NodeId;
+use crate::wire::Message;
+use std::collections::BTreeSet;
+
+impl Node {
+    /// Whether a direct link to this peer is wanted (P9).
+    pub(super) fn wants_link(&self, node: &NodeId) -> bool {
+        self.peers.wants(&self.me.node, &self.config.region, node, |node| self.seems_live(node))
+    }
+
+    fn seems_live(&self, node: &NodeId) -> bool {
+        let lost = self.peers.peers.get(node).is_some_and(|p| matches!(p.state, PeerState::Lost | PeerState::Failed));
+        let admitted = self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).admitted);
+        !lost || admitted && self.peers.peers.get(node).is_some_and(|p| p.state != PeerState::Failed)
+    }
+
+    /// Dials peers that should be linked, lets go of region links that others have taken over, and finds another way
+    /// into a region that nobody serves (P9).
+    pub(super) fn mend_topology(&mut self, out: &mut Output) {
+        let now = self.clock.now;
+        let nodes: Vec<NodeId> = self.peers.peers.keys().cloned().collect();
+        for node in &nodes {
+            let wanted = self.wants_link(node);
+            let Some(peer) = self.peers.peers.get_mut(node) else { continue };
+            let idle = peer.link.is_none() && peer.dial.is_none() && peer.retry_at.is_none_or(|at| at <= now);
+            match (wanted, peer.state) {
+                (true, PeerState::Distant) => {
+                    peer.state = PeerState::Connecting;
+                    self.dial_peer(node, out);
+                }
+                (true, PeerState::Connecting | PeerState::Lost | PeerState::Failed) if idle => {
+                    self.dial_peer(node, out);
+                }
+                (false, PeerState::Connecting) if idle => peer.state = PeerState::Distant,
+                (false, PeerState::Up) => self.let_go(node, out),
+                _ => {}
+            }
+        }
+        self.serve_unserved_regions(out);
+    }
+
+    /// Regions this node has a link to.
+    pub(super) fn linked_regions(&self) -> Vec<String> {
+        let regions: BTreeSet<&String> =
+            self.peers.up().filter_map(|(node, _)| Some(&self.peers.peers.get(node)?.region)).collect();
+        regions.into_iter().filter(|region| **region != self.config.region).cloned().collect()
+    }
+
+    /// Whether a sibling that satisfies `which` has a link to this region.
+    fn sibling_serves(&self, region: &String, which: impl Fn(&NodeId) -> bool) -> bool {
+        self.peers.up().any(|(node, link)| {
+            let sibling = self.peers.peers.get(node).is_some_and(|peer| peer.region == self.config.region);
+            sibling && which(node) && link.regions.contains(region)
+        })
+    }
+
+    /// Closes a region link this node dialed, once a lower sibling is known to have one.
+    fn let_go(&mut self, node: &NodeId, out: &mut Output) {
+        let Some(peer) = self.peers.peers.get(node) else { return };
+        let Some(link) = peer.link.and_then(|link| self.peers.links.get(&link)) else { return };
+        let id = link.id;
+        if link.dialed && peer.candidate.is_none() && self.sibling_serves(&peer.region, |n| *n < self.me.node) {
+            if let Some(peer) = self.peers.peers.get_mut(node) {
+                peer.state = PeerState::Distant;
+            }
+            self.send(id, &Message::Goodbye { leaving: false }, out);
+            self.close(id, LossReason::Replaced, out);
+        }
+    }
+
+    /// The counterparts of a region cannot reach each other: after a while anyone tries any way in.
+    fn serve_unserved_regions(&mut self, out: &mut Output) {
+        let now = self.clock.now;
+        let known = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left);
+        let regions: BTreeSet<String> = known.map(|peer| peer.region.clone()).collect();
+        let linked = self.linked_regions();
+        for region in regions {
+            let served =
+                region == self.config.region || linked.contains(&region) || self.sibling_serves(&region, |_| true);
+            if served {
+                self.unserved.remove(&region);
+                continue;
+            }
+            let since = *self.unserved.entry(region.clone()).or_insert(now);
+            if now.since(since) < self.config.timers.peer_retry_interval {
+                continue;
+            }
+            self.unserved.insert(region.clone(), now);
+            let inside: Vec<NodeId> = self
+                .peers
+                .peers
+                .iter()
+                .filter(|(_, peer)| peer.region == region && peer.state != PeerState::Left)
+                .map(|(node, _)| node.clone())
+                .collect();
+            if !inside.is_empty() {
+                let choice = inside[self.random.usize(..inside.len())].clone();
+                self.dial_peer(&choice, out);
+            }
+        }
+    }
+}
