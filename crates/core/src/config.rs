@@ -16,7 +16,7 @@ pub struct Timers {
     pub tombstone_timeout: Duration,
     /// Pause between attempts to reach a lost peer (P4), ± 10 %.
     pub peer_retry_interval: Duration,
-    /// Silence after which an origin is retired (D10) and its names are dropped.
+    /// Silence after which a node's names are dropped (D10).
     pub dead_peer_timeout: Duration,
     /// At most one exchange per link and interval (D7).
     pub gossip_interval: Duration,
@@ -60,6 +60,11 @@ impl Default for Timers {
 }
 
 impl Timers {
+    /// Silence after which an old run of a node is forgotten (D10): by then every awake node has collected its records.
+    pub fn retirement(&self) -> Duration {
+        self.dead_peer_timeout + self.tombstone_timeout + self.admission_window() + self.reconnect_timeout
+    }
+
     /// Silence of an origin after which it is no longer admitted (L2). The ping timeout on top covers the way of a
     /// client that re-attached elsewhere in the last moment.
     pub fn admission_window(&self) -> Duration {

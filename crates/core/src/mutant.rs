@@ -41,8 +41,9 @@ mutants! {
     FloorNotRaised: "D8", "collection does not force lagging peers into a full merge";
     FullMergeKeepsAbsent: "D8", "a full merge drops nothing";
     TombstonesCollectedEarly: "D8", "tombstones are kept for a tenth of their time";
-    NamesNotDroppedOnRetirement: "D10", "the names of a dead node stay for ever";
-    RetiredStaysRetired: "D10", "a retired origin that returns is not heard";
+    NamesNotDropped: "D10", "the names of a dead node stay for ever";
+    WrittenOffNotRestated: "D10", "a node that others gave up does not state its records again";
+    ClaimsStartOver: "D8", "claims of a key start over once its tombstone was collected";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of refusing it";
     UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";
     LosingIsNotTold: "C4", "a session that lost its members keeps them and is not told";

@@ -30,10 +30,6 @@ impl Time {
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
-
-    pub fn saturating_sub(self, duration: Duration) -> Time {
-        Time(self.0.saturating_sub(micros(duration)))
-    }
 }
 
 impl Add<Duration> for Time {
@@ -62,6 +58,10 @@ impl fmt::Display for Time {
     }
 }
 
+fn signed(micros: u64) -> i64 {
+    i64::try_from(micros).unwrap_or(i64::MAX)
+}
+
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
@@ -79,23 +79,29 @@ pub struct Clock {
 /// When something was last heard, in both senses of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    pub at: Time,
+    /// Microseconds on the node's clock; negative for what was heard, by others, before this clock started.
+    at: i64,
     lost: Duration,
 }
 
 impl Heard {
     pub fn now(clock: Clock) -> Self {
-        Heard { at: clock.now, lost: clock.lost }
+        Heard::ago(clock, Duration::ZERO)
     }
 
     /// Heard `age` ago by someone else's reckoning.
     pub fn ago(clock: Clock, age: Duration) -> Self {
-        Heard { at: clock.now.saturating_sub(age), lost: clock.lost }
+        Heard { at: signed(clock.now.0).saturating_sub(signed(micros(age))), lost: clock.lost }
+    }
+
+    /// Whether this was heard later than `other`.
+    pub fn is_after(self, other: Heard) -> bool {
+        self.at > other.at
     }
 
     /// Silence in real time.
     pub fn silence(self, clock: Clock) -> Duration {
-        clock.now.since(self.at)
+        Duration::from_micros(signed(clock.now.0).saturating_sub(self.at).max(0).unsigned_abs())
     }
 
     /// Silence while this node was listening, where at most `forgiven` of lateness is subtracted.
@@ -106,6 +112,7 @@ impl Heard {
 
     /// The earliest moment at which `attentive_silence` can reach `silence`, if the node stays awake.
     pub fn due(self, clock: Clock, silence: Duration, forgiven: Duration) -> Time {
-        self.at + silence + clock.lost.saturating_sub(self.lost).min(forgiven)
+        let due = self.at.saturating_add(signed(micros(silence)));
+        Time(due.max(0).unsigned_abs()) + clock.lost.saturating_sub(self.lost).min(forgiven)
     }
 }

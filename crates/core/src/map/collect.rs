@@ -1,11 +1,10 @@
-//! Forgetting: collection of tombstones (D8) and retirement of origins (D10).
+//! Forgetting: collection of tombstones (D8), names of silent origins (D10).
 
 use super::CausalMap;
 use crate::liveness::Inferred;
 use crate::member::{Kind, Record, Space};
 use crate::mutant::Mutant;
 use crate::time::{Duration, Time};
-use crate::version::{Incarnation, NodeId};
 use smol_str::SmolStr;
 use std::sync::Arc;
 
@@ -23,14 +22,6 @@ pub(super) struct Tombstone {
 enum What {
     Stated(u32),
     Inferred(SmolStr),
-}
-
-/// Whether removing a slot obliges peers that lag behind it to a full merge.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Floor {
-    Raise,
-    /// The origin is retired: it counts as covered everywhere.
-    Keep,
 }
 
 impl Tombstone {
@@ -62,7 +53,7 @@ impl CausalMap {
             }
             match tombstone.what {
                 What::Stated(slot) => {
-                    self.remove_slot(slot, Floor::Raise);
+                    self.remove_slot(slot);
                     removed += 1;
                 }
                 What::Inferred(id) => removed += usize::from(self.collect_inferred(&id).is_some()),
@@ -97,8 +88,10 @@ impl CausalMap {
         if !applies || self.mutation.is(Mutant::InferredCollectedAlone) {
             return None;
         }
+        let owner = record.origin.index;
+        self.write_off(owner);
         self.raise_floor(inferred.origin.index, inferred.n);
-        Some(self.remove_slot(slot, Floor::Raise))
+        Some(self.remove_slot(slot))
     }
 
     pub(super) fn drop_inferred(&mut self, id: &SmolStr) -> Option<Inferred> {
@@ -107,42 +100,40 @@ impl CausalMap {
         Some(inferred)
     }
 
-    pub(super) fn remove_slot(&mut self, slot: u32, floor: Floor) -> Arc<Record> {
+    pub(super) fn remove_slot(&mut self, slot: u32) -> Arc<Record> {
         let record = self.slots.remove(slot);
+        self.claim_floor = self.claim_floor.max(record.claim);
         self.unindex(slot, &record);
         if let Some(marks) = &mut self.marking {
             marks.clear(slot);
         }
-        if floor == Floor::Raise {
-            self.raise_floor(record.origin.index, record.n);
-        }
+        self.raise_floor(record.origin.index, record.n);
         record
     }
 
     fn raise_floor(&mut self, origin: u32, n: u64) {
-        let retired = self.origins.is_retired(&self.origins.entry(origin).origin.id);
-        if !retired && !self.mutation.is(Mutant::FloorNotRaised) {
+        if !self.mutation.is(Mutant::FloorNotRaised) {
             let entry = self.origins.entry_mut(origin);
             entry.floor = entry.floor.max(n);
         }
     }
 
-    /// Retires everything up to `incarnation` of `node` and drops its names (D10, L7). Returns the names.
-    pub(crate) fn retire(&mut self, node: &NodeId, incarnation: Incarnation) -> Vec<(u32, Arc<Record>)> {
-        self.origins.retire(node, incarnation);
-        let gone: Vec<u32> =
-            self.origins.incarnations(node).filter(|(i, _)| *i <= incarnation).map(|(_, index)| index).collect();
-        let mut dropped = Vec::new();
-        for index in gone {
-            let slots: Vec<u32> = self.origins.entry(index).stated.values().copied().collect();
-            for slot in slots {
-                let keep = self.mutation.is(Mutant::NamesNotDroppedOnRetirement);
-                if self.at(slot).space == Space::Name && !keep {
-                    dropped.push((slot, self.remove_slot(slot, Floor::Keep)));
-                }
-            }
+    /// Drops the names of an origin that has been silent for long (D10, L7). Returns them.
+    pub(crate) fn drop_names(&mut self, index: u32) -> Vec<(u32, Arc<Record>)> {
+        let entry = self.origins.entry_mut(index);
+        entry.names_dropped = Some(entry.stores);
+        let slots: Vec<u32> = entry.stated.values().copied().collect();
+        let names = slots.into_iter().filter(|slot| self.at(*slot).space == Space::Name && self.at(*slot).is_live());
+        let names: Vec<u32> = names.collect();
+        if !names.is_empty() {
+            self.write_off(index);
         }
-        self.origins.sweep();
-        dropped
+        names.into_iter().map(|slot| (slot, self.remove_slot(slot))).collect()
+    }
+
+    /// Remembers that records were dropped that their origin may still stand by; if it lives, it states them again.
+    fn write_off(&mut self, index: u32) {
+        let entry = self.origins.entry_mut(index);
+        entry.written_off = entry.seen;
     }
 }

@@ -1,6 +1,6 @@
 //! Taking in records and contexts (D4, D6, D8, D9, D11).
 
-use super::{CausalMap, OriginEntry, Tombstone, collect};
+use super::{CausalMap, OriginEntry, Tombstone};
 use crate::liveness::Inferred;
 use crate::member::{Kind, Record, Space};
 use crate::mutant::Mutant;
@@ -120,12 +120,13 @@ impl CausalMap {
         Outcome::Inferred
     }
 
-    /// The index of a peer's origin; `None` if its node already has too many incarnations.
+    /// The index of a peer's origin; `None` if it was retired, or if its node already has too many incarnations.
     pub(crate) fn admit_origin(&mut self, origin: &OriginId, clock: Clock) -> Option<u32> {
         if let Some(index) = self.origins.index_of(origin) {
             return Some(index);
         }
-        if self.origins.incarnations(&origin.node).count() >= self.incarnations_limit {
+        let crowded = self.origins.incarnations(&origin.node).count() >= self.incarnations_limit;
+        if crowded || self.origins.is_retired(origin) {
             return None;
         }
         Some(self.origins.add(origin.clone(), clock))
@@ -224,14 +225,18 @@ impl CausalMap {
 
     /// Claims everything in `context`. Only right after all of the sender's delta was applied (D6).
     pub(crate) fn join(&mut self, context: &Context, clock: Clock) {
+        self.claim_floor = self.claim_floor.max(context.claim_floor);
         for (origin, n) in context.clock.iter() {
-            if self.origins.is_retired(origin) {
-                continue;
-            }
             if let Some(index) = self.admit_origin(origin, clock)
                 && index != self.origins.me()
             {
                 self.origins.raise(index, n);
+            }
+        }
+        for (origin, n) in context.written_off.iter() {
+            if let Some(index) = self.origins.index_of(origin) {
+                let entry = self.origins.entry_mut(index);
+                entry.written_off = entry.written_off.max(n);
             }
         }
     }
@@ -239,9 +244,6 @@ impl CausalMap {
     /// Claims writes up to `to` of one origin, if everything up to `from` was there (D5).
     pub(crate) fn join_push(&mut self, origin: u32, from: u64, to: u64) -> bool {
         let entry = self.origins.entry(origin);
-        if self.origins.is_retired(&entry.origin.id) {
-            return false;
-        }
         if entry.seen < from && !self.mutation.is(Mutant::PushGapClaimed) {
             return false;
         }
@@ -276,7 +278,7 @@ impl CausalMap {
                 && !self.known_better(record, context)
                 && !self.mutation.is(Mutant::FullMergeKeepsAbsent)
             {
-                merge.removed.push((slot, self.remove_slot(slot, collect::Floor::Raise)));
+                merge.removed.push((slot, self.remove_slot(slot)));
             }
         }
         let void: Vec<SmolStr> = self
@@ -290,9 +292,7 @@ impl CausalMap {
         }
         self.join(context, clock);
         for (origin, n) in floor.iter() {
-            if let Some(index) = self.origins.index_of(origin)
-                && !self.origins.is_retired(origin)
-            {
+            if let Some(index) = self.origins.index_of(origin) {
                 let entry = self.origins.entry_mut(index);
                 entry.floor = entry.floor.max(n.min(entry.seen));
             }

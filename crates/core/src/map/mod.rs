@@ -20,6 +20,7 @@ use crate::member::{Kind, Member, Record, Space, Status};
 use crate::mutant::{Mutant, Mutation};
 use crate::time::{Clock, Time};
 use crate::version::{NodeId, OriginId};
+use crate::wire::Context;
 use collect::Tombstone;
 use slots::Slots;
 use smol_str::SmolStr;
@@ -43,6 +44,8 @@ pub(crate) struct CausalMap {
     marking: Option<slots::Marks>,
     live_members: usize,
     live_names: usize,
+    /// No claim at or below this is given to a key without a record: a tombstone with it may have been collected (D8).
+    claim_floor: u64,
     members_limit: usize,
     names_limit: usize,
     incarnations_limit: usize,
@@ -64,6 +67,7 @@ impl CausalMap {
             marking: None,
             live_members: 0,
             live_names: 0,
+            claim_floor: 0,
             members_limit: limits.members,
             names_limit: limits.names,
             incarnations_limit: limits.incarnations_per_node,
@@ -184,6 +188,21 @@ impl CausalMap {
             self.recent.pop_front();
             self.recent_base += 1;
         }
+    }
+
+    /// The highest claim that may have been used for this key: its record's, or what has been collected.
+    pub(crate) fn known_claim(&self, space: Space, id: &str) -> u64 {
+        let floor = if self.mutation.is(Mutant::ClaimsStartOver) { 0 } else { self.claim_floor };
+        match self.record(space, id) {
+            Some(record) if record.is_live() => record.claim,
+            Some(record) => record.claim.max(floor),
+            None => floor,
+        }
+    }
+
+    /// What this node has taken in, as it is sent to peers.
+    pub(crate) fn context(&self) -> Context {
+        Context { claim_floor: self.claim_floor, ..self.origins.context() }
     }
 
     /// Whether one more live record of this space fits.

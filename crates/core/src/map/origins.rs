@@ -14,10 +14,12 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct OriginEntry {
     pub(crate) origin: Arc<Origin>,
-    /// The context: writes up to this number have been taken in. Zero once retired.
+    /// The context: writes up to this number have been taken in.
     pub(crate) seen: u64,
     /// Writes up to this number may have been collected here.
     pub(crate) floor: u64,
+    /// Records of writes up to this number were dropped here although their origin may still stand by them (D10).
+    pub(crate) written_off: u64,
     /// n → slot of the stated records that carry this origin's dots.
     pub(crate) stated: BTreeMap<u64, u32>,
     /// n → id of the inferred records that carry this origin's dots.
@@ -29,6 +31,8 @@ pub(crate) struct OriginEntry {
     pub(crate) stores: u64,
     /// Life number and `stores` when its members were last taken over by this node.
     pub(crate) taken_over: Option<(u64, u64)>,
+    /// `stores` when its names were last dropped.
+    pub(crate) names_dropped: Option<u64>,
 }
 
 /// Youngest sign of life.
@@ -95,12 +99,14 @@ impl Origins {
             origin: Arc::new(Origin { id: origin, index, tag }),
             seen: 0,
             floor: 0,
+            written_off: 0,
             stated: BTreeMap::new(),
             inferred: BTreeMap::new(),
             evidence: Evidence { life: 0, heard: Heard::now(clock), via: None, assumed: true },
             admitted: true,
             stores: 0,
             taken_over: None,
+            names_dropped: None,
         });
         index
     }
@@ -146,21 +152,29 @@ impl Origins {
     }
 
     pub(crate) fn context(&self) -> Context {
-        Context { clock: self.clock_of(|entry| entry.seen), retired: self.retired.clone() }
+        Context {
+            clock: self.clock_of(|entry| entry.seen),
+            retired: self.retired.clone(),
+            written_off: self.written_off(),
+            claim_floor: 0,
+        }
     }
 
     pub(crate) fn floor(&self) -> VectorClock {
         self.clock_of(|entry| entry.floor)
     }
 
+    pub(crate) fn written_off(&self) -> VectorClock {
+        self.clock_of(|entry| entry.written_off)
+    }
+
     fn clock_of(&self, part: impl Fn(&OriginEntry) -> u64) -> VectorClock {
         self.iter().map(|(_, entry)| (entry.origin.id.clone(), part(entry))).filter(|(_, n)| *n > 0).collect()
     }
 
-    /// Whether writes up to `n` of `index` have been taken in, or are of no interest any more.
+    /// Whether writes up to `n` of `index` have been taken in.
     pub(crate) fn covers(&self, index: u32, n: u64) -> bool {
-        let entry = self.entry(index);
-        entry.seen >= n || self.is_retired(&entry.origin.id)
+        self.entry(index).seen >= n
     }
 
     pub(crate) fn is_retired(&self, origin: &OriginId) -> bool {
@@ -171,62 +185,41 @@ impl Origins {
         &self.retired
     }
 
-    /// Marks everything up to `incarnation` of `node` as retired: it is no longer claimed (D10).
-    pub(crate) fn retire(&mut self, node: &NodeId, incarnation: Incarnation) {
-        let marker = self.retired.entry(node.clone()).or_insert(incarnation);
-        *marker = (*marker).max(incarnation);
-        let marker = *marker;
-        let gone: Vec<u32> = self.incarnations(node).filter(|(i, _)| *i <= marker).map(|(_, index)| index).collect();
-        for index in gone {
+    /// Whether a newer run of the same node is known.
+    pub(crate) fn is_outlived(&self, origin: &OriginId) -> bool {
+        self.incarnations(&origin.node).any(|(incarnation, _)| incarnation > origin.incarnation)
+    }
+
+    /// Forgets old runs of `node` from the oldest on, as long as `done_with` says so and nothing refers to them (D10).
+    pub(crate) fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry) -> bool) -> Vec<OriginId> {
+        let mut retired = Vec::new();
+        let runs: Vec<u32> = self.incarnations(node).map(|(_, index)| index).collect();
+        for index in runs {
             let entry = self.entry(index);
+            let unused = entry.stated.is_empty() && entry.inferred.is_empty() && index != self.me;
+            if !unused || !self.is_outlived(&entry.origin.id) || !done_with(entry) {
+                break;
+            }
             self.hash ^= self.term(&entry.origin.id, entry.seen);
-            let entry = self.entry_mut(index);
-            entry.seen = 0;
-            entry.floor = 0;
+            if let Some(entry) = self.entries[index as usize].take() {
+                let id = entry.origin.id.clone();
+                self.by_id.remove(&id);
+                self.free.push(index);
+                self.retired.insert(id.node.clone(), id.incarnation);
+                retired.push(id);
+            }
         }
+        retired
     }
 
-    /// Takes `origin` out of retirement; older runs of its node stay retired.
-    pub(crate) fn unretire(&mut self, origin: &OriginId) {
-        match before(origin.incarnation) {
-            Some(lower) => self.retired.insert(origin.node.clone(), lower),
-            None => self.retired.remove(&origin.node),
-        };
-    }
-
-    /// Forgets a node altogether (`nodes forget`), if nothing refers to it.
+    /// Forgets what is known of a node's retired runs (`nodes forget`).
     pub(crate) fn forget_marker(&mut self, node: &NodeId) {
         if self.incarnations(node).next().is_none() {
             self.retired.remove(node);
-        }
-    }
-
-    /// Frees entries of retired origins that no record refers to.
-    pub(crate) fn sweep(&mut self) {
-        let idle: Vec<u32> = self
-            .iter()
-            .filter(|(_, entry)| {
-                entry.stated.is_empty() && entry.inferred.is_empty() && self.is_retired(&entry.origin.id)
-            })
-            .map(|(index, _)| index)
-            .collect();
-        for index in idle {
-            if let Some(entry) = self.entries[index as usize].take() {
-                self.by_id.remove(&entry.origin.id);
-                self.free.push(index);
-            }
         }
     }
 }
 
 fn tag_input(origin: &OriginId) -> (&str, u64, u64) {
     (origin.node.as_str(), origin.incarnation.number, origin.incarnation.nonce)
-}
-
-fn before(incarnation: Incarnation) -> Option<Incarnation> {
-    match (incarnation.number, incarnation.nonce) {
-        (0, 0) => None,
-        (number, 0) => Some(Incarnation { number: number - 1, nonce: u64::MAX }),
-        (number, nonce) => Some(Incarnation { number, nonce: nonce - 1 }),
-    }
 }

@@ -1,1 +1,10 @@
+//! The causal map (D1–D11) as several replicas that exchange real encoded items.
 
+mod claims;
+mod collection;
+mod deltas;
+mod histories;
+mod inferences;
+mod merging;
+mod replica;
+mod world;

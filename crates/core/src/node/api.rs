@@ -199,21 +199,66 @@ pub enum StopReason {
 /// What an operator would put on a timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    PeerUp { node: NodeId },
-    PeerLost { node: NodeId, reason: LossReason },
-    PeerFailed { node: NodeId, votes: usize, answers: usize },
-    PeerLeft { node: NodeId },
-    PeerRefused { node: Option<NodeId>, reason: String },
-    Ready { alone: bool },
-    OriginSilent { origin: OriginId },
-    OriginReturned { origin: OriginId },
-    OriginRetired { origin: OriginId },
-    Conflict { id: String, winner: Dot, loser: Dot },
-    NameLost { name: String, winner: NodeId },
-    Degraded { reason: DegradedReason, until_ms: u64 },
-    DegradedEnded { reason: DegradedReason },
-    Late { by: Duration },
-    FullMerge { from: NodeId, removed: usize },
+    PeerUp {
+        node: NodeId,
+    },
+    PeerLost {
+        node: NodeId,
+        reason: LossReason,
+    },
+    PeerFailed {
+        node: NodeId,
+        votes: usize,
+        answers: usize,
+    },
+    PeerLeft {
+        node: NodeId,
+    },
+    PeerRefused {
+        node: Option<NodeId>,
+        reason: String,
+    },
+    Ready {
+        alone: bool,
+    },
+    OriginSilent {
+        origin: OriginId,
+    },
+    OriginReturned {
+        origin: OriginId,
+    },
+    /// The names of a node that has been silent for long were dropped; they return with it.
+    NamesDropped {
+        origin: OriginId,
+        count: usize,
+    },
+    /// An old run of a node was forgotten.
+    OriginRetired {
+        origin: OriginId,
+    },
+    Conflict {
+        id: String,
+        winner: Dot,
+        loser: Dot,
+    },
+    NameLost {
+        name: String,
+        winner: NodeId,
+    },
+    Degraded {
+        reason: DegradedReason,
+        until_ms: u64,
+    },
+    DegradedEnded {
+        reason: DegradedReason,
+    },
+    Late {
+        by: Duration,
+    },
+    FullMerge {
+        from: NodeId,
+        removed: usize,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

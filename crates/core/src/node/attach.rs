@@ -91,7 +91,9 @@ impl Node {
             let message = format!("another process with client id {:?} took over", request.client);
             return Err(Refusal::new(Code::Superseded, message).field("client"));
         }
-        let known = records.iter().map(|r| r.claim).chain(session.map(|s| s.claim)).max().unwrap_or(0);
+        let named = ids.iter().copied().chain(request.unregistered.iter().map(String::as_str));
+        let known = named.map(|id| self.map.known_claim(Space::Member, id)).chain(session.map(|s| s.claim)).max();
+        let known = known.unwrap_or(0);
         if request.claim > known {
             return Ok(request.claim);
         }

@@ -76,7 +76,7 @@ impl Node {
         self.counters.subscriber_events += self.subscribers.route(change, limit, mutation, out);
     }
 
-    /// A slot was removed: collected elsewhere (D8), or a name of a retired origin (D10).
+    /// A slot was removed: collected elsewhere (D8).
     pub(super) fn on_removed(&mut self, slot: u32, record: &Arc<Record>, out: &mut Output) {
         let before = self.map.member(record);
         self.sessions.take(slot);

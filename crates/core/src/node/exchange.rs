@@ -112,7 +112,7 @@ impl Node {
         }
         let exchange = self.peers.links.get_mut(&id).map_or(0, Link::next_exchange);
         self.counters.exchanges_started += 1;
-        let context = self.map.origins.context();
+        let context = self.map.context();
         let evidence = self.all_evidence();
         self.send(id, &Message::Want { exchange, context, evidence }, out);
     }
@@ -138,7 +138,7 @@ impl Node {
 
     /// Starts sending what a peer with this context misses.
     pub(super) fn send_delta(&mut self, id: LinkId, exchange: u64, receiver: Context, reply: bool, out: &mut Output) {
-        let context = self.map.origins.context();
+        let context = self.map.context();
         let pending = match self.map.delta(&receiver) {
             Delta::Full => Pending::Full(Cursor::Slot(0)),
             Delta::Items(items) => Pending::List { items, next: 0 },
@@ -260,7 +260,7 @@ impl Node {
         self.send(id, &Message::ChunkAck { exchange: chunk.exchange, index: chunk.index }, out);
         if let Some(context) = chunk.reply {
             let exchange = self.peers.links.get_mut(&id).map_or(0, Link::next_exchange);
-            self.adopt_retired(&context, out);
+            self.mind_forgotten(&context, out);
             self.send_delta(id, exchange, context, false, out);
         }
         if let Some((context, floor)) = chunk.end {
@@ -327,7 +327,7 @@ impl Node {
         } else {
             self.map.join(context, self.clock);
         }
-        self.adopt_retired(context, out);
+        self.mind_forgotten(context, out);
         self.subscribers.stamp += 1;
         if self.peers.peers.get(node).is_some_and(|peer| peer.ready) {
             self.become_ready(false, out);

@@ -1,15 +1,17 @@
-//! Judging who is alive: evidence, admission, mass failure, takeover, retirement (L2–L6, D10).
+//! Judging who is alive: evidence, admission, mass failure, takeover, forgetting the dead (L2–L6, D10).
 
+use super::queries::node_member_id;
 use super::{DegradedReason, Event, Node, Output, Phase, StopReason};
-use crate::map::CausalMap;
+use crate::map::{CausalMap, OriginEntry};
 use crate::member::{Member, Record, Space, Status};
 use crate::mutant::Mutant;
 use crate::node::PeerState;
 use crate::time::{Duration, Heard, Time};
-use crate::version::{Incarnation, NodeId, OriginId};
+use crate::version::{NodeId, OriginId};
 use crate::wire::{Context, EvidenceItem};
 use foldhash::fast::FixedState;
 use smol_str::SmolStr;
+use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -57,7 +59,6 @@ impl Node {
     /// A message came from the origin itself.
     pub(super) fn direct_evidence(&mut self, origin: &OriginId, life: Option<u64>, out: &mut Output) {
         let Some(index) = self.map.admit_origin(origin, self.clock) else { return };
-        self.return_from_retirement(origin, out);
         let heard = Heard::now(self.clock);
         let entry = self.map.origins.entry_mut(index);
         entry.evidence.heard = heard;
@@ -85,9 +86,6 @@ impl Node {
             self.namesake_evidence(item, young, out);
             return;
         }
-        if self.map.origins.is_retired(&item.origin) && !young {
-            return;
-        }
         let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
         let evidence = &self.map.origins.entry(index).evidence;
         let heard = Heard::ago(self.clock, age);
@@ -96,10 +94,7 @@ impl Node {
         if !newer && !self.mutation.is(Mutant::EvidenceByAgeAlone) {
             return;
         }
-        let younger = heard.at > evidence.heard.at;
-        if young {
-            self.return_from_retirement(&item.origin, out);
-        }
+        let younger = heard.is_after(evidence.heard);
         let admitted = self.map.origins.entry(index).admitted;
         let admit = if first { young } else { admitted || young };
         let via = via.clone();
@@ -124,13 +119,6 @@ impl Node {
         entry.evidence.life = known.max(item.life);
         if young && known > 0 && item.life > known && item.origin.incarnation > self.me.incarnation {
             self.stop_now(StopReason::IdentityConflict, out);
-        }
-    }
-
-    fn return_from_retirement(&mut self, origin: &OriginId, out: &mut Output) {
-        if self.map.origins.is_retired(origin) && !self.mutation.is(Mutant::RetiredStaysRetired) {
-            self.map.origins.unretire(origin);
-            out.events.push(Event::OriginReturned { origin: origin.clone() });
         }
     }
 
@@ -233,46 +221,76 @@ impl Node {
         holds.into_iter().filter(|(hold, _)| hold.is_holding(now)).map(|(_, reason)| reason).collect()
     }
 
-    /// Retires origins that have been silent for `dead_peer_timeout` of real time (D10).
-    pub(super) fn retire_origins(&mut self, out: &mut Output) {
+    /// Drops the names of origins that have been silent for `dead_peer_timeout` of real time, and forgets old runs that
+    /// nothing refers to any more (D10).
+    pub(super) fn forget_the_dead(&mut self, out: &mut Output) {
         let me = self.map.origins.me();
-        let dead: Vec<OriginId> = self
+        let dead: Vec<u32> = self
             .map
             .origins
             .iter()
             .filter(|(index, entry)| {
                 *index != me
                     && !entry.admitted
+                    && entry.names_dropped != Some(entry.stores)
                     && entry.evidence.heard.silence(self.clock) >= self.config.timers.dead_peer_timeout
-                    && !self.map.origins.is_retired(&entry.origin.id)
             })
-            .map(|(_, entry)| entry.origin.id.clone())
+            .map(|(index, _)| index)
             .collect();
-        for origin in dead {
-            self.retire(&origin.node, origin.incarnation, out);
+        if !self.mutation.is(Mutant::NamesNotDropped) {
+            for index in dead {
+                self.drop_names(index, out);
+            }
+        }
+        let nodes: BTreeSet<NodeId> = self.map.origins.iter().map(|(_, entry)| entry.origin.id.node.clone()).collect();
+        let (clock, long) = (self.clock, self.config.timers.retirement());
+        for node in nodes {
+            self.retire(&node, |entry| entry.evidence.heard.silence(clock) >= long, out);
         }
     }
 
-    fn retire(&mut self, node: &NodeId, incarnation: Incarnation, out: &mut Output) {
-        out.events.push(Event::OriginRetired { origin: OriginId { node: node.clone(), incarnation } });
-        for (slot, name) in self.map.retire(node, incarnation) {
-            let before = Member { record: name.clone(), status: Status::Up };
+    fn drop_names(&mut self, index: u32, out: &mut Output) {
+        let names = self.map.drop_names(index);
+        if !names.is_empty() {
+            let origin = self.map.origins.entry(index).origin.id.clone();
+            out.events.push(Event::NamesDropped { origin, count: names.len() });
+        }
+        for (slot, name) in names {
+            let before = Member { status: name.stated(), record: name };
             self.route(slot, Some(&before), None, true, out);
         }
     }
 
-    /// Retirements that a peer knows of, unless this node knows of life.
-    pub(super) fn adopt_retired(&mut self, context: &Context, out: &mut Output) {
+    fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry) -> bool, out: &mut Output) {
+        let retired = self.map.origins.retire(node, |entry| !entry.admitted && done_with(entry));
+        out.events.extend(retired.into_iter().map(|origin| Event::OriginRetired { origin }));
+    }
+
+    /// A peer's context says what it has forgotten: old runs that this node need not keep either, and records of this
+    /// node that it has to state again.
+    pub(super) fn mind_forgotten(&mut self, context: &Context, out: &mut Output) {
         for (node, incarnation) in &context.retired {
-            let origin = OriginId { node: node.clone(), incarnation: *incarnation };
-            let alive = self
-                .map
-                .origins
-                .incarnations(node)
-                .any(|(i, index)| i <= *incarnation && self.map.origins.entry(index).admitted);
-            if *node != self.me.node && !alive && !self.map.origins.is_retired(&origin) {
-                self.retire(node, *incarnation, out);
-            }
+            self.retire(node, |entry| entry.origin.id.incarnation <= *incarnation, out);
+        }
+        let written_off = context.written_off.get(&self.me);
+        if written_off >= self.restated_at
+            && written_off > 0
+            && matches!(self.phase, Phase::Ready { .. })
+            && !self.mutation.is(Mutant::WrittenOffNotRestated)
+        {
+            self.restate(out);
+        }
+    }
+
+    /// Writes all live records of this node anew: somebody gave them up while this node could not be heard (D10).
+    fn restate(&mut self, out: &mut Output) {
+        let entry = self.map.origins.entry(self.map.origins.me());
+        self.restated_at = entry.seen + 1;
+        let slots: Vec<u32> = entry.stated.values().copied().filter(|slot| self.map.at(*slot).is_live()).collect();
+        for slot in slots {
+            let held = self.map.at(slot);
+            let draft = Record { seq: held.seq + 1, ..Record::clone(held) };
+            self.write(draft, out);
         }
     }
 
@@ -331,9 +349,8 @@ impl Node {
             .map
             .origins
             .iter()
-            .filter(|(index, entry)| entry.admitted && (*index == me || self.is_newest(&entry.origin.id)))
+            .filter(|(index, entry)| entry.admitted && (*index == me || self.is_serving(entry)))
             .map(|(_, entry)| &entry.origin.id.node)
-            .filter(|node| self.peers.peers.get(*node).is_none_or(|peer| peer.state != PeerState::Left))
             .collect();
         nodes.dedup();
         let hasher = FixedState::with_seed(0);
@@ -341,7 +358,9 @@ impl Node {
         nodes.into_iter().max_by_key(|node| (weight(node), *node)).cloned()
     }
 
-    fn is_newest(&self, origin: &OriginId) -> bool {
-        self.map.origins.incarnations(&origin.node).all(|(incarnation, _)| incarnation <= origin.incarnation)
+    /// Whether an origin's own word is that it is there: its node record, which it unregisters when it leaves.
+    fn is_serving(&self, entry: &OriginEntry) -> bool {
+        let own = self.map.record(Space::Member, &node_member_id(&entry.origin.id.node));
+        own.is_some_and(|record| record.is_live() && record.origin.index == entry.origin.index)
     }
 }

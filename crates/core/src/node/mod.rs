@@ -80,6 +80,8 @@ pub struct Node {
     own_names: BTreeMap<SmolStr, SmolStr>,
     /// Names of older runs have been dealt with (N2).
     names_settled: bool,
+    /// Own writes up to which others may have written this node off without it having stated them again (D10).
+    restated_at: u64,
     guard: judge::Guard,
     /// Regions without a link from here or a sibling, and since when (P9).
     unserved: BTreeMap<String, Time>,
@@ -132,6 +134,7 @@ impl Node {
             life: 0,
             own_names: BTreeMap::new(),
             names_settled: false,
+            restated_at: 0,
             guard: judge::Guard::default(),
             unserved: BTreeMap::new(),
             counters: Counters::default(),
@@ -191,7 +194,7 @@ impl Node {
         self.timers.set(self.clock.now + self.config.timers.ping_interval, Timer::Tick);
         self.life += 1;
         self.judge_origins(out);
-        self.retire_origins(out);
+        self.forget_the_dead(out);
         self.take_over(out);
         self.check_readiness(out);
         self.check_stopping(out);
@@ -207,7 +210,6 @@ impl Node {
     fn collect(&mut self) {
         let timeout = self.tombstone_timeout();
         self.counters.collected += self.map.collect(self.clock.now, timeout) as u64;
-        self.map.origins.sweep();
         self.schedule_collection();
     }
 

@@ -59,11 +59,12 @@ impl Node {
     fn own_record(&mut self, space: Space, id: &str, service: &str, address: &str, metadata: Metadata) -> Record {
         let me = self.map.origins.me();
         let empty = self.map.interner.text("");
+        let known = self.map.known_claim(space, id);
         let held = self.map.record(space, id);
         let (claim, seq) = match held {
-            Some(held) if held.origin.index == me => (held.claim, held.seq + 1),
-            Some(held) => (held.claim + 1, held.seq + 1),
-            None => (1, 1),
+            Some(held) if held.origin.index == me && held.claim >= known => (held.claim, held.seq + 1),
+            Some(held) => (known + 1, held.seq + 1),
+            None => (known + 1, 1),
         };
         let (created, drain) = held.map_or((self.wall_ms, 0), |held| (held.created, held.drain));
         Record {

@@ -50,11 +50,11 @@ impl Node {
         if own && let Some(slot) = slot {
             return self.register_again(session, seq, slot, member, out);
         }
-        if let Some(held) = self.map.record(Space::Member, &member.spec.id) {
-            let own_tombstone = held.claim == claim && held.client == client && !held.is_live();
-            if held.claim >= claim && !own_tombstone {
-                return Err(Refusal::stale_epoch(held.claim));
-            }
+        let held = self.map.record(Space::Member, &member.spec.id);
+        let own_tombstone = held.is_some_and(|held| held.claim == claim && held.client == client && !held.is_live());
+        let known = self.map.known_claim(Space::Member, &member.spec.id);
+        if known >= claim && !own_tombstone {
+            return Err(Refusal::stale_epoch(known));
         }
         let version = self.claim_member(session, &client, claim, member, out)?;
         self.executed(session, seq, out);

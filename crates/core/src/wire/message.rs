@@ -1,7 +1,7 @@
 //! The messages peers exchange.
 
 use super::items::{decode_incarnation, decode_node_id, decode_origin, encode_incarnation, encode_origin};
-use super::{EvidenceItem, Items, ItemsWriter, MAX_COUNTER, Reader, WireError, Writer};
+use super::{EvidenceItem, Items, ItemsWriter, MAX_CLAIM, MAX_COUNTER, Reader, WireError, Writer};
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use std::collections::BTreeMap;
 
@@ -12,6 +12,10 @@ const ADDRESS_LIMIT: usize = 1024;
 pub(crate) struct Context {
     pub(crate) clock: VectorClock,
     pub(crate) retired: BTreeMap<NodeId, Incarnation>,
+    /// Whose records were dropped although they may still stand by them, as of which write (D10).
+    pub(crate) written_off: VectorClock,
+    /// Highest claim among what was collected (D8).
+    pub(crate) claim_floor: u64,
 }
 
 impl Context {
@@ -30,6 +34,8 @@ impl Context {
             writer.text(node.as_str());
             encode_incarnation(writer, *incarnation);
         }
+        encode_clock(writer, &self.written_off);
+        writer.varint(self.claim_floor);
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -37,7 +43,8 @@ impl Context {
         let retired = (0..reader.count("retired", 10)?)
             .map(|_| Ok((decode_node_id(reader)?, decode_incarnation(reader)?)))
             .collect::<Result<_, WireError>>()?;
-        Ok(Context { clock, retired })
+        let written_off = decode_clock(reader)?;
+        Ok(Context { clock, retired, written_off, claim_floor: reader.bounded("claim floor", MAX_CLAIM)? })
     }
 }
 

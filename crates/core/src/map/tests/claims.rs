@@ -1,0 +1,171 @@
+//! Who wins (D3), and what is told about it (D9).
+
+use super::replica::{Replica, member, name};
+use crate::map::{Outcome, Stored};
+
+/// All orders of three things.
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+fn stored(outcomes: Vec<Outcome>) -> Stored {
+    match outcomes.into_iter().next() {
+        Some(Outcome::Stored(stored)) => stored,
+        other => panic!("not stored: {other:?}"),
+    }
+}
+
+/// With ties broken by node id on top of vector clocks this ended with three different winners: B claims; A takes over
+/// having seen B; C claims without having seen either; and the ids are ordered A < C < B.
+#[test]
+fn three_claims_end_the_same_in_all_orders_of_arrival() {
+    let x = member("x");
+    for claim_of_c in 1..=3 {
+        let (mut a, mut b, mut c) = (Replica::new("id-1"), Replica::new("id-3"), Replica::new("id-2"));
+        b.register(&x, 1, "client-b");
+        let by_b = b.encode_key(&x);
+        a.apply(&by_b);
+        a.register(&x, 2, "client-a");
+        let by_a = a.encode_key(&x);
+        c.register(&x, claim_of_c, "client-c");
+        let by_c = c.encode_key(&x);
+
+        let frames = [by_a, by_b, by_c];
+        let winner = if claim_of_c == 3 { c.rank(&x) } else { a.rank(&x) };
+        for order in ORDERS {
+            let mut observer = Replica::new("d");
+            for at in order {
+                observer.apply(&frames[at]);
+            }
+            assert_eq!(observer.rank(&x), winner, "claim {claim_of_c} of C, arrival {order:?}");
+        }
+        for replica in [&mut a, &mut b, &mut c] {
+            for frame in &frames {
+                replica.apply(frame);
+            }
+            assert_eq!(replica.rank(&x), winner, "claim {claim_of_c} of C, at {:?}", replica.origin());
+        }
+    }
+}
+
+#[test]
+fn an_ex_owner_cannot_win_a_member_back_by_refreshing_it() {
+    let x = member("x");
+    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    a.register(&x, 1, "client");
+    b.pull(&a);
+    b.register(&x, 2, "client");
+    for _ in 0..100 {
+        a.update(&x, |record| record.drain += 2);
+    }
+    b.apply(&a.encode_key(&x));
+    assert_eq!(b.rank(&x).unwrap().0, 2);
+    a.apply(&b.encode_key(&x));
+    assert_eq!(a.rank(&x), b.rank(&x));
+}
+
+#[test]
+fn of_two_runs_of_one_node_the_later_wins_a_tie() {
+    let x = name("x");
+    let (mut first, mut second) = (Replica::run("a", 1), Replica::run("a", 2));
+    first.register(&x, 1, "a");
+    second.register(&x, 1, "a");
+    for frames in [[&first, &second], [&second, &first]] {
+        let mut observer = Replica::new("b");
+        for replica in frames {
+            observer.apply(&replica.encode_key(&x));
+        }
+        assert_eq!(observer.rank(&x), second.rank(&x));
+    }
+}
+
+#[test]
+fn a_tombstone_of_a_higher_claim_hides_an_older_registration_in_any_order() {
+    let x = member("x");
+    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    a.register(&x, 1, "client");
+    // The unregistration is repeated where the registration was never heard of (C3).
+    b.unregister_with(&x, 2, "client");
+    for frames in [[&a, &b], [&b, &a]] {
+        let mut observer = Replica::new("c");
+        for replica in frames {
+            observer.apply(&replica.encode_key(&x));
+        }
+        assert!(!observer.is_live(&x));
+    }
+}
+
+#[test]
+fn a_member_and_a_name_of_one_id_are_two_things() {
+    let mut a = Replica::new("a");
+    a.register(&member("x"), 1, "client");
+    a.register(&name("x"), 1, "a");
+    a.unregister(&member("x"));
+    let mut b = Replica::new("b");
+    b.pull(&a);
+    assert!(!b.is_live(&member("x")) && b.is_live(&name("x")));
+    assert_eq!((b.map.live_members(), b.map.live_names()), (0, 1));
+}
+
+#[test]
+fn claims_made_without_knowing_of_each_other_are_conflicts() {
+    let x = member("x");
+    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    a.register(&x, 1, "client-a");
+    b.register(&x, 1, "client-b");
+    let by_a = a.encode_key(&x);
+    assert!(stored(a.apply(&b.encode_key(&x))).conflict);
+    assert!(matches!(b.apply(&by_a)[..], [Outcome::Outranked(_)]));
+}
+
+#[test]
+fn a_takeover_that_knew_of_what_it_replaced_is_no_conflict() {
+    let x = member("x");
+    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    a.register(&x, 1, "client");
+    b.pull(&a);
+    b.register(&x, 2, "client");
+    assert!(!stored(a.apply(&b.encode_key(&x))).conflict);
+    // Nor is the next write of the new owner, which names its own write before as predecessor.
+    b.update(&x, |record| record.drain += 1);
+    assert!(!stored(a.apply(&b.encode_key(&x))).conflict);
+}
+
+#[test]
+fn a_takeover_of_something_older_than_what_it_meets_is_a_conflict() {
+    let x = member("x");
+    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    a.register(&x, 1, "client");
+    b.pull(&a);
+    b.register(&x, 2, "client");
+    a.update(&x, |record| record.drain += 1);
+    // B's write names A's first one, which A has and has moved on from.
+    assert!(stored(a.apply(&b.encode_key(&x))).conflict);
+}
+
+#[test]
+fn nobody_speaks_in_this_nodes_name() {
+    let x = member("x");
+    let mut impostor = Replica::new("a");
+    impostor.register(&x, 9, "client");
+    let mut a = Replica::new("a");
+    assert!(matches!(a.apply(&impostor.encode_key(&x))[..], [Outcome::Refused]));
+    assert!(a.slots().is_empty());
+    assert!(a.context().clock.is_empty());
+}
+
+#[test]
+fn incarnations_of_one_node_are_bounded() {
+    let mut observer = Replica::new("observer");
+    let x = member("x");
+    for number in 1..=64 {
+        let mut run = Replica::run("a", number);
+        run.register(&x, number, "client");
+        assert!(matches!(observer.apply(&run.encode_key(&x))[..], [Outcome::Stored(_)]), "run {number}");
+    }
+    let mut one_more = Replica::run("a", 65);
+    one_more.register(&x, 65, "client");
+    assert!(matches!(observer.apply(&one_more.encode_key(&x))[..], [Outcome::Refused]));
+    assert_eq!(observer.rank(&x).unwrap().0, 64);
+    let mut other = Replica::new("b");
+    other.register(&x, 66, "client");
+    assert!(matches!(observer.apply(&other.encode_key(&x))[..], [Outcome::Stored(_)]), "other nodes are not affected");
+}

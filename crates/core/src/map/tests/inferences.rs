@@ -1,0 +1,134 @@
+//! Inferred `left` records (L3, L4) in the map.
+
+use super::replica::{Key, Replica, member};
+use crate::map::{Delta, Outcome};
+use crate::member::Status;
+
+fn shown(replica: &Replica, key: &Key) -> Option<Status> {
+    replica.record(key).map(|record| replica.map.shown(&record))
+}
+
+/// `x` of the silent node `a`, and two nodes that do not hear it.
+fn silent_owner() -> (Key, Replica, Replica, Replica) {
+    let x = member("x");
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&x, 1, "client");
+    b.pull(&a);
+    c.pull(&a);
+    for replica in [&mut b, &mut c] {
+        replica.set_life(&a.origin(), 5);
+        replica.set_admitted(&a.origin(), false);
+    }
+    (x, a, b, c)
+}
+
+#[test]
+fn members_of_a_silent_owner_are_down_then_left_and_up_again_with_any_sign_of_life() {
+    let (x, a, mut b, mut c) = silent_owner();
+    assert_eq!(shown(&b, &x), Some(Status::Down));
+    b.infer_left("x");
+    assert_eq!(shown(&b, &x), Some(Status::Left));
+    c.pull(&b);
+    assert_eq!(shown(&c, &x), Some(Status::Left));
+    // Nothing is written for the owner to be back.
+    b.set_life(&a.origin(), 6);
+    b.set_admitted(&a.origin(), true);
+    assert_eq!(shown(&b, &x), Some(Status::Up));
+    // Silent again: the old inference is void for good.
+    b.set_admitted(&a.origin(), false);
+    assert_eq!(shown(&b, &x), Some(Status::Down));
+}
+
+#[test]
+fn an_inference_does_not_speak_of_the_next_claim() {
+    let (x, _, mut b, mut c) = silent_owner();
+    b.infer_left("x");
+    c.register(&x, 2, "client");
+    b.pull(&c);
+    assert_eq!(shown(&b, &x), Some(Status::Up));
+    c.pull(&b);
+    assert_eq!(shown(&c, &x), Some(Status::Up));
+}
+
+#[test]
+fn an_inference_may_arrive_before_the_record_it_speaks_of() {
+    let (x, a, mut b, _) = silent_owner();
+    b.infer_left("x");
+    let mut d = Replica::new("d");
+    assert!(matches!(d.apply(&b.encode_inferred("x"))[..], [Outcome::Inferred]));
+    assert_eq!(shown(&d, &x), None);
+    d.set_life(&a.origin(), 5);
+    d.set_admitted(&a.origin(), false);
+    d.apply(&a.encode_key(&x));
+    assert_eq!(shown(&d, &x), Some(Status::Left));
+    d.check_indexes();
+}
+
+#[test]
+fn of_two_inferences_the_one_with_more_knowledge_of_life_stays_in_any_order() {
+    let (_, a, mut b, mut c) = silent_owner();
+    b.infer_left("x");
+    c.set_life(&a.origin(), 6);
+    c.infer_left("x");
+    let [by_b, by_c] = [b.encode_inferred("x"), c.encode_inferred("x")];
+    for frames in [[&by_b, &by_c], [&by_c, &by_b]] {
+        let mut d = Replica::new("d");
+        for frame in frames {
+            d.apply(frame);
+            d.check_indexes();
+        }
+        assert_eq!(d.inferred(), c.inferred());
+    }
+}
+
+#[test]
+fn collecting_an_inference_that_applies_collects_the_slot() {
+    let (x, _, mut b, _) = silent_owner();
+    b.infer_left("x");
+    assert_eq!(b.collect_all(), 1);
+    assert!(b.rank(&x).is_none());
+    assert!(b.inferred().is_empty());
+    b.check_indexes();
+}
+
+#[test]
+fn collecting_an_inference_that_is_void_collects_nothing_else() {
+    let (x, a, mut b, mut c) = silent_owner();
+    b.infer_left("x");
+    b.set_life(&a.origin(), 6);
+    b.set_admitted(&a.origin(), true);
+    assert_eq!(b.collect_all(), 0);
+    assert_eq!(shown(&b, &x), Some(Status::Up));
+    // And nobody is forced into a full merge by it.
+    assert!(matches!(b.map.delta(&c.context()), Delta::Items(_)));
+    c.pull(&b);
+    assert_eq!(shown(&c, &x), Some(Status::Down));
+}
+
+/// H12: takeover from a lagging copy after the owner's tombstone was collected.
+#[test]
+fn an_inference_about_something_collected_is_dropped_on_receipt() {
+    let (x, mut a, mut b, mut c) = silent_owner();
+    a.unregister(&x);
+    b.pull(&a);
+    assert_eq!(b.collect_all(), 1);
+    c.infer_left("x");
+    assert!(matches!(b.apply(&c.encode_inferred("x"))[..], [Outcome::Known]));
+    assert!(b.inferred().is_empty() && b.rank(&x).is_none());
+}
+
+/// What the sender of a full merge covers and does not have was collected there; a fresh replica's inferences too.
+#[test]
+fn a_full_merge_takes_inferences_along_and_removes_those_collected_at_the_sender() {
+    let (x, _, mut b, mut c) = silent_owner();
+    b.infer_left("x");
+    let mut fresh = Replica::new("fresh");
+    fresh.pull_full(&b);
+    assert_eq!(fresh.inferred(), b.inferred());
+    c.pull(&b);
+    b.collect_all();
+    c.admit_nobody_else();
+    assert_eq!(c.pull_full(&b), [x]);
+    assert!(c.inferred().is_empty(), "{:?}", c.inferred());
+    c.check_indexes();
+}

@@ -1,0 +1,128 @@
+//! Merging is a lattice (D11): any order, any batches, any number of times.
+
+use super::replica::Replica;
+use super::world::{Rules, World, steps};
+use crate::map::Outcome;
+use proptest::prelude::*;
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Everything that was ever written, one frame each, as sent by the writer at once.
+fn frames(world: &World) -> Vec<Vec<u8>> {
+    let stated = world.writes.iter().map(|write| write.frame.clone());
+    stated.chain(world.inferred.iter().map(|write| write.frame.clone())).collect()
+}
+
+fn observer(frames: &[Vec<u8>]) -> Replica {
+    let mut replica = Replica::new("observer");
+    for frame in frames {
+        replica.apply(frame);
+        replica.check_indexes();
+    }
+    replica
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn records_may_arrive_in_any_order_and_more_than_once(
+        steps in steps(Rules::AnyClaims, 50),
+        twice in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+        seed in any::<u64>(),
+    ) {
+        let world = World::after(Rules::AnyClaims, &steps);
+        let as_written = frames(&world);
+        let mut shuffled = as_written.clone();
+        if !as_written.is_empty() {
+            shuffled.extend(twice.iter().map(|at| at.get(&as_written).clone()));
+        }
+        fastrand::Rng::with_seed(seed).shuffle(&mut shuffled);
+        let (straight, mixed) = (observer(&as_written), observer(&shuffled));
+        prop_assert_eq!(straight.slots(), mixed.slots());
+        prop_assert_eq!(straight.inferred(), mixed.inferred());
+        // The same again: everything is known or outranked by now, nothing changes.
+        let mut again = mixed;
+        let before = again.slots();
+        for frame in &shuffled {
+            let outcomes = again.apply(frame);
+            let nothing = |o: &Outcome| matches!(o, Outcome::Outranked(_) | Outcome::Known | Outcome::Inferred);
+            prop_assert!(outcomes.iter().all(nothing), "{outcomes:?}");
+        }
+        prop_assert_eq!(again.slots(), before);
+    }
+
+    /// Whole states, records and context together, joined in different orders.
+    #[test]
+    fn states_may_be_merged_in_any_order_and_more_than_once(
+        steps in steps(Rules::AnyClaims, 50),
+        first in Just([0usize, 1, 2]).prop_shuffle(),
+        second in prop::collection::vec(0..3usize, 0..4),
+    ) {
+        let world = World::after(Rules::AnyClaims, &steps);
+        let merged = |order: &[usize]| {
+            let mut replica = Replica::new("observer");
+            for at in order {
+                replica.pull(&world.replicas[*at]);
+                replica.check_indexes();
+            }
+            replica
+        };
+        let straight = merged(&[0, 1, 2]);
+        let mixed = merged(&[&first[..], &second[..]].concat());
+        prop_assert_eq!(straight.slots(), mixed.slots());
+        prop_assert_eq!(straight.inferred(), mixed.inferred());
+        prop_assert_eq!(straight.context(), mixed.context());
+        prop_assert_eq!(straight.map.origins.context_hash(), mixed.map.origins.context_hash());
+    }
+
+    /// Merging pairwise first and then together gives what merging one after the other gives.
+    #[test]
+    fn merging_is_associative(steps in steps(Rules::AnyClaims, 50)) {
+        let world = World::after(Rules::AnyClaims, &steps);
+        let [a, b, c] = [0, 1, 2].map(|at| &world.replicas[at]);
+        let (mut left, mut pair) = (Replica::new("left"), Replica::new("pair"));
+        left.pull(a);
+        left.pull(b);
+        left.pull(c);
+        pair.pull(b);
+        pair.pull(c);
+        let mut right = Replica::new("right");
+        right.pull(a);
+        right.pull(&pair);
+        prop_assert_eq!(left.slots(), right.slots());
+        prop_assert_eq!(left.inferred(), right.inferred());
+        prop_assert_eq!(left.context(), right.context());
+    }
+
+    /// A delta both ways is all it takes for two replicas to agree, and then there is nothing left to say.
+    #[test]
+    fn a_delta_each_way_makes_two_replicas_equal(steps in steps(Rules::AnyClaims, 60)) {
+        let mut world = World::after(Rules::AnyClaims, &steps);
+        let [a, b, _] = &mut world.replicas[..] else { unreachable!() };
+        a.pull(b);
+        b.pull(a);
+        prop_assert_eq!(a.slots(), b.slots());
+        prop_assert_eq!(a.inferred(), b.inferred());
+        prop_assert_eq!(a.context(), b.context());
+        prop_assert_eq!(a.map.delta(&b.context()), crate::map::Delta::Items(Vec::new()));
+        prop_assert_eq!(b.map.delta(&a.context()), crate::map::Delta::Items(Vec::new()));
+    }
+
+    /// Where nothing was collected, a full merge does what a delta does.
+    #[test]
+    fn a_full_merge_without_collections_is_a_large_delta(steps in steps(Rules::AnyClaims, 50)) {
+        let world = World::after(Rules::AnyClaims, &steps);
+        let (mut by_delta, mut by_full) = (Replica::new("observer"), Replica::new("observer"));
+        for replica in &world.replicas {
+            by_delta.pull(replica);
+            prop_assert_eq!(by_full.pull_full(replica), Vec::new());
+            by_full.check_indexes();
+        }
+        prop_assert_eq!(by_delta.slots(), by_full.slots());
+        prop_assert_eq!(by_delta.inferred(), by_full.inferred());
+        prop_assert_eq!(by_delta.context(), by_full.context());
+    }
+}

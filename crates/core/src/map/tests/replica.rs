@@ -1,0 +1,332 @@
+//! One replica: a causal map, written to as clients would have it, and talking in encoded items only.
+
+use crate::config::Limits;
+use crate::map::{CausalMap, Delta, ItemRef, Outcome, Stored};
+use crate::member::{Kind, Metadata, Record, Space, Status};
+use crate::mutant::Mutation;
+use crate::time::{Clock, Duration, Time};
+use crate::version::{Incarnation, NodeId, OriginId};
+use crate::wire::{Context, Items, ItemsWriter, Reader, Writer};
+use smol_str::SmolStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Rank in a form that does not borrow; compares as [`crate::version::Rank`] does.
+pub(super) type OwnedRank = (u64, u64, NodeId, Incarnation, u64);
+pub(super) type Key = (Space, String);
+
+/// What two replicas that agree have in common: everything but their own numbering of origins and slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SlotState {
+    pub(super) rank: OwnedRank,
+    pub(super) stated: Status,
+    pub(super) predecessor: (u32, u64),
+    pub(super) client: (String, u64),
+    pub(super) drain: u32,
+    pub(super) metadata: Metadata,
+}
+
+/// Precedence of an inferred record, and what it was made of.
+pub(super) type InferredState = ((u64, OriginId, u64, NodeId, OriginId, u64), u64);
+
+#[derive(Debug)]
+pub(super) struct Replica {
+    pub(super) map: CausalMap,
+    pub(super) now: Time,
+}
+
+pub(super) fn member(id: &str) -> Key {
+    (Space::Member, id.to_owned())
+}
+
+pub(super) fn name(id: &str) -> Key {
+    (Space::Name, id.to_owned())
+}
+
+pub(super) fn rank_of(record: &Record) -> OwnedRank {
+    let rank = record.rank();
+    (rank.claim, rank.seq, rank.node.clone(), rank.incarnation, rank.n)
+}
+
+impl Replica {
+    pub(super) fn new(node: &str) -> Self {
+        Self::run(node, 1)
+    }
+
+    /// The n-th run of a node. Hash seeds differ between replicas, as they do between nodes.
+    pub(super) fn run(node: &str, number: u64) -> Self {
+        let me = OriginId { node: NodeId::new(node).unwrap(), incarnation: Incarnation { number, nonce: 7 * number } };
+        let limits = Limits { push_backlog: 8, ..Limits::default() };
+        let seed = node.bytes().map(u64::from).sum::<u64>() + number;
+        Replica { map: CausalMap::new(me, &limits, seed, Clock::default(), Mutation::none()), now: Time::from_secs(1) }
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        Clock { now: self.now, lost: Duration::ZERO }
+    }
+
+    pub(super) fn origin(&self) -> OriginId {
+        self.map.origins.entry(self.map.origins.me()).origin.id.clone()
+    }
+
+    pub(super) fn context(&self) -> Context {
+        self.map.context()
+    }
+
+    /// How many writes this replica made.
+    pub(super) fn written(&self) -> u64 {
+        self.map.origins.entry(self.map.origins.me()).seen
+    }
+
+    pub(super) fn record(&self, key: &Key) -> Option<Arc<Record>> {
+        self.map.record(key.0, &key.1).cloned()
+    }
+
+    pub(super) fn rank(&self, key: &Key) -> Option<OwnedRank> {
+        self.record(key).map(|record| rank_of(&record))
+    }
+
+    pub(super) fn is_live(&self, key: &Key) -> bool {
+        self.record(key).is_some_and(|record| record.is_live())
+    }
+
+    pub(super) fn owns(&self, key: &Key) -> bool {
+        self.record(key).is_some_and(|record| record.is_live() && record.origin.index == self.map.origins.me())
+    }
+
+    /// A client attaches with this claim and registers the key.
+    pub(super) fn register(&mut self, key: &Key, claim: u64, client: &str) -> Stored {
+        self.write(key, Kind::Live, claim, client)
+    }
+
+    /// A client attaches with this claim and repeats an unregistration (C3).
+    pub(super) fn unregister_with(&mut self, key: &Key, claim: u64, client: &str) -> Stored {
+        self.write(key, Kind::Left, claim, client)
+    }
+
+    fn write(&mut self, key: &Key, kind: Kind, claim: u64, client: &str) -> Stored {
+        let held = self.record(key);
+        let empty = self.map.interner.text("");
+        let draft = Record {
+            id: SmolStr::new(&key.1),
+            space: key.0,
+            kind,
+            status: Status::Up,
+            weight: 0,
+            drain: held.as_ref().map_or(0, |held| held.drain),
+            origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
+            n: 0,
+            claim,
+            seq: held.map_or(1, |held| held.seq + 1),
+            predecessor: (0, 0),
+            client: self.map.interner.client(client, 1),
+            // A few services, so that members share and leave them.
+            service: self.map.interner.text(if claim.is_multiple_of(2) { "even" } else { "odd" }),
+            locality: empty.clone(),
+            revision: empty,
+            created: claim,
+            since: claim,
+            address: SmolStr::default(),
+            endpoints: Metadata::default(),
+            metadata: Metadata::default(),
+        };
+        self.map.write(draft, self.now)
+    }
+
+    /// The owner changes its member: same claim, next sequence.
+    pub(super) fn update(&mut self, key: &Key, change: impl FnOnce(&mut Record)) -> Stored {
+        let held = self.record(key).expect("only what is there is updated");
+        let mut draft = Record { seq: held.seq + 1, ..Record::clone(&held) };
+        change(&mut draft);
+        self.map.write(draft, self.now)
+    }
+
+    pub(super) fn unregister(&mut self, key: &Key) -> Stored {
+        self.update(key, |record| record.kind = Kind::Left)
+    }
+
+    /// This node is responsible for a silent owner: it infers that the member left (L4).
+    pub(super) fn infer_left(&mut self, id: &str) {
+        let basis = self.record(&member(id)).expect("only what is there is judged");
+        self.set_admitted(&basis.origin.id, false);
+        let life = self.map.origins.entry(basis.origin.index).evidence.life;
+        self.map.write_inferred(&SmolStr::new(id), &basis, life, self.now);
+    }
+
+    pub(super) fn set_admitted(&mut self, origin: &OriginId, admitted: bool) {
+        let index = self.map.admit_origin(origin, self.clock()).expect("few incarnations");
+        self.map.origins.entry_mut(index).admitted = admitted;
+    }
+
+    pub(super) fn set_life(&mut self, origin: &OriginId, life: u64) {
+        let index = self.map.admit_origin(origin, self.clock()).expect("few incarnations");
+        self.map.origins.entry_mut(index).evidence.life = life;
+    }
+
+    /// No node but this one counts as alive.
+    pub(super) fn admit_nobody_else(&mut self) {
+        let me = self.origin();
+        let others: Vec<OriginId> = self.map.origins.iter().map(|(_, entry)| entry.origin.id.clone()).collect();
+        for other in others.iter().filter(|other| **other != me) {
+            self.set_admitted(other, false);
+        }
+    }
+
+    /// Drops every tombstone there is. Returns how many slots went.
+    pub(super) fn collect_all(&mut self) -> usize {
+        self.now = self.now + Duration::from_secs(1);
+        self.map.collect(self.now, Duration::ZERO)
+    }
+
+    pub(super) fn encode(&self, items: &[ItemRef]) -> Vec<u8> {
+        let mut writer = ItemsWriter::default();
+        for item in items {
+            self.map.encode(item, &mut writer);
+        }
+        finish(&writer)
+    }
+
+    pub(super) fn encode_key(&self, key: &Key) -> Vec<u8> {
+        self.encode(&[ItemRef::Stated(self.map.slot_of(key.0, &key.1).expect("only what is there is encoded"))])
+    }
+
+    pub(super) fn encode_inferred(&self, id: &str) -> Vec<u8> {
+        self.encode(&[ItemRef::Inferred(SmolStr::new(id))])
+    }
+
+    pub(super) fn push(&self, sent: u64) -> Option<Vec<u8>> {
+        self.map.push_items(sent).map(|items| finish(&items))
+    }
+
+    /// Everything there is, as a full merge sends it.
+    pub(super) fn everything(&self) -> Vec<ItemRef> {
+        let mut items = Vec::new();
+        let mut cursor = crate::map::Cursor::Slot(0);
+        while let Some((item, next)) = self.map.next_item(&cursor) {
+            items.push(item);
+            cursor = next;
+        }
+        items
+    }
+
+    /// Takes in encoded items; promises nothing.
+    pub(super) fn apply(&mut self, bytes: &[u8]) -> Vec<Outcome> {
+        let mut reader = Reader::new(bytes);
+        let items = Items::decode(&mut reader).expect("a replica sends what can be read");
+        reader.end().expect("and nothing else");
+        let clock = self.clock();
+        items.iter().map(|item| self.map.apply(&item, clock)).collect()
+    }
+
+    /// Takes in all that `from` has and this replica has not. Must not need a full merge.
+    pub(super) fn pull(&mut self, from: &Replica) {
+        let Delta::Items(items) = from.map.delta(&self.context()) else { panic!("a full merge is needed") };
+        self.apply(&from.encode(&items));
+        self.map.join(&from.context(), self.clock());
+    }
+
+    /// A full merge from `from`, in one go. Returns the keys it removed.
+    pub(super) fn pull_full(&mut self, from: &Replica) -> Vec<Key> {
+        self.map.begin_full_merge();
+        self.apply(&from.encode(&from.everything()));
+        self.finish_full(&from.context(), from)
+    }
+
+    pub(super) fn finish_full(&mut self, context: &Context, from: &Replica) -> Vec<Key> {
+        let merge = self.map.finish_full_merge(context, &from.map.origins.floor(), self.clock());
+        merge.removed.iter().map(|(_, record)| (record.space, record.id.to_string())).collect()
+    }
+
+    /// An exchange as peers have it: a delta, or a full merge where that is not enough. Returns whether it was full.
+    pub(super) fn exchange_from(&mut self, from: &Replica) -> bool {
+        let full = from.map.delta(&self.context()) == Delta::Full;
+        if full {
+            self.pull_full(from);
+        } else {
+            self.pull(from);
+        }
+        full
+    }
+
+    pub(super) fn slots(&self) -> BTreeMap<Key, SlotState> {
+        let state = |record: &Arc<Record>| {
+            let state = SlotState {
+                rank: rank_of(record),
+                stated: record.stated(),
+                predecessor: record.predecessor,
+                client: (record.client.id.to_string(), record.client.nonce),
+                drain: record.drain,
+                metadata: record.metadata.clone(),
+            };
+            ((record.space, record.id.to_string()), state)
+        };
+        self.map.iter().map(state).collect()
+    }
+
+    pub(super) fn live_slots(&self) -> BTreeMap<Key, SlotState> {
+        self.slots().into_iter().filter(|(_, state)| state.stated != Status::Left).collect()
+    }
+
+    pub(super) fn inferred(&self) -> BTreeMap<String, InferredState> {
+        let states = self.map.inferred.iter().map(|(id, inferred)| {
+            let (claim, about, life, node, origin, n) = inferred.precedence();
+            let precedence = (claim, about.clone(), life, node.clone(), origin.clone(), n);
+            (id.to_string(), (precedence, inferred.about_n))
+        });
+        states.collect()
+    }
+
+    /// Everything that is kept for speed equals what it is computed from.
+    #[track_caller]
+    pub(super) fn check_indexes(&self) {
+        let map = &self.map;
+        let mut stated: BTreeMap<u32, BTreeMap<u64, u32>> = BTreeMap::new();
+        let mut services: BTreeMap<Arc<str>, BTreeSet<u32>> = BTreeMap::new();
+        let (mut members, mut names) = (0, 0);
+        for slot in 0..map.slot_bound() {
+            let Some(record) = map.try_at(slot) else { continue };
+            assert_eq!(map.slot_of(record.space, &record.id), Some(slot), "{record:?} is not found under its key");
+            assert_eq!(
+                stated.entry(record.origin.index).or_default().insert(record.n, slot),
+                None,
+                "one dot, two slots"
+            );
+            match (record.kind, record.space) {
+                (Kind::Left, _) => {}
+                (Kind::Live, Space::Name) => names += 1,
+                (Kind::Live, Space::Member) => {
+                    members += 1;
+                    services.entry(record.service.clone()).or_default().insert(slot);
+                }
+            }
+        }
+        let mut inferred: BTreeMap<u32, BTreeMap<u64, SmolStr>> = BTreeMap::new();
+        for (id, record) in &map.inferred {
+            inferred.entry(record.origin.index).or_default().insert(record.n, id.clone());
+        }
+        for (index, entry) in map.origins.iter() {
+            assert_eq!(entry.stated, stated.remove(&index).unwrap_or_default(), "{:?}", entry.origin);
+            assert_eq!(entry.inferred, inferred.remove(&index).unwrap_or_default(), "{:?}", entry.origin);
+        }
+        assert!(stated.is_empty() && inferred.is_empty(), "records of origins that are not in the table");
+        assert_eq!((map.live_members(), map.live_names()), (members, names));
+        assert_eq!(*map.services(), services);
+        assert_eq!(map.origins.context_hash(), self.hash_of_context());
+    }
+
+    /// The hash another replica has once it has the same context.
+    fn hash_of_context(&self) -> u64 {
+        let mut other = Replica::new("hash");
+        for (origin, n) in self.context().clock.iter() {
+            let index = other.map.admit_origin(origin, other.clock()).expect("few incarnations");
+            other.map.origins.raise(index, n);
+        }
+        other.map.origins.context_hash()
+    }
+}
+
+fn finish(items: &ItemsWriter) -> Vec<u8> {
+    let mut writer = Writer::default();
+    items.finish(&mut writer);
+    writer.0
+}

@@ -1,0 +1,533 @@
+//! A few replicas, the transfers between them, and an oracle that remembers every write.
+//!
+//! What happens is given as a list of steps with small numbers, taken modulo whatever there is: any list is a history,
+//! and a failing one can be shortened.
+
+use super::replica::{InferredState, Key, OwnedRank, Replica, member, name, rank_of};
+use crate::map::{Delta, ItemRef};
+use crate::member::{Space, Status};
+use crate::version::OriginId;
+use crate::wire::Context;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// A client attaches with the claim it has to, or one that is higher by this.
+    Register {
+        at: usize,
+        key: usize,
+        ahead: u64,
+    },
+    Update {
+        at: usize,
+        key: usize,
+    },
+    Down {
+        at: usize,
+        key: usize,
+    },
+    Unregister {
+        at: usize,
+        key: usize,
+    },
+    /// An attach repeats an unregistration.
+    Repeat {
+        at: usize,
+        key: usize,
+    },
+    Infer {
+        at: usize,
+        key: usize,
+    },
+    /// A replica hears that an origin lives on.
+    Life {
+        at: usize,
+        of: usize,
+    },
+    /// What was written since the last push; `lost` on the way.
+    Push {
+        from: usize,
+        to: usize,
+        lost: bool,
+    },
+    /// Starts a delta, or a full merge where it has to be, or where it is asked for.
+    Begin {
+        from: usize,
+        to: usize,
+        full: bool,
+    },
+    /// Some more items of a transfer under way; after the last ones the receiver claims the context.
+    Continue {
+        transfer: usize,
+        items: usize,
+    },
+    /// The link breaks.
+    Cut {
+        transfer: usize,
+    },
+    /// What was already sent is sent again.
+    Again {
+        transfer: usize,
+    },
+    /// A node starts anew, with nothing.
+    Restart {
+        at: usize,
+    },
+    /// Tombstones are collected, the older half or all of them.
+    Collect {
+        at: usize,
+        all: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Transfer {
+    from: usize,
+    to: usize,
+    items: Vec<ItemRef>,
+    next: usize,
+    full: bool,
+    /// Of the sender when it began: what the receiver may claim at the end.
+    context: Context,
+    /// Of the receiver when it asked.
+    receiver: Context,
+    /// What was sent so far.
+    frames: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    pub(super) key: Key,
+    pub(super) origin: OriginId,
+    pub(super) n: u64,
+    pub(super) rank: OwnedRank,
+    /// As it was sent by its writer at once.
+    pub(super) frame: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(super) struct InferredWrite {
+    pub(super) id: String,
+    pub(super) origin: OriginId,
+    pub(super) n: u64,
+    pub(super) state: InferredState,
+    pub(super) frame: Vec<u8>,
+}
+
+/// Which steps a history is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Rules {
+    /// Any client may register any key at any replica; nothing is collected.
+    AnyClaims,
+    /// Each key has one client, whose claims rise; tombstones are collected. While a full merge is under way, its
+    /// receiver hears nobody else.
+    Collection,
+    /// As before, but others go on talking to the receiver of a full merge.
+    CollectionInterleaved,
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) replicas: Vec<Replica>,
+    transfers: Vec<Transfer>,
+    /// Own writes a replica has sent to another, once an exchange told where that one stands (D5).
+    sent: BTreeMap<(usize, usize), u64>,
+    pub(super) writes: Vec<Write>,
+    pub(super) inferred: Vec<InferredWrite>,
+    /// Per replica: highest rank of each key that was collected there, or by whoever gave it a full merge.
+    collected: Vec<BTreeMap<Key, OwnedRank>>,
+    /// The claim of each key's client, where it has one only.
+    claims: BTreeMap<Key, u64>,
+    rules: Rules,
+    runs: u64,
+    pub(super) full_merges: usize,
+}
+
+pub(super) fn keys() -> [Key; 4] {
+    // One id in both spaces: they are different keys.
+    [member("x"), member("y"), member("z"), name("x")]
+}
+
+/// Histories of up to `len` steps. Transfers are begun and continued often, otherwise replicas would hardly talk.
+pub(super) fn steps(rules: Rules, len: usize) -> impl Strategy<Value = Vec<Step>> {
+    let at = || 0..3usize;
+    let key = || 0..4usize;
+    let common = prop_oneof![
+        6 => (at(), key(), 0..3u64).prop_map(|(at, key, ahead)| Step::Register { at, key, ahead }),
+        3 => (at(), key()).prop_map(|(at, key)| Step::Update { at, key }),
+        1 => (at(), key()).prop_map(|(at, key)| Step::Down { at, key }),
+        4 => (at(), key()).prop_map(|(at, key)| Step::Unregister { at, key }),
+        2 => (at(), key()).prop_map(|(at, key)| Step::Repeat { at, key }),
+        5 => (at(), at(), prop::bool::weighted(0.2)).prop_map(|(from, to, lost)| Step::Push { from, to, lost }),
+        6 => (at(), at(), prop::bool::weighted(0.2)).prop_map(|(from, to, full)| Step::Begin { from, to, full }),
+        9 => (0..4usize, 1..4usize).prop_map(|(transfer, items)| Step::Continue { transfer, items }),
+        1 => (0..4usize).prop_map(|transfer| Step::Cut { transfer }),
+        1 => (0..4usize).prop_map(|transfer| Step::Again { transfer }),
+    ];
+    let special = if rules == Rules::AnyClaims {
+        prop_oneof![
+            3 => (at(), key()).prop_map(|(at, key)| Step::Infer { at, key }),
+            1 => (at(), at()).prop_map(|(at, of)| Step::Life { at, of }),
+            1 => at().prop_map(|at| Step::Restart { at }),
+        ]
+        .boxed()
+    } else {
+        (at(), any::<bool>()).prop_map(|(at, all)| Step::Collect { at, all }).boxed()
+    };
+    let step = prop_oneof![8 => common, 1 => special];
+    prop::collection::vec(step, 0..len)
+}
+
+impl World {
+    pub(super) fn new(rules: Rules) -> Self {
+        World {
+            replicas: ["a", "b", "c"].map(Replica::new).into(),
+            transfers: Vec::new(),
+            sent: BTreeMap::new(),
+            writes: Vec::new(),
+            inferred: Vec::new(),
+            collected: vec![BTreeMap::new(); 3],
+            claims: BTreeMap::new(),
+            rules,
+            runs: 1,
+            full_merges: 0,
+        }
+    }
+
+    /// The state after a whole history, with every invariant checked after every step.
+    pub(super) fn after(rules: Rules, steps: &[Step]) -> Self {
+        let mut world = World::new(rules);
+        for step in steps {
+            world.step(step);
+            world.check();
+        }
+        world
+    }
+
+    pub(super) fn step(&mut self, step: &Step) {
+        match step {
+            Step::Register { at, key, ahead } => {
+                let key = keys()[*key].clone();
+                let claim = self.next_claim(*at, &key) + ahead;
+                let client = self.client(*at);
+                self.claims.insert(key.clone(), claim);
+                self.replicas[*at].register(&key, claim, &client);
+                self.note(*at, &key);
+            }
+            Step::Repeat { at, key } => {
+                let key = keys()[*key].clone();
+                let claim = self.next_claim(*at, &key);
+                let client = self.client(*at);
+                self.claims.insert(key.clone(), claim);
+                self.replicas[*at].unregister_with(&key, claim, &client);
+                self.note(*at, &key);
+            }
+            Step::Update { at, key } => self.change(*at, *key, |replica, key| replica.update(key, |r| r.drain += 1)),
+            Step::Down { at, key } => {
+                self.change(*at, *key, |replica, key| replica.update(key, |r| r.status = Status::Down));
+            }
+            Step::Unregister { at, key } => self.change(*at, *key, Replica::unregister),
+            Step::Infer { at, key } => self.infer(*at, *key),
+            Step::Life { at, of } => {
+                let origin = self.replicas[*of].origin();
+                let replica = &mut self.replicas[*at];
+                let index = replica.map.admit_origin(&origin, replica.clock()).expect("few incarnations");
+                let life = replica.map.origins.entry(index).evidence.life;
+                replica.set_life(&origin, life + 1);
+            }
+            Step::Push { from, to, lost } => self.push(*from, *to, *lost),
+            Step::Begin { from, to, full } => self.begin(*from, *to, *full),
+            Step::Continue { transfer, items } => {
+                if !self.transfers.is_empty() {
+                    self.proceed(transfer % self.transfers.len(), *items);
+                }
+            }
+            Step::Cut { transfer } => {
+                if !self.transfers.is_empty() {
+                    self.cut(transfer % self.transfers.len());
+                }
+            }
+            Step::Again { transfer } => {
+                if !self.transfers.is_empty() {
+                    let transfer = &self.transfers[transfer % self.transfers.len()];
+                    let (to, frames) = (transfer.to, transfer.frames.clone());
+                    for frame in frames {
+                        self.replicas[to].apply(&frame);
+                    }
+                }
+            }
+            Step::Restart { at } => self.restart(*at),
+            Step::Collect { at, all } => self.collect(*at, *all),
+        }
+    }
+
+    /// Any client picks a claim above what its node knows; a key's only client picks one above its last.
+    fn next_claim(&self, at: usize, key: &Key) -> u64 {
+        let known = self.replicas[at].map.known_claim(key.0, &key.1);
+        if self.rules == Rules::AnyClaims {
+            known + 1
+        } else {
+            known.max(self.claims.get(key).copied().unwrap_or(0)) + 1
+        }
+    }
+
+    fn client(&self, at: usize) -> String {
+        if self.rules == Rules::AnyClaims { format!("client-{at}") } else { "client".to_owned() }
+    }
+
+    fn change(&mut self, at: usize, key: usize, change: impl FnOnce(&mut Replica, &Key) -> crate::map::Stored) {
+        let key = keys()[key].clone();
+        if self.replicas[at].owns(&key) {
+            change(&mut self.replicas[at], &key);
+            self.note(at, &key);
+        }
+    }
+
+    /// The oracle remembers what a replica just wrote.
+    fn note(&mut self, at: usize, key: &Key) {
+        let replica = &self.replicas[at];
+        let record = replica.record(key).expect("just written");
+        assert_eq!((&record.origin.id, record.n), (&replica.origin(), replica.written()));
+        self.writes.push(Write {
+            key: key.clone(),
+            origin: record.origin.id.clone(),
+            n: record.n,
+            rank: rank_of(&record),
+            frame: replica.encode_key(key),
+        });
+    }
+
+    fn infer(&mut self, at: usize, key: usize) {
+        let key = keys()[key].clone();
+        let replica = &mut self.replicas[at];
+        if key.0 != Space::Member || !replica.is_live(&key) || replica.owns(&key) {
+            return;
+        }
+        let before = replica.inferred().remove(&key.1);
+        replica.infer_left(&key.1);
+        let state = replica.inferred().remove(&key.1).expect("just written");
+        // An inference of higher precedence that was already there stays; then nothing new is to be remembered.
+        if before.as_ref() != Some(&state) {
+            self.inferred.push(InferredWrite {
+                id: key.1.clone(),
+                origin: replica.origin(),
+                n: replica.written(),
+                state,
+                frame: replica.encode_inferred(&key.1),
+            });
+        }
+    }
+
+    fn talking(&self, from: usize, to: usize) -> bool {
+        self.transfers.iter().any(|transfer| transfer.from == from && transfer.to == to)
+    }
+
+    /// Whether a replica hears nobody but the sender of a full merge.
+    fn is_deaf(&self, to: usize) -> bool {
+        self.rules == Rules::Collection && self.transfers.iter().any(|transfer| transfer.to == to && transfer.full)
+    }
+
+    fn push(&mut self, from: usize, to: usize, lost: bool) {
+        if from == to || self.talking(from, to) || self.is_deaf(to) {
+            return;
+        }
+        let Some(sent) = self.sent.get(&(from, to)).copied() else { return };
+        let (origin, written) = (self.replicas[from].origin(), self.replicas[from].written());
+        let Some(frame) = self.replicas[from].push(sent) else {
+            self.sent.remove(&(from, to));
+            return;
+        };
+        self.sent.insert((from, to), written);
+        if lost {
+            return;
+        }
+        let receiver = &mut self.replicas[to];
+        let clock = receiver.clock();
+        let index = receiver.map.admit_origin(&origin, clock).expect("few incarnations");
+        let seen = receiver.map.origins.entry(index).seen;
+        receiver.apply(&frame);
+        let joined = receiver.map.join_push(index, sent, written);
+        assert_eq!(joined, seen >= sent, "a push from {sent} on was claimed by a replica that has seen {seen}");
+    }
+
+    fn begin(&mut self, from: usize, to: usize, full: bool) {
+        if from == to || self.talking(from, to) || self.is_deaf(to) {
+            return;
+        }
+        let receiver = self.replicas[to].context();
+        let delta = self.replicas[from].map.delta(&receiver);
+        let full = full || delta == Delta::Full;
+        if full && (self.replicas[to].map.is_merging() || self.rules == Rules::Collection && self.is_addressed(to)) {
+            return;
+        }
+        let items = match delta {
+            Delta::Items(items) if !full => items,
+            _ => self.replicas[from].everything(),
+        };
+        if full {
+            self.replicas[to].admit_nobody_else();
+            self.replicas[to].map.begin_full_merge();
+        }
+        let (context, written) = (self.replicas[from].context(), self.replicas[from].written());
+        self.sent.insert((from, to), written);
+        self.transfers.push(Transfer { from, to, items, next: 0, full, context, receiver, frames: Vec::new() });
+    }
+
+    fn is_addressed(&self, to: usize) -> bool {
+        self.transfers.iter().any(|transfer| transfer.to == to)
+    }
+
+    fn proceed(&mut self, at: usize, count: usize) {
+        let transfer = &mut self.transfers[at];
+        let (from, to, full) = (transfer.from, transfer.to, transfer.full);
+        let end = transfer.items.len().min(transfer.next + count);
+        // Each item is sent as it is when its turn comes.
+        let frame = self.replicas[from].encode(&transfer.items[transfer.next..end]);
+        transfer.next = end;
+        transfer.frames.push(frame.clone());
+        self.replicas[to].apply(&frame);
+        if end < self.transfers[at].items.len() {
+            return;
+        }
+        let transfer = self.transfers.remove(at);
+        if full {
+            let (sender, receiver) = two(&mut self.replicas, from, to);
+            receiver.admit_nobody_else();
+            receiver.finish_full(&transfer.context, sender);
+            self.full_merges += 1;
+            let inherited = self.collected[from].clone();
+            for (key, rank) in inherited {
+                self.raise_collected(to, key, rank);
+            }
+            self.check_nothing_came_back(from, to, &transfer.context);
+        } else if self.replicas[from].map.below_floor(&transfer.receiver) {
+            self.sent.remove(&(from, to));
+        } else {
+            let clock = self.replicas[to].clock();
+            self.replicas[to].map.join(&transfer.context, clock);
+        }
+    }
+
+    fn cut(&mut self, at: usize) {
+        let transfer = self.transfers.remove(at);
+        if transfer.full {
+            self.replicas[transfer.to].map.abort_full_merge();
+        }
+        self.sent.remove(&(transfer.from, transfer.to));
+    }
+
+    fn restart(&mut self, at: usize) {
+        while let Some(transfer) = self.transfers.iter().position(|t| t.from == at || t.to == at) {
+            self.cut(transfer);
+        }
+        self.sent.retain(|(from, to), _| *from != at && *to != at);
+        self.runs += 1;
+        let node = self.replicas[at].origin().node;
+        self.replicas[at] = Replica::run(node.as_str(), self.runs);
+    }
+
+    /// By the time a tombstone is collected anywhere, sessions that were left behind have timed out (C6): their owner has
+    /// written `left` too. And what was written has been pushed to whoever listens.
+    fn collect(&mut self, at: usize, all: bool) {
+        for owner in 0..self.replicas.len() {
+            for key in keys() {
+                if self.replicas[owner].owns(&key) && self.claims[&key] > self.replicas[owner].rank(&key).unwrap().0 {
+                    self.replicas[owner].unregister(&key);
+                    self.note(owner, &key);
+                }
+            }
+        }
+        for to in 0..self.replicas.len() {
+            if self.talking(at, to) || self.is_deaf(to) {
+                self.sent.remove(&(at, to));
+            }
+            self.push(at, to, false);
+        }
+        let before = self.replicas[at].slots();
+        if all {
+            self.replicas[at].collect_all();
+        } else {
+            let replica = &mut self.replicas[at];
+            let oldest = replica.map.next_collection(crate::time::Duration::ZERO).unwrap_or(replica.now);
+            replica.map.collect(oldest, crate::time::Duration::ZERO);
+            replica.now = replica.now + crate::time::Duration::from_secs(1);
+        }
+        let after = self.replicas[at].slots();
+        for (key, state) in before.into_iter().filter(|(key, _)| !after.contains_key(key)) {
+            self.raise_collected(at, key, state.rank);
+        }
+    }
+
+    fn raise_collected(&mut self, at: usize, key: Key, rank: OwnedRank) {
+        let highest = self.collected[at].entry(key).or_insert_with(|| rank.clone());
+        if rank > *highest {
+            *highest = rank;
+        }
+    }
+
+    /// D4 at every replica, and everything derived is what it is derived from.
+    #[track_caller]
+    pub(super) fn check(&self) {
+        for (at, replica) in self.replicas.iter().enumerate() {
+            replica.check_indexes();
+            let context = replica.context();
+            for write in self.writes.iter().filter(|write| context.clock.covers(&write.origin, write.n)) {
+                let held = replica.rank(&write.key).is_some_and(|rank| rank >= write.rank);
+                let collected = self.collected[at].get(&write.key).is_some_and(|rank| *rank >= write.rank);
+                assert!(
+                    held || collected,
+                    "{:?} claims {:?}:{} of {:?} (rank {:?}) but holds {:?}",
+                    replica.origin(),
+                    write.origin,
+                    write.n,
+                    write.key,
+                    write.rank,
+                    replica.rank(&write.key)
+                );
+            }
+            let inferred = replica.inferred();
+            for write in self.inferred.iter().filter(|write| context.clock.covers(&write.origin, write.n)) {
+                let held = inferred.get(&write.id).is_some_and(|state| state.0 >= write.state.0);
+                assert!(held, "{:?} claims an inference of {:?} but holds {inferred:?}", replica.origin(), write.id);
+            }
+        }
+    }
+
+    /// After a full merge the receiver shows nothing that the sender covered and had collected, except its own.
+    #[track_caller]
+    fn check_nothing_came_back(&self, from: usize, to: usize, context: &Context) {
+        for (key, state) in self.replicas[to].live_slots() {
+            let record = self.replicas[to].record(&key).expect("just listed");
+            let covered = context.covers(&record.origin.id, record.n);
+            let gone = self.collected[from].get(&key).is_some_and(|rank| *rank >= state.rank);
+            let own = record.origin.id == self.replicas[to].origin();
+            assert!(!covered || !gone || own, "{key:?} came back to {:?}: {record:?}", self.replicas[to].origin());
+        }
+    }
+
+    /// Everybody hears everybody until nothing changes any more.
+    pub(super) fn heal(&mut self) {
+        while !self.transfers.is_empty() {
+            self.cut(0);
+        }
+        self.sent.clear();
+        for _ in 0..10 {
+            for (from, to) in [(0, 1), (1, 2), (2, 0), (1, 0), (2, 1), (0, 2)] {
+                self.begin(from, to, false);
+                self.proceed(0, usize::MAX - self.transfers[0].items.len());
+                self.check();
+            }
+            let hash = self.replicas[0].map.origins.context_hash();
+            if self.replicas.iter().all(|replica| replica.map.origins.context_hash() == hash) {
+                return;
+            }
+        }
+        panic!("the replicas did not settle");
+    }
+}
+
+fn two(replicas: &mut [Replica], from: usize, to: usize) -> (&Replica, &mut Replica) {
+    let [sender, receiver] = replicas.get_disjoint_mut([from, to]).expect("two different replicas");
+    (sender, receiver)
+}

@@ -1,0 +1,166 @@
+//! Frames fixed byte for byte, so that the format cannot change unnoticed.
+//!
+//! A frame that has to change here is another format: raise [`PROTOCOL_VERSION`] with it, so that nodes of the two
+//! versions refuse each other instead of misreading.
+
+use super::samples::{self, Content, Plain, Sample};
+use super::{assert_same_items, hex};
+use crate::member::{Kind, Metadata, Space, Status};
+use crate::version::{Incarnation, VectorClock};
+use crate::wire::*;
+
+#[track_caller]
+fn assert_golden(sample: &Sample, golden: &str) {
+    let spaced: String = golden.split_whitespace().collect();
+    assert_eq!(hex(&sample.encode()), spaced);
+}
+
+fn context() -> Context {
+    let clock: VectorClock = [(samples::origin("a"), 3), (samples::origin("b"), 300)].into_iter().collect();
+    let retired = [(samples::node("c"), Incarnation { number: 2, nonce: 1 })].into();
+    let written_off = [(samples::origin("b"), 2)].into_iter().collect();
+    Context { clock, retired, written_off, claim_floor: 301 }
+}
+
+fn evidence() -> EvidenceItem {
+    EvidenceItem { origin: samples::origin("b"), life: 42, age_ms: 1500 }
+}
+
+#[test]
+fn the_golden_frames_are_of_this_protocol_version() {
+    assert_eq!(PROTOCOL_VERSION, 1);
+}
+
+/// Origin `a`, as it stands in the frames below: name, number, nonce.
+const A: &str = "0161 01 0807060504030201";
+const B: &str = "0162 01 0807060504030201";
+
+#[test]
+fn hello_and_welcome() {
+    let hello = Hello {
+        version: 1,
+        cluster: "prod".to_owned(),
+        origin: samples::origin("a"),
+        region: "eu".to_owned(),
+        peer_address: "h:1".to_owned(),
+        client_address: "h:2".to_owned(),
+        ready: true,
+        heard: Some(Incarnation { number: 2, nonce: 5 }),
+        nodes: vec![(samples::node("c"), "us".to_owned(), "i:1".to_owned())],
+    };
+    // Version, cluster, origin, region, addresses, ready, heard of the other side, other nodes.
+    let rest = format!(
+        "01 0470726f64 {A} 026575 03683a31 03683a32 01 01020500000000000000 \
+         01 0163 027573 03693a31"
+    );
+    assert_golden(&Sample::Plain(Plain::Hello(hello.clone())), &format!("00 {rest}"));
+    assert_golden(&Sample::Plain(Plain::Welcome(hello)), &format!("01 {rest}"));
+}
+
+#[test]
+fn refuse() {
+    let heard = Some(Incarnation { number: 300, nonce: 1 });
+    let reasons = [
+        (RefuseReason::Cluster, "00"),
+        (RefuseReason::Version, "01"),
+        (RefuseReason::Identity, "02"),
+        (RefuseReason::Oneself, "03"),
+        (RefuseReason::Full, "04"),
+    ];
+    for (reason, code) in reasons {
+        assert_golden(&Sample::Plain(Plain::Refuse(reason, None)), &format!("02 {code} 00"));
+    }
+    assert_golden(&Sample::Plain(Plain::Refuse(RefuseReason::Identity, heard)), "02 02 01 ac02 0100000000000000");
+}
+
+#[test]
+fn ping() {
+    let ping = Ping {
+        seq: 300,
+        echo: 299,
+        life: 7,
+        context_hash: 0x1122_3344_5566_7788,
+        ready: true,
+        regions: vec!["us".to_owned()],
+        ask: vec![samples::origin("b")],
+        evidence: vec![evidence()],
+    };
+    let golden = format!("03 ac02 ab02 07 8877665544332211 01 01 027573 01 {B} 01 {B} 2a dc0b");
+    assert_golden(&Sample::Plain(Plain::Ping(ping)), &golden);
+}
+
+#[test]
+fn push() {
+    let mut record = samples::record("m");
+    record.status = Status::Down;
+    record.n = 5;
+    record.claim = 300;
+    record.seq = 2;
+    record.predecessor = (0x0a0b_0c0d, 9);
+    record.drain = 3;
+    record.weight = 10;
+    record.locality = "eu.a".into();
+    record.revision = "r1".into();
+    (record.created, record.since) = (1, 2);
+    record.address = "h:1".into();
+    record.endpoints = Metadata::from_sorted([("g", "h:2")].into_iter());
+    record.metadata = Metadata::from_sorted([("k", ""), ("z", "1")].into_iter());
+    let contents =
+        vec![Content::Stated(Box::new(record)), Content::Inferred("m".to_owned(), Box::new(samples::inferred()))];
+    let sample = Sample::Push { origin: samples::origin("a"), from: 4, to: 6, contents: contents.clone() };
+    let tables = format!("02 {A} {B} 01 06636c69656e74 0700000000000000");
+    let stated = "0c 00 05 016d ac02 02 0d0c0b0a 09 03 0a 00 0173 0465752e61 027231 01 02 03683a31 \
+                  01 0167 03683a32 02 016b 00 017a 0131";
+    let inferred = "10 01 02 016d 01 00 01 09";
+    let golden = format!("04 {A} 04 06 {tables} 02 {stated} {inferred}");
+    assert_golden(&sample, &golden);
+    let frame = sample.encode();
+    let Message::Push { items, .. } = Message::decode(&frame).unwrap() else { panic!("not a push") };
+    assert_same_items(&items, &contents);
+}
+
+#[test]
+fn want_and_chunk() {
+    let context = context();
+    let encoded = format!("02 {A} 03 {B} ac02 01 0163 02 0100000000000000 01 {B} 02 ad02");
+    let want = Sample::Plain(Plain::Want(7, context.clone(), vec![evidence()]));
+    assert_golden(&want, &format!("05 07 {encoded} 01 {B} 2a dc0b"));
+
+    let mut tombstone = samples::record("m");
+    (tombstone.space, tombstone.kind) = (Space::Name, Kind::Left);
+    let floor: VectorClock = [(samples::origin("a"), 2)].into_iter().collect();
+    let chunk = Sample::Chunk {
+        exchange: 1,
+        index: 0,
+        full: true,
+        contents: vec![Content::Stated(Box::new(tombstone))],
+        end: Some((context.clone(), floor)),
+        reply: Some(context),
+        evidence: Vec::new(),
+    };
+    let tables = format!("01 {A} 01 06636c69656e74 0700000000000000");
+    let stated = "0b 00 01 016d 01 01 00000000 00 00 00 00 0173 00 00 00 00 00 00 00";
+    assert_golden(&chunk, &format!("06 01 00 01 {tables} 01 {stated} 01 {encoded} 01 {A} 02 01 {encoded} 00"));
+
+    assert_golden(&Sample::Plain(Plain::ChunkAck(7, 300)), "07 07 ac02");
+    assert_golden(&Sample::Plain(Plain::ChunkAbort(300)), "08 ac02");
+}
+
+#[test]
+fn health_query_and_report() {
+    let about = samples::node("b");
+    assert_golden(&Sample::Plain(Plain::HealthQuery(3, about.clone())), "09 03 0162");
+    for (state, code) in [(LinkState::Unknown, "00"), (LinkState::Up, "01"), (LinkState::Lost, "02")] {
+        let report = Plain::HealthReport(3, about.clone(), state, None);
+        assert_golden(&Sample::Plain(report), &format!("0a 03 0162 {code} 00"));
+    }
+    let report = Plain::HealthReport(3, about, LinkState::Lost, Some(evidence()));
+    assert_golden(&Sample::Plain(report), &format!("0a 03 0162 02 01 {B} 2a dc0b"));
+}
+
+#[test]
+fn drain_and_goodbye() {
+    assert_golden(&Sample::Plain(Plain::Drain("orders-1".to_owned(), 301)), "0b 086f72646572732d31 ad02");
+    assert_golden(&Sample::Plain(Plain::Goodbye(true)), "0c 01");
+    assert_golden(&Sample::Plain(Plain::Goodbye(false)), "0c 00");
+}

@@ -1,0 +1,259 @@
+//! Whatever arrives, decoding neither panics nor believes it.
+
+use super::samples::{self, Plain, Sample};
+use super::{push_of, walk};
+use crate::wire::*;
+use proptest::prelude::*;
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Decodes and reads everything there is.
+fn survive(frame: &[u8]) -> Result<usize, WireError> {
+    Message::decode(frame).map(|message| walk(&message))
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn arbitrary_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = survive(&bytes);
+    }
+
+    /// With a valid beginning more of the decoder is reached.
+    #[test]
+    fn arbitrary_bytes_after_a_message_type_are_survived(
+        tag in 0..13u8,
+        bytes in prop::collection::vec(prop_oneof![any::<u8>(), 0..4u8], 0..400),
+    ) {
+        let _ = survive(&[&[tag], &bytes[..]].concat());
+    }
+
+    #[test]
+    fn every_truncation_is_refused(sample in samples::sample()) {
+        let frame = sample.encode();
+        for len in 0..frame.len() {
+            prop_assert!(survive(&frame[..len]).is_err(), "{} of {} bytes were accepted", len, frame.len());
+        }
+    }
+
+    #[test]
+    fn trailing_bytes_are_refused(sample in samples::sample(), extra in prop::collection::vec(any::<u8>(), 1..20)) {
+        let frame = [sample.encode(), extra.clone()].concat();
+        prop_assert_eq!(survive(&frame), Err(WireError::Trailing(extra.len())));
+    }
+
+    #[test]
+    fn single_byte_mutations_are_survived(
+        sample in samples::sample(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let mut frame = sample.encode();
+        let at = at.index(frame.len());
+        frame[at] = byte;
+        let _ = survive(&frame);
+    }
+
+    #[test]
+    fn every_bit_of_a_frame_may_flip(sample in samples::sample(), bit in 0..8u32, start in 0..4usize) {
+        let frame = sample.encode();
+        for at in (start..frame.len()).step_by(4) {
+            let mut flipped = frame.clone();
+            flipped[at] ^= 1 << bit;
+            let _ = survive(&flipped);
+        }
+    }
+
+    #[test]
+    fn a_number_padded_with_zeros_is_refused(value in any::<u64>(), shift in 0..64u32, padding in 1..10usize) {
+        let mut w = Writer::default();
+        w.varint(value >> shift);
+        let last = w.0.len() - 1;
+        w.0[last] |= 0x80;
+        w.0.extend(std::iter::repeat_n(0x80, padding - 1));
+        w.0.push(0);
+        prop_assert!(Reader::new(&w.0).varint("value").is_err());
+    }
+}
+
+#[test]
+fn numbers_beyond_64_bits_are_refused() {
+    let overflow = Err(WireError::Overflow("value"));
+    assert_eq!(Reader::new(&[0xff; 11]).varint("value"), overflow);
+    assert_eq!(Reader::new(&[&[0xff; 9][..], &[0x02]].concat()).varint("value"), overflow);
+    assert_eq!(Reader::new(&[&[0xff; 9][..], &[0x01]].concat()).varint("value"), Ok(u64::MAX));
+    assert_eq!(Reader::new(&[0x80, 0x00]).varint("value"), Err(WireError::Invalid("value")));
+    assert_eq!(Reader::new(&[0xff]).varint("value"), Err(WireError::Truncated("value")));
+}
+
+/// A frame that goes well up to a count, then claims an absurd one. Were anything allocated for it, the test would not
+/// end.
+#[test]
+fn absurd_counts_are_refused_before_anything_is_allocated() {
+    let absurd = 1u64 << 60;
+    let mut frames: Vec<(&str, Vec<u8>)> = Vec::new();
+    let mut frame = |what: &'static str, build: &dyn Fn(&mut Writer)| {
+        let mut w = Writer::default();
+        build(&mut w);
+        w.varint(absurd);
+        // Enough bytes behind it to look like more than nothing.
+        w.bytes(&[0; 64]);
+        frames.push((what, w.0));
+    };
+    let ping = |w: &mut Writer| {
+        w.byte(3);
+        w.bytes(&[1, 1, 1]);
+        w.fixed64(0);
+        w.flag(true);
+    };
+    let hello = |w: &mut Writer| {
+        w.byte(0);
+        w.varint(1);
+        w.text("c");
+        encode_origin(w, &samples::origin("a"));
+        for _ in 0..3 {
+            w.text("");
+        }
+        w.flag(true);
+        w.flag(false);
+    };
+    let push = |w: &mut Writer| {
+        w.byte(4);
+        encode_origin(w, &samples::origin("a"));
+        w.varint(0);
+        w.varint(1);
+    };
+    frame("regions", &ping);
+    frame("ask", &|w| {
+        ping(w);
+        w.count(0);
+    });
+    frame("evidence", &|w| {
+        ping(w);
+        w.count(0);
+        w.count(0);
+    });
+    frame("cluster", &|w| {
+        w.byte(0);
+        w.varint(1);
+    });
+    frame("nodes", &hello);
+    frame("origins", &push);
+    frame("clients", &|w| {
+        push(w);
+        w.count(0);
+    });
+    frame("items", &|w| {
+        push(w);
+        w.count(0);
+        w.count(0);
+    });
+    frame("clock", &|w| {
+        w.byte(5);
+        w.varint(1);
+    });
+    frame("retired", &|w| {
+        w.byte(5);
+        w.varint(1);
+        w.count(0);
+    });
+    for (what, frame) in &frames {
+        match Message::decode(frame) {
+            Err(WireError::TooMany { what: named, found, limit }) => {
+                assert_eq!((named, found), (*what, absurd));
+                assert!(limit <= 1024, "{what} may be up to {limit} although only 64 bytes are left");
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_count_of_one_more_than_fits_is_refused() {
+    // Each entry of a clock takes at least 11 bytes: 33 bytes hold three.
+    let body = |count: u64| {
+        let mut w = Writer::default();
+        w.byte(5);
+        w.varint(1);
+        w.varint(count);
+        w.bytes(&[0; 33]);
+        w.0
+    };
+    let refused = Message::decode(&body(4)).map(|_| ());
+    assert_eq!(refused, Err(WireError::TooMany { what: "clock", found: 4, limit: 3 }));
+    // Three are looked at, and found not to be node ids.
+    assert_eq!(Message::decode(&body(3)).map(|_| ()), Err(WireError::Invalid("node id")));
+}
+
+#[test]
+fn absurd_lengths_inside_an_item_are_refused() {
+    let body = samples::record_body(&samples::record("x"));
+    let end = body.len();
+    for (what, at, named) in [("id", 3, "id"), ("service", 15, "service"), ("pairs", end - 2, "pairs")] {
+        let mut w = Writer::default();
+        w.bytes(&body[..at]);
+        w.varint(1 << 60);
+        w.bytes(&body[at..]);
+        match Message::decode(&push_of(&w.0)) {
+            Err(WireError::TooMany { what: found, limit, .. }) => {
+                assert_eq!(found, named, "{what}");
+                assert!(limit <= 64 * 1024, "{what}");
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+    // A number of pairs that the format allows and the frame does not hold.
+    let mut w = Writer::default();
+    w.bytes(&body[..end - 2]);
+    w.varint(4096);
+    assert_eq!(Message::decode(&push_of(&w.0)).map(|_| ()), Err(WireError::Truncated("pair")));
+}
+
+#[test]
+fn unknown_message_types_are_refused() {
+    for tag in 13..=255u8 {
+        assert_eq!(Message::decode(&[tag, 0, 0]).map(|_| ()), Err(WireError::UnknownMessage(tag)));
+    }
+    assert_eq!(Message::decode(&[]).map(|_| ()), Err(WireError::Truncated("message type")));
+}
+
+#[test]
+fn values_outside_their_enumeration_are_refused() {
+    let refused = |frame: &[u8]| Message::decode(frame).map(|_| ()).unwrap_err();
+    assert_eq!(refused(&[12, 2]), WireError::Invalid("leaving"));
+    assert_eq!(refused(&[2, 5, 0]), WireError::Invalid("reason"));
+    assert_eq!(refused(&[2, 0, 2]), WireError::Invalid("heard"));
+    assert_eq!(refused(&[10, 1, 1, b'a', 3, 0]), WireError::Invalid("link state"));
+    for name in ["", "a b", "ü", &"x".repeat(65)] {
+        let mut w = Writer::default();
+        w.byte(9);
+        w.varint(1);
+        w.text(name);
+        assert!(Message::decode(&w.0).is_err(), "node id {name:?}");
+    }
+    assert_eq!(refused(&[11, 1, 0xff, 0]), WireError::Invalid("id"), "not UTF-8");
+}
+
+#[test]
+fn a_health_report_carries_one_piece_of_evidence_at_most() {
+    let evidence = EvidenceItem { origin: samples::origin("a"), life: 3, age_ms: 4 };
+    let one = Plain::HealthReport(1, samples::node("a"), LinkState::Up, Some(evidence));
+    let mut frame = Sample::Plain(one).encode();
+    assert!(Message::decode(&frame).is_ok());
+    // The count of evidence stands right behind the state; the one entry is repeated.
+    let count = 5;
+    assert_eq!(frame[count], 1);
+    frame[count] = 2;
+    let entry = frame[count + 1..].to_vec();
+    frame.extend(entry);
+    assert_eq!(Message::decode(&frame).map(|_| ()), Err(WireError::Invalid("evidence")));
+}
+
+#[test]
+fn a_push_that_ends_before_it_begins_is_refused() {
+    let frame = Message::encode_push(&samples::origin("a"), 5, 4, &ItemsWriter::default());
+    assert_eq!(Message::decode(&frame).map(|_| ()), Err(WireError::Invalid("to")));
+}

@@ -1,0 +1,129 @@
+//! Every message comes out as it went in.
+
+use super::samples::{self, Plain, Sample};
+use super::{assert_same_items, walk};
+use crate::wire::*;
+use proptest::prelude::*;
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Compares what was decoded with what was encoded.
+#[track_caller]
+fn assert_decoded(decoded: &Message<'_>, plain: &Plain) {
+    match (decoded, plain) {
+        (Message::Hello(found), Plain::Hello(sent)) | (Message::Welcome(found), Plain::Welcome(sent)) => {
+            assert_eq!(found, sent);
+        }
+        (Message::Refuse { reason, heard }, Plain::Refuse(sent, of)) => assert_eq!((reason, heard), (sent, of)),
+        (Message::Ping(found), Plain::Ping(sent)) => assert_eq!(found, sent),
+        (Message::Want { exchange, context, evidence }, Plain::Want(number, sent, told)) => {
+            assert_eq!((exchange, context, evidence), (number, sent, told));
+        }
+        (Message::ChunkAck { exchange, index }, Plain::ChunkAck(number, at)) => {
+            assert_eq!((exchange, index), (number, at));
+        }
+        (Message::ChunkAbort { exchange }, Plain::ChunkAbort(number)) => assert_eq!(exchange, number),
+        (Message::HealthQuery { query, about }, Plain::HealthQuery(number, node)) => {
+            assert_eq!((query, about), (number, node));
+        }
+        (Message::HealthReport { query, about, state, evidence }, Plain::HealthReport(number, node, seen, told)) => {
+            assert_eq!((query, about, state, evidence), (number, node, seen, told));
+        }
+        (Message::Drain { id, drain }, Plain::Drain(member, mark)) => {
+            assert_eq!((*id, drain), (member.as_str(), mark));
+        }
+        (Message::Goodbye { leaving }, Plain::Goodbye(sent)) => assert_eq!(leaving, sent),
+        _ => panic!("{decoded:?} was sent as {plain:?}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn messages_without_items_come_out_as_they_went_in(plain in samples::plain()) {
+        let frame = plain.message().encode();
+        let decoded = Message::decode(&frame).unwrap();
+        assert_decoded(&decoded, &plain);
+        prop_assert_eq!(decoded.encode(), frame);
+    }
+
+    #[test]
+    fn pushes_come_out_as_they_went_in(sample in samples::push()) {
+        let frame = sample.encode();
+        let Message::Push { origin, from, to, items } = Message::decode(&frame).unwrap() else {
+            panic!("a push was decoded as something else");
+        };
+        let Sample::Push { origin: sent, from: after, to: until, contents } = &sample else { unreachable!() };
+        prop_assert_eq!((&origin, &from, &to), (sent, after, until));
+        assert_same_items(&items, contents);
+    }
+
+    #[test]
+    fn chunks_come_out_as_they_went_in(sample in samples::chunk()) {
+        let frame = sample.encode();
+        let Message::Chunk(found) = Message::decode(&frame).unwrap() else {
+            panic!("a chunk was decoded as something else");
+        };
+        let Sample::Chunk { exchange, index, full, contents, end, reply, evidence } = &sample else { unreachable!() };
+        prop_assert_eq!((&found.exchange, &found.index, &found.full), (exchange, index, full));
+        prop_assert_eq!((&found.end, &found.reply, &found.evidence), (end, reply, evidence));
+        assert_same_items(&found.items, contents);
+    }
+
+    /// Reading items does not use them up: they are read once to be checked and once to be applied.
+    #[test]
+    fn items_can_be_read_again_and_again(contents in samples::contents()) {
+        let mut w = Writer::default();
+        samples::written(&contents).finish(&mut w);
+        let mut reader = Reader::new(&w.0);
+        let items = Items::decode(&mut reader).unwrap();
+        prop_assert_eq!(reader.end(), Ok(()));
+        assert_same_items(&items, &contents);
+        assert_same_items(&items, &contents);
+    }
+
+    #[test]
+    fn numbers_take_one_form(value in any::<u64>(), shift in 0..64u32) {
+        let value = value >> shift;
+        let mut w = Writer::default();
+        w.varint(value);
+        let mut reader = Reader::new(&w.0);
+        prop_assert_eq!(reader.varint("value"), Ok(value));
+        prop_assert_eq!(reader.end(), Ok(()));
+        prop_assert_eq!(w.len(), (64 - value.leading_zeros()).div_ceil(7).max(1) as usize);
+    }
+}
+
+/// The table of clients and origins of one frame is shared by its items, however they are interleaved.
+#[test]
+fn a_frame_names_each_origin_and_client_once() {
+    let [mut first, mut second] = [samples::record("x"), samples::record("y")];
+    first.client = std::sync::Arc::new(crate::member::Client { id: "other".into(), nonce: 1 });
+    second.n = 2;
+    let once = samples::Content::Stated(Box::new(first));
+    let twice = samples::Content::Stated(Box::new(second));
+    let contents: Vec<_> = (0..10).flat_map(|_| [once.clone(), twice.clone()]).collect();
+    let mut w = Writer::default();
+    samples::written(&contents).finish(&mut w);
+    let text = String::from_utf8_lossy(&w.0).into_owned();
+    assert_eq!((text.matches("other").count(), text.matches("client").count()), (1, 1));
+    assert_same_items(&Items::decode(&mut Reader::new(&w.0)).unwrap(), &contents);
+}
+
+#[test]
+fn the_longest_texts_and_the_most_pairs_of_the_format_travel() {
+    let mut record = samples::record(&"i".repeat(64 * 1024));
+    record.service = "s".repeat(64 * 1024).into();
+    let pairs: std::collections::BTreeMap<String, String> =
+        (0..4096).map(|i| (format!("{i:04}"), "v".to_owned())).collect();
+    record.metadata = crate::member::Metadata::from_map(&pairs);
+    let contents = [samples::Content::Stated(Box::new(record))];
+    let frame = Message::encode_push(&samples::origin("a"), 0, 1, &samples::written(&contents));
+    let decoded = Message::decode(&frame).unwrap();
+    assert!(walk(&decoded) > 64 * 1024);
+    let Message::Push { items, .. } = decoded else { panic!("a push was decoded as something else") };
+    assert_same_items(&items, &contents);
+}

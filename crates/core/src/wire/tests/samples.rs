@@ -1,0 +1,368 @@
+//! Messages with any content that is within the bounds of the format.
+
+use crate::liveness::Inferred;
+use crate::member::{Client, Kind, Metadata, Origin, Record, Space, Status};
+use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
+use crate::wire::*;
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use smol_str::SmolStr;
+use std::sync::Arc;
+
+/// A message in owned form: what is encoded, to be compared with what is decoded.
+#[derive(Clone, Debug)]
+pub(super) enum Sample {
+    Plain(Plain),
+    Push {
+        origin: OriginId,
+        from: u64,
+        to: u64,
+        contents: Vec<Content>,
+    },
+    Chunk {
+        exchange: u64,
+        index: u64,
+        full: bool,
+        contents: Vec<Content>,
+        end: Option<(Context, VectorClock)>,
+        reply: Option<Context>,
+        evidence: Vec<EvidenceItem>,
+    },
+}
+
+/// Messages without items.
+#[derive(Clone, Debug)]
+pub(super) enum Plain {
+    Hello(Hello),
+    Welcome(Hello),
+    Refuse(RefuseReason, Option<Incarnation>),
+    Ping(Ping),
+    Want(u64, Context, Vec<EvidenceItem>),
+    ChunkAck(u64, u64),
+    ChunkAbort(u64),
+    HealthQuery(u64, NodeId),
+    HealthReport(u64, NodeId, LinkState, Option<EvidenceItem>),
+    Drain(String, u32),
+    Goodbye(bool),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    Stated(Box<Record>),
+    Inferred(String, Box<Inferred>),
+}
+
+impl Plain {
+    pub(super) fn message(&self) -> Message<'_> {
+        match self.clone() {
+            Plain::Hello(hello) => Message::Hello(hello),
+            Plain::Welcome(hello) => Message::Welcome(hello),
+            Plain::Refuse(reason, heard) => Message::Refuse { reason, heard },
+            Plain::Ping(ping) => Message::Ping(ping),
+            Plain::Want(exchange, context, evidence) => Message::Want { exchange, context, evidence },
+            Plain::ChunkAck(exchange, index) => Message::ChunkAck { exchange, index },
+            Plain::ChunkAbort(exchange) => Message::ChunkAbort { exchange },
+            Plain::HealthQuery(query, about) => Message::HealthQuery { query, about },
+            Plain::HealthReport(query, about, state, evidence) => {
+                Message::HealthReport { query, about, state, evidence }
+            }
+            Plain::Drain(_, drain) => {
+                let Plain::Drain(id, _) = self else { unreachable!("matched above") };
+                Message::Drain { id, drain }
+            }
+            Plain::Goodbye(leaving) => Message::Goodbye { leaving },
+        }
+    }
+}
+
+impl Sample {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match self {
+            Sample::Plain(plain) => plain.message().encode(),
+            Sample::Push { origin, from, to, contents } => Message::encode_push(origin, *from, *to, &written(contents)),
+            Sample::Chunk { exchange, index, full, contents, end, reply, evidence } => {
+                let end = end.as_ref().map(|(context, floor)| (context, floor));
+                Message::encode_chunk(*exchange, *index, *full, &written(contents), end, reply.as_ref(), evidence)
+            }
+        }
+    }
+}
+
+pub(super) fn written(contents: &[Content]) -> ItemsWriter {
+    let mut items = ItemsWriter::default();
+    for content in contents {
+        match content {
+            Content::Stated(record) => items.record(record),
+            Content::Inferred(id, inferred) => items.inferred(id, inferred),
+        }
+    }
+    items
+}
+
+pub(super) fn node(name: &str) -> NodeId {
+    NodeId::new(name).unwrap()
+}
+
+pub(super) fn origin(name: &str) -> OriginId {
+    OriginId { node: node(name), incarnation: Incarnation { number: 1, nonce: 0x0102_0304_0506_0708 } }
+}
+
+/// Index and tag are a node's own business and do not travel.
+fn known(id: OriginId) -> Arc<Origin> {
+    Arc::new(Origin { id, index: 0, tag: 0 })
+}
+
+/// A plain live member of client `client` (nonce 7), written first by origin `a`.
+pub(super) fn record(id: &str) -> Record {
+    Record {
+        id: SmolStr::new(id),
+        space: Space::Member,
+        kind: Kind::Live,
+        status: Status::Up,
+        weight: 0,
+        drain: 0,
+        origin: known(origin("a")),
+        n: 1,
+        claim: 1,
+        seq: 1,
+        predecessor: (0, 0),
+        client: Arc::new(Client { id: SmolStr::new("client"), nonce: 7 }),
+        service: "s".into(),
+        locality: "".into(),
+        revision: "".into(),
+        created: 0,
+        since: 0,
+        address: SmolStr::default(),
+        endpoints: Metadata::default(),
+        metadata: Metadata::default(),
+    }
+}
+
+pub(super) fn inferred() -> Inferred {
+    Inferred {
+        origin: known(origin("b")),
+        n: 2,
+        claim: 1,
+        about: known(origin("a")),
+        about_n: 1,
+        life: 9,
+        marked: false,
+    }
+}
+
+/// The body of [`record`] without its tables, in the order of the format.
+pub(super) fn record_body(record: &Record) -> Vec<u8> {
+    let mut w = Writer::default();
+    w.byte(0b1000);
+    w.varint(0);
+    w.varint(record.n);
+    w.text(&record.id);
+    w.varint(record.claim);
+    w.varint(record.seq);
+    w.fixed32(record.predecessor.0);
+    w.varint(record.predecessor.1);
+    w.varint(u64::from(record.drain));
+    w.varint(u64::from(record.weight));
+    w.varint(0);
+    w.text(&record.service);
+    w.text(&record.locality);
+    w.text(&record.revision);
+    w.varint(record.created);
+    w.varint(record.since);
+    w.text(&record.address);
+    w.count(0);
+    w.count(0);
+    w.0
+}
+
+/// Numbers up to a bound, the edges of the varint lengths and of the bound among them.
+fn up_to(bound: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0..=1u64.min(bound),
+        Just(bound),
+        (0..64u32).prop_map(move |shift| (1u64 << shift).min(bound)),
+        0..=bound,
+    ]
+}
+
+fn counter() -> impl Strategy<Value = u64> {
+    up_to(MAX_COUNTER)
+}
+
+fn node_id() -> impl Strategy<Value = NodeId> {
+    "[a-zA-Z0-9._-]{1,64}".prop_map(|text| NodeId::new(&text).unwrap())
+}
+
+fn incarnation() -> impl Strategy<Value = Incarnation> {
+    (counter(), any::<u64>()).prop_map(|(number, nonce)| Incarnation { number, nonce })
+}
+
+fn origin_id() -> impl Strategy<Value = OriginId> {
+    (node_id(), incarnation()).prop_map(|(node, incarnation)| OriginId { node, incarnation })
+}
+
+fn clock() -> impl Strategy<Value = VectorClock> {
+    vec((origin_id(), 1..=MAX_COUNTER), 0..4).prop_map(|entries| entries.into_iter().collect())
+}
+
+pub(super) fn context() -> impl Strategy<Value = Context> {
+    (clock(), btree_map(node_id(), incarnation(), 0..3), clock(), up_to(MAX_CLAIM))
+        .prop_map(|(clock, retired, written_off, claim_floor)| Context { clock, retired, written_off, claim_floor })
+}
+
+fn evidence() -> impl Strategy<Value = EvidenceItem> {
+    (origin_id(), counter(), counter()).prop_map(|(origin, life, age_ms)| EvidenceItem { origin, life, age_ms })
+}
+
+fn hello() -> impl Strategy<Value = Hello> {
+    let texts = (".{0,20}", ".{0,10}", ".{0,30}", ".{0,30}");
+    let nodes = vec((node_id(), ".{0,8}", ".{0,20}"), 0..4);
+    (any::<u32>(), texts, origin_id(), any::<bool>(), option::of(incarnation()), nodes).prop_map(
+        |(version, (cluster, region, peer_address, client_address), origin, ready, heard, nodes)| Hello {
+            version,
+            cluster,
+            origin,
+            region,
+            peer_address,
+            client_address,
+            ready,
+            heard,
+            nodes,
+        },
+    )
+}
+
+fn ping() -> impl Strategy<Value = Ping> {
+    let lists = (vec(".{0,8}", 0..3), vec(origin_id(), 0..4), vec(evidence(), 0..4));
+    (counter(), counter(), counter(), any::<u64>(), any::<bool>(), lists).prop_map(
+        |(seq, echo, life, context_hash, ready, (regions, ask, evidence))| Ping {
+            seq,
+            echo,
+            life,
+            context_hash,
+            ready,
+            regions,
+            ask,
+            evidence,
+        },
+    )
+}
+
+fn pairs() -> impl Strategy<Value = Metadata> {
+    btree_map(".{0,6}", ".{0,200}", 0..4).prop_map(|map| Metadata::from_map(&map))
+}
+
+fn stated() -> impl Strategy<Value = Record> {
+    let marks = (any::<bool>(), any::<bool>(), any::<bool>(), any::<u16>(), 0..=u32::MAX / 2);
+    let numbers = (1..=MAX_COUNTER, up_to(MAX_CLAIM), counter(), any::<u32>(), counter(), any::<u64>(), any::<u64>());
+    let client = (".{0,20}", any::<u64>());
+    let texts = (".{1,30}", ".{0,10}", ".{0,10}", ".{0,10}", ".{0,20}");
+    (marks, origin_id(), numbers, client, texts, pairs(), pairs()).prop_map(
+        |(marks, origin, numbers, (client, nonce), texts, endpoints, metadata)| {
+            let (name, left, down, weight, drain) = marks;
+            let (n, claim, seq, tag, before, created, since) = numbers;
+            let (id, service, locality, revision, address) = texts;
+            Record {
+                id: SmolStr::new(id),
+                space: if name { Space::Name } else { Space::Member },
+                kind: if left { Kind::Left } else { Kind::Live },
+                status: if down { Status::Down } else { Status::Up },
+                weight,
+                drain,
+                origin: known(origin),
+                n,
+                claim,
+                seq,
+                predecessor: (tag, before),
+                client: Arc::new(Client { id: SmolStr::new(client), nonce }),
+                service: service.into(),
+                locality: locality.into(),
+                revision: revision.into(),
+                created,
+                since,
+                address: SmolStr::new(address),
+                endpoints,
+                metadata,
+            }
+        },
+    )
+}
+
+fn inferred_of(origins: (OriginId, OriginId), numbers: (u64, u64, u64, u64)) -> Inferred {
+    let (n, claim, about_n, life) = numbers;
+    Inferred { origin: known(origins.0), n, claim, about: known(origins.1), about_n, life, marked: false }
+}
+
+fn content() -> impl Strategy<Value = Content> {
+    let numbers = (1..=MAX_COUNTER, up_to(MAX_CLAIM), counter(), counter());
+    let inferred = ((origin_id(), origin_id()), numbers).prop_map(|(origins, numbers)| inferred_of(origins, numbers));
+    prop_oneof![
+        3 => stated().prop_map(|record| Content::Stated(Box::new(record))),
+        1 => (".{1,30}", inferred).prop_map(|(id, inferred)| Content::Inferred(id, Box::new(inferred))),
+    ]
+}
+
+/// Items of several origins and clients, some of them mentioned more than once, as in real frames.
+pub(super) fn contents() -> impl Strategy<Value = Vec<Content>> {
+    (vec(content(), 0..5), vec(any::<prop::sample::Index>(), 0..3)).prop_map(|(mut contents, again)| {
+        let repeated: Vec<Content> =
+            again.iter().filter(|_| !contents.is_empty()).map(|at| at.get(&contents).clone()).collect();
+        contents.extend(repeated);
+        contents
+    })
+}
+
+pub(super) fn plain() -> impl Strategy<Value = Plain> {
+    let reasons = [
+        RefuseReason::Cluster,
+        RefuseReason::Version,
+        RefuseReason::Identity,
+        RefuseReason::Oneself,
+        RefuseReason::Full,
+    ];
+    let states = [LinkState::Unknown, LinkState::Up, LinkState::Lost];
+    prop_oneof![
+        hello().prop_map(Plain::Hello),
+        hello().prop_map(Plain::Welcome),
+        (prop::sample::select(reasons.to_vec()), option::of(incarnation()))
+            .prop_map(|(reason, heard)| Plain::Refuse(reason, heard)),
+        ping().prop_map(Plain::Ping),
+        (any::<u64>(), context(), vec(evidence(), 0..4)).prop_map(|(e, c, v)| Plain::Want(e, c, v)),
+        (any::<u64>(), any::<u64>()).prop_map(|(exchange, index)| Plain::ChunkAck(exchange, index)),
+        any::<u64>().prop_map(Plain::ChunkAbort),
+        (any::<u64>(), node_id()).prop_map(|(query, about)| Plain::HealthQuery(query, about)),
+        (any::<u64>(), node_id(), prop::sample::select(states.to_vec()), option::of(evidence()))
+            .prop_map(|(query, about, state, evidence)| Plain::HealthReport(query, about, state, evidence)),
+        (".{0,40}", 0..=u32::MAX / 2).prop_map(|(id, drain)| Plain::Drain(id, drain)),
+        any::<bool>().prop_map(Plain::Goodbye),
+    ]
+}
+
+pub(super) fn push() -> impl Strategy<Value = Sample> {
+    (origin_id(), counter(), counter(), contents()).prop_map(|(origin, a, b, contents)| Sample::Push {
+        origin,
+        from: a.min(b),
+        to: a.max(b),
+        contents,
+    })
+}
+
+pub(super) fn chunk() -> impl Strategy<Value = Sample> {
+    let ends = (option::of((context(), clock())), option::of(context()), vec(evidence(), 0..4));
+    (any::<u64>(), any::<u64>(), any::<bool>(), contents(), ends).prop_map(
+        |(exchange, index, full, contents, (end, reply, evidence))| Sample::Chunk {
+            exchange,
+            index,
+            full,
+            contents,
+            end,
+            reply,
+            evidence,
+        },
+    )
+}
+
+pub(super) fn sample() -> impl Strategy<Value = Sample> {
+    prop_oneof![3 => plain().prop_map(Sample::Plain), 1 => push(), 1 => chunk()]
+}
