@@ -2,7 +2,7 @@
 
 use super::{CausalMap, OriginEntry, Tombstone};
 use crate::liveness::Inferred;
-use crate::member::{Kind, Record, Space};
+use crate::member::{Kind, Member, Record, Space};
 use crate::mutant::Mutant;
 use crate::time::{Clock, Time};
 use crate::version::{OriginId, VectorClock};
@@ -37,7 +37,8 @@ pub(crate) struct Stored {
 /// What a finished full merge removed.
 #[derive(Debug, Default)]
 pub(crate) struct FullMerge {
-    pub(crate) removed: Vec<(u32, Arc<Record>)>,
+    /// Slots, and what they showed until then.
+    pub(crate) removed: Vec<(u32, Member)>,
 }
 
 impl CausalMap {
@@ -49,12 +50,27 @@ impl CausalMap {
         }
     }
 
+    /// Takes in one record of the full merge under way, and notes that its sender has the key. Only the sender's word
+    /// counts: a third node that lags behind may still have what the sender collected (D8).
+    pub(crate) fn apply_merging(&mut self, item: &Item<'_>, clock: Clock) -> Outcome {
+        let outcome = self.apply(item, clock);
+        match item {
+            Item::Record(item) => {
+                if let (Some(marks), Some(slot)) = (&mut self.marking, self.slots.find(item.space, item.id)) {
+                    marks.set(slot);
+                }
+            }
+            Item::Inferred(item) => {
+                if let Some(held) = self.inferred.get_mut(item.id) {
+                    held.marked = true;
+                }
+            }
+        }
+        outcome
+    }
+
     fn apply_record(&mut self, item: &RecordItem<'_>, clock: Clock) -> Outcome {
         let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Refused };
-        let held = self.slots.find(item.space, item.id);
-        if let (Some(marks), Some(slot)) = (&mut self.marking, held) {
-            marks.set(slot);
-        }
         if self.origins.covers(origin, item.n) && !self.mutation.is(Mutant::CoveredRecordsAccepted) {
             return Outcome::Known;
         }
@@ -89,11 +105,6 @@ impl CausalMap {
     fn apply_inferred(&mut self, item: &InferredItem<'_>, clock: Clock) -> Outcome {
         let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Refused };
         if self.origins.covers(origin, item.n) {
-            if self.marking.is_some()
-                && let Some(held) = self.inferred.get_mut(item.id)
-            {
-                held.marked = true;
-            }
             return Outcome::Known;
         }
         if origin == self.origins.me() {
@@ -114,7 +125,7 @@ impl CausalMap {
             about: self.origins.entry(about).origin.clone(),
             about_n: item.about_n,
             life: item.life,
-            marked: self.marking.is_some(),
+            marked: false,
         };
         self.store_inferred(&SmolStr::new(item.id), inferred, clock.now);
         Outcome::Inferred
@@ -147,9 +158,6 @@ impl CausalMap {
                 (slot, Some(old))
             }
         };
-        if let Some(marks) = &mut self.marking {
-            marks.set(slot);
-        }
         self.index(slot, &record, now);
         let conflict = old.as_ref().is_some_and(|old| self.concurrent(old, &record));
         Outcome::Stored(Stored { slot, old, new: record, conflict })
@@ -180,7 +188,6 @@ impl CausalMap {
     pub(super) fn store_inferred(&mut self, id: &SmolStr, inferred: Inferred, now: Time) {
         if let Some(held) = self.inferred.get_mut(id) {
             if held.precedence() >= inferred.precedence() {
-                held.marked |= inferred.marked;
                 return;
             }
             let old = held.clone();
@@ -278,7 +285,9 @@ impl CausalMap {
                 && !self.known_better(record, context)
                 && !self.mutation.is(Mutant::FullMergeKeepsAbsent)
             {
-                merge.removed.push((slot, self.remove_slot(slot)));
+                let shown = self.member(record);
+                self.remove_slot(slot);
+                merge.removed.push((slot, shown));
             }
         }
         let void: Vec<SmolStr> = self

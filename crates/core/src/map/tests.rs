@@ -7,4 +7,6 @@ mod histories;
 mod inferences;
 mod merging;
 mod replica;
+mod retirement;
+mod steps;
 mod world;

@@ -10,14 +10,16 @@ use crate::wire::{Item, Items, Message};
 use std::sync::Arc;
 
 impl Node {
-    /// Takes in the items of a frame. Promises nothing about the context.
-    pub(super) fn apply_items(&mut self, items: &Items<'_>, out: &mut Output) {
+    /// Takes in the items of a frame, which may be part of a full merge. Promises nothing about the context.
+    pub(super) fn apply_items(&mut self, items: &Items<'_>, merging: bool, out: &mut Output) {
         for item in items.iter() {
             let before = match &item {
                 Item::Inferred(inferred) => self.shown_member(inferred.id),
                 Item::Record(_) => None,
             };
-            match self.map.apply(&item, self.clock) {
+            let outcome =
+                if merging { self.map.apply_merging(&item, self.clock) } else { self.map.apply(&item, self.clock) };
+            match outcome {
                 Outcome::Known => self.counters.records_known += 1,
                 Outcome::Refused => self.counters.records_refused += 1,
                 Outcome::Outranked(loser) => {
@@ -77,10 +79,9 @@ impl Node {
     }
 
     /// A slot was removed: collected elsewhere (D8).
-    pub(super) fn on_removed(&mut self, slot: u32, record: &Arc<Record>, out: &mut Output) {
-        let before = self.map.member(record);
+    pub(super) fn on_removed(&mut self, slot: u32, before: &Member, out: &mut Output) {
         self.sessions.take(slot);
-        self.route(slot, Some(&before), None, true, out);
+        self.route(slot, Some(before), None, true, out);
     }
 
     /// A record took a slot, from a peer or from this node's own write.

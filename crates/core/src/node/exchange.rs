@@ -66,7 +66,7 @@ impl Node {
             return;
         };
         let seen = self.map.origins.entry(index).seen;
-        self.apply_items(items, out);
+        self.apply_items(items, false, out);
         if !self.map.join_push(index, from, to) {
             self.counters.pushes_gapped += 1;
             self.want(id, out);
@@ -253,7 +253,7 @@ impl Node {
         {
             self.map.join(context, self.clock);
         }
-        self.apply_items(&chunk.items, out);
+        self.apply_items(&chunk.items, chunk.full, out);
         if self.phase == Phase::Over {
             return;
         }
@@ -321,8 +321,8 @@ impl Node {
             self.counters.full_merges += 1;
             let merge = self.map.finish_full_merge(context, floor, self.clock);
             out.events.push(Event::FullMerge { from: node.clone(), removed: merge.removed.len() });
-            for (slot, record) in &merge.removed {
-                self.on_removed(*slot, record, out);
+            for (slot, before) in &merge.removed {
+                self.on_removed(*slot, before, out);
             }
         } else {
             self.map.join(context, self.clock);

@@ -82,10 +82,6 @@ impl Node {
         }
         let age = Duration::from_millis(item.age_ms);
         let young = age < self.config.timers.admission_window();
-        if item.origin.node == self.me.node {
-            self.namesake_evidence(item, young, out);
-            return;
-        }
         let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
         let evidence = &self.map.origins.entry(index).evidence;
         let heard = Heard::ago(self.clock, age);
@@ -95,6 +91,13 @@ impl Node {
             return;
         }
         let younger = heard.is_after(evidence.heard);
+        // If a newer run of this node's own id lives on, two processes use the id: the older one stops (N4). A single
+        // sighting may be of a run that just died.
+        let namesake = item.origin.node == self.me.node && item.origin.incarnation > self.me.incarnation;
+        if namesake && young && !first && newer {
+            self.stop_now(StopReason::IdentityConflict, out);
+            return;
+        }
         let admitted = self.map.origins.entry(index).admitted;
         let admit = if first { young } else { admitted || young };
         let via = via.clone();
@@ -108,18 +111,6 @@ impl Node {
             }
             entry.admitted = admit;
         });
-    }
-
-    /// Evidence of another run of this node's own id. If its life goes on, two processes use the id: the older one
-    /// stops (N4). A single sighting may be of a run that just died.
-    fn namesake_evidence(&mut self, item: &EvidenceItem, young: bool, out: &mut Output) {
-        let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
-        let entry = self.map.origins.entry_mut(index);
-        let known = entry.evidence.life;
-        entry.evidence.life = known.max(item.life);
-        if young && known > 0 && item.life > known && item.origin.incarnation > self.me.incarnation {
-            self.stop_now(StopReason::IdentityConflict, out);
-        }
     }
 
     /// Changes how an origin is judged, and tells subscribers which members look different now (L3).
