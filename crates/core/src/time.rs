@@ -77,7 +77,7 @@ pub struct Clock {
 }
 
 /// When something was last heard, in both senses of time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Heard {
     /// Microseconds on the node's clock; negative for what was heard, by others, before this clock started.
     at: i64,

@@ -1,1 +1,242 @@
-fn main() {}
+//! Command line of the simulator.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use convoke_core::Mutant;
+use convoke_sim::drive::{self, Outcome};
+use convoke_sim::invariants::CONVERGENCE_P99;
+use convoke_sim::stats::Stats;
+use convoke_sim::{Plan, mutants, scenarios};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Runs from here on must have met every kind of fault.
+const SOMETIMES_FROM: u64 = 100;
+
+#[derive(Parser)]
+#[command(about = "Deterministic simulation of Convoke clusters: seeds, scenarios, mutants.")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run many seeds and sum up.
+    Run {
+        #[arg(long, default_value_t = 100)]
+        seeds: u64,
+        #[arg(long, default_value_t = 1)]
+        start: u64,
+        #[arg(long)]
+        threads: Option<usize>,
+        /// Short plans of a few simulated minutes.
+        #[arg(long)]
+        brief: bool,
+        /// Go on after a violation and report all.
+        #[arg(long)]
+        keep_going: bool,
+    },
+    /// Run one seed and show what happens.
+    Replay {
+        #[arg(long)]
+        seed: u64,
+        /// One line per event.
+        #[arg(long)]
+        verbose: bool,
+        #[arg(long)]
+        brief: bool,
+        /// With this deliberate bug.
+        #[arg(long)]
+        mutant: Option<String>,
+    },
+    /// Run a named story, or all of them.
+    Scenario {
+        name: String,
+        #[arg(long)]
+        verbose: bool,
+    },
+    /// Show that every deliberate bug is caught.
+    Mutants {
+        #[arg(long, default_value_t = 200)]
+        seeds: u64,
+        #[arg(long)]
+        name: Option<String>,
+        #[arg(long)]
+        threads: Option<usize>,
+        /// Print the table of docs/mutants.md.
+        #[arg(long)]
+        markdown: bool,
+    },
+}
+
+fn main() -> Result<ExitCode> {
+    Ok(match Arguments::parse().command {
+        Command::Run { seeds, start, threads, brief, keep_going } => {
+            run(start..start + seeds, threads, brief, keep_going)?
+        }
+        Command::Replay { seed, verbose, brief, mutant } => replay(seed, verbose, brief, mutant.as_deref()),
+        Command::Scenario { name, verbose } => scenario(&name, verbose),
+        Command::Mutants { seeds, name, threads, markdown } => hunt(seeds, name.as_deref(), threads, markdown),
+    })
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}
+
+fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, brief: bool, keep_going: bool) -> Result<ExitCode> {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds {elapsed} (left {eta}) {msg}")?;
+    let bar = ProgressBar::new(seeds.end - seeds.start).with_style(style);
+    let started = Instant::now();
+    let (mut total, mut failures) = (Stats::default(), 0_u64);
+    let stop = AtomicBool::new(false);
+    let one = |seed| if brief { drive::run_plan(&Plan::brief(seed), false) } else { drive::run_seed(seed) };
+    drive::run_many(seeds, threads.unwrap_or_else(cores), &stop, one, |outcome| {
+        total.add(&outcome.stats);
+        if outcome.violation.is_some() {
+            failures += 1;
+            bar.suspend(|| report(&outcome, brief, None));
+            stop.store(!keep_going, Ordering::Relaxed);
+        }
+        bar.set_message(format!("{:.0} simulated hours", total.hours()));
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    summary(&total, started.elapsed().as_secs_f64());
+    if failures > 0 {
+        println!("{failures} seeds violated an invariant");
+        return Ok(ExitCode::from(1));
+    }
+    let missing = total.missing_faults();
+    if total.seeds >= SOMETIMES_FROM && !missing.is_empty() {
+        let names: Vec<&str> = missing.iter().map(|fault| fault.name()).collect();
+        println!("these faults never happened, so the run shows nothing about them: {}", names.join(", "));
+        return Ok(ExitCode::from(1));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn summary(total: &Stats, seconds: f64) {
+    let hours = total.hours().max(1e-9);
+    println!("seeds               {}", total.seeds);
+    println!("simulated           {:.1} cluster-hours", total.hours());
+    println!("events              {} ({:.0} per second)", total.events, total.events as f64 / seconds.max(1e-9));
+    println!("client operations   {} ({:.0} per simulated hour)", total.operations, total.operations as f64 / hours);
+    println!(
+        "faults              {} ({:.0} per simulated hour)",
+        total.fault_count(),
+        total.fault_count() as f64 / hours
+    );
+    for (fault, count) in &total.faults {
+        println!("  {:<28} {count}", fault.name());
+    }
+    println!("invariant checks");
+    for (invariant, count) in &total.checks {
+        println!("  {invariant:<28} {count}");
+    }
+    let ms = |q| total.quantile(q) / 1000;
+    println!("convergence         p50 {} ms, p99 {} ms, max {} ms", ms(0.5), ms(0.99), ms(1.0));
+    if total.quantile(0.99) > CONVERGENCE_P99 {
+        println!("  p99 is above the stated bound of {} ms", CONVERGENCE_P99 / 1000);
+    }
+    println!("wall time           {seconds:.1} s");
+}
+
+fn report(outcome: &Outcome, brief: bool, mutant: Option<&str>) {
+    let Some(violation) = &outcome.violation else { return };
+    println!("seed {} violates {violation}", outcome.seed);
+    println!("last events:");
+    for line in &outcome.lines {
+        println!("  {line}");
+    }
+    let brief = if brief { " --brief" } else { "" };
+    let mutant = mutant.map(|name| format!(" --mutant {name}")).unwrap_or_default();
+    println!("replay: cargo run --release -p convoke-sim -- replay --seed {}{brief}{mutant} --verbose", outcome.seed);
+}
+
+fn replay(seed: u64, verbose: bool, brief: bool, mutant: Option<&str>) -> ExitCode {
+    let mut plan = if brief { Plan::brief(seed) } else { Plan::full(seed) };
+    if let Some(name) = mutant {
+        let Some(mutant) = find_mutant(name) else { return usage(&format!("there is no mutant {name:?}")) };
+        plan = plan.with_mutation(convoke_core::Mutation::of(mutant));
+    }
+    if verbose {
+        println!("{plan:#?}");
+    }
+    let started = Instant::now();
+    let outcome = drive::run_plan(&plan, verbose);
+    if outcome.violation.is_some() {
+        report(&outcome, brief, mutant);
+    } else {
+        summary(&outcome.stats, started.elapsed().as_secs_f64());
+    }
+    println!("trace hash {:016x}, decisions {:016x}", outcome.hash.0, outcome.decisions.0);
+    if outcome.violation.is_some() { ExitCode::from(1) } else { ExitCode::SUCCESS }
+}
+
+fn scenario(name: &str, verbose: bool) -> ExitCode {
+    let chosen: Vec<&scenarios::Scenario> = match name {
+        "all" => scenarios::ALL.iter().collect(),
+        name => scenarios::find(name).into_iter().collect(),
+    };
+    if chosen.is_empty() {
+        let names: Vec<&str> = scenarios::ALL.iter().map(|scenario| scenario.name).collect();
+        return usage(&format!("there is no scenario {name:?}; there are {}", names.join(", ")));
+    }
+    let mut failed = false;
+    for scenario in chosen {
+        let outcome = scenarios::run(scenario, verbose);
+        match &outcome.violation {
+            None => println!("pass  {:<36} {}", scenario.name, scenario.story),
+            Some(violation) => {
+                failed = true;
+                println!("FAIL  {:<36} {violation}", scenario.name);
+                for line in &outcome.lines {
+                    println!("  {line}");
+                }
+                println!("replay: cargo run --release -p convoke-sim -- scenario {} --verbose", scenario.name);
+            }
+        }
+    }
+    if failed { ExitCode::from(1) } else { ExitCode::SUCCESS }
+}
+
+fn hunt(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) -> ExitCode {
+    let chosen: Vec<Mutant> = match name {
+        None => Mutant::ALL.to_vec(),
+        Some(name) => find_mutant(name).into_iter().collect(),
+    };
+    if chosen.is_empty() {
+        return usage(&format!("there is no mutant {name:?}"));
+    }
+    let started = Instant::now();
+    let caught = mutants::hunt_all(&chosen, seeds, threads.unwrap_or_else(cores), |caught| {
+        if !markdown {
+            let by = caught.by.map_or("NOT CAUGHT".to_owned(), |(by, after)| format!("{by} after {after}"));
+            println!("{:<32} {:<4} {by:<40} {:.100}", caught.mutant.name(), caught.mutant.rule(), caught.message);
+        }
+    });
+    if markdown {
+        println!("| Mutant | Rule | What is wrong | Caught by | After seeds |\n|---|---|---|---|---|");
+        for result in &caught {
+            let (by, after) = result.by.map_or(("**not caught**", seeds), |found| found);
+            let mutant = result.mutant;
+            println!("| `{}` | {} | {} | `{by}` | {after} |", mutant.name(), mutant.rule(), mutant.meaning());
+        }
+    }
+    let missed = caught.iter().filter(|result| result.by.is_none()).count();
+    eprintln!("{} of {} caught in {:.0} s", caught.len() - missed, caught.len(), started.elapsed().as_secs_f64());
+    if missed > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS }
+}
+
+fn find_mutant(name: &str) -> Option<Mutant> {
+    Mutant::ALL.iter().copied().find(|mutant| mutant.name().eq_ignore_ascii_case(name))
+}
+
+fn usage(message: &str) -> ExitCode {
+    eprintln!("{message}");
+    ExitCode::from(2)
+}

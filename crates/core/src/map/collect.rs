@@ -1,76 +1,100 @@
 //! Forgetting: collection of tombstones (D8), names of silent origins (D10).
 
-use super::CausalMap;
+use super::{CausalMap, ItemRef};
 use crate::liveness::Inferred;
 use crate::member::{Kind, Record, Space};
 use crate::mutant::Mutant;
-use crate::time::{Duration, Time};
+use crate::time::{Clock, Duration, Heard, Time};
 use smol_str::SmolStr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A `left` record in the order in which this node learnt of them.
-#[derive(Debug)]
-pub(super) struct Tombstone {
-    learnt: Time,
-    what: What,
+/// Every `left` record, by when it was learnt. The age of a tombstone travels with it, so that a fresh replica does not
+/// keep it for longer than the others (D8).
+#[derive(Debug, Default)]
+pub(super) struct Tombstones {
+    by_age: BTreeSet<(Heard, ItemRef)>,
+    learnt: BTreeMap<ItemRef, Tombstone>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tombstone {
+    learnt: Heard,
     /// The write it is about: tag of the origin, and n.
     tag: u32,
     n: u64,
 }
 
-#[derive(Debug)]
-enum What {
-    Stated(u32),
-    Inferred(SmolStr),
-}
-
-impl Tombstone {
-    pub(super) fn stated(learnt: Time, slot: u32, record: &Record) -> Self {
-        Tombstone { learnt, what: What::Stated(slot), tag: record.origin.tag, n: record.n }
+impl Tombstones {
+    pub(super) fn add(&mut self, item: ItemRef, learnt: Heard, tag: u32, n: u64) {
+        if let Some(old) = self.learnt.insert(item.clone(), Tombstone { learnt, tag, n }) {
+            self.by_age.remove(&(old.learnt, item.clone()));
+        }
+        self.by_age.insert((learnt, item));
     }
 
-    pub(super) fn inferred(learnt: Time, id: SmolStr, inferred: &Inferred) -> Self {
-        Tombstone { learnt, what: What::Inferred(id), tag: inferred.origin.tag, n: inferred.n }
+    pub(super) fn len(&self) -> usize {
+        self.learnt.len()
+    }
+
+    /// How long ago this tombstone was first learnt by anyone in the line it came along.
+    pub(super) fn age(&self, item: &ItemRef, clock: Clock) -> Duration {
+        self.learnt.get(item).map_or(Duration::ZERO, |tombstone| tombstone.learnt.silence(clock))
+    }
+
+    fn oldest(&self) -> Option<(Heard, &ItemRef)> {
+        self.by_age.first().map(|(learnt, item)| (*learnt, item))
+    }
+
+    fn remove(&mut self, item: &ItemRef) -> Option<Tombstone> {
+        let tombstone = self.learnt.remove(item)?;
+        self.by_age.remove(&(tombstone.learnt, item.clone()));
+        Some(tombstone)
     }
 }
 
 impl CausalMap {
     /// When the oldest tombstone is due.
-    pub(crate) fn next_collection(&self, timeout: Duration) -> Option<Time> {
-        self.tombstones.front().map(|tombstone| tombstone.learnt + timeout)
+    pub(crate) fn next_collection(&self, clock: Clock, timeout: Duration) -> Option<Time> {
+        self.tombstones.oldest().map(|(learnt, _)| learnt.due(clock, timeout, Duration::ZERO))
     }
 
     /// Drops what has been a tombstone for `timeout`; returns how many slots went. None of them was shown.
-    pub(crate) fn collect(&mut self, now: Time, timeout: Duration) -> usize {
+    pub(crate) fn collect(&mut self, clock: Clock, timeout: Duration) -> usize {
         let mut removed = 0;
         let mut later = Vec::new();
-        while self.tombstones.front().is_some_and(|tombstone| tombstone.learnt + timeout <= now) {
-            let Some(tombstone) = self.tombstones.pop_front() else { break };
-            let Some(origin) = self.origin_if_held(&tombstone) else { continue };
+        while let Some((learnt, item)) = self.tombstones.oldest()
+            && learnt.silence(clock) >= timeout
+        {
+            let item = item.clone();
+            let Some(tombstone) = self.tombstones.remove(&item) else { break };
+            let Some(origin) = self.origin_if_held(&item, tombstone) else { continue };
             if !self.origins.covers(origin, tombstone.n) {
-                later.push(Tombstone { learnt: now, ..tombstone });
+                later.push((item, tombstone));
                 continue;
             }
-            match tombstone.what {
-                What::Stated(slot) => {
+            match item {
+                ItemRef::Stated(slot) => {
                     self.remove_slot(slot);
                     removed += 1;
                 }
-                What::Inferred(id) => removed += usize::from(self.collect_inferred(&id).is_some()),
+                ItemRef::Inferred(id) => removed += usize::from(self.collect_inferred(&id).is_some()),
             }
         }
-        self.tombstones.extend(later);
+        for (item, tombstone) in later {
+            self.tombstones.add(item, tombstone.learnt, tombstone.tag, tombstone.n);
+        }
         removed
     }
 
-    /// The origin of the write a tombstone is about, if that is still what the slot holds.
-    fn origin_if_held(&self, tombstone: &Tombstone) -> Option<u32> {
-        let (origin, n) = match &tombstone.what {
-            What::Stated(slot) => {
+    /// The origin of the write a tombstone is about, if that is still what is held.
+    fn origin_if_held(&self, item: &ItemRef, tombstone: Tombstone) -> Option<u32> {
+        let (origin, n) = match item {
+            ItemRef::Stated(slot) => {
                 let record = self.slots.get(*slot).filter(|record| record.kind == Kind::Left)?;
                 (&record.origin, record.n)
             }
-            What::Inferred(id) => {
+            ItemRef::Inferred(id) => {
                 let inferred = self.inferred.get(id)?;
                 (&inferred.origin, inferred.n)
             }

@@ -2,6 +2,7 @@
 
 use super::CausalMap;
 use crate::mutant::Mutant;
+use crate::time::Clock;
 use crate::wire::{Context, ItemsWriter};
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
@@ -48,16 +49,17 @@ impl CausalMap {
     }
 
     /// Adds the current record of `item` to a frame, if there still is one.
-    pub(crate) fn encode(&self, item: &ItemRef, items: &mut ItemsWriter) {
+    pub(crate) fn encode(&self, item: &ItemRef, clock: Clock, items: &mut ItemsWriter) {
+        let age = self.tombstones.age(item, clock);
         match item {
             ItemRef::Stated(slot) => {
                 if let Some(record) = self.slots.get(*slot) {
-                    items.record(record);
+                    items.record(record, age);
                 }
             }
             ItemRef::Inferred(id) => {
                 if let Some(inferred) = self.inferred.get(id) {
-                    items.inferred(id, inferred);
+                    items.inferred(id, inferred, age);
                 }
             }
         }
@@ -66,7 +68,7 @@ impl CausalMap {
     /// The current records of this node's writes after `sent`; `None` if they are no longer remembered.
     ///
     /// A write that was superseded, by whichever origin, is represented by the record that superseded it (D5).
-    pub(crate) fn push_items(&self, sent: u64) -> Option<ItemsWriter> {
+    pub(crate) fn push_items(&self, sent: u64, clock: Clock) -> Option<ItemsWriter> {
         let skip = sent.checked_sub(self.recent_base)?;
         let distinct: BTreeSet<&ItemRef> = self.recent.iter().skip(skip as usize).collect();
         let me = self.origins.me();
@@ -79,7 +81,7 @@ impl CausalMap {
             if superseded && self.mutation.is(Mutant::PushOmitsSuperseding) {
                 continue;
             }
-            self.encode(item, &mut items);
+            self.encode(item, clock, &mut items);
         }
         Some(items)
     }

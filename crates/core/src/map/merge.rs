@@ -1,10 +1,10 @@
 //! Taking in records and contexts (D4, D6, D8, D9, D11).
 
-use super::{CausalMap, OriginEntry, Tombstone};
+use super::{CausalMap, ItemRef, OriginEntry};
 use crate::liveness::Inferred;
 use crate::member::{Kind, Member, Record, Space};
 use crate::mutant::Mutant;
-use crate::time::{Clock, Time};
+use crate::time::{Clock, Heard};
 use crate::version::{OriginId, VectorClock};
 use crate::wire::{Context, InferredItem, Item, RecordItem};
 use smol_str::SmolStr;
@@ -99,7 +99,7 @@ impl CausalMap {
             endpoints: item.endpoints.to_metadata(),
             metadata: item.metadata.to_metadata(),
         };
-        self.store(record, clock.now)
+        self.store(record, Heard::ago(clock, item.age))
     }
 
     fn apply_inferred(&mut self, item: &InferredItem<'_>, clock: Clock) -> Outcome {
@@ -127,7 +127,7 @@ impl CausalMap {
             life: item.life,
             marked: false,
         };
-        self.store_inferred(&SmolStr::new(item.id), inferred, clock.now);
+        self.store_inferred(&SmolStr::new(item.id), inferred, Heard::ago(clock, item.age));
         Outcome::Inferred
     }
 
@@ -144,7 +144,7 @@ impl CausalMap {
     }
 
     /// Puts a record into its slot if it outranks what is there (D3).
-    pub(super) fn store(&mut self, record: Record, now: Time) -> Outcome {
+    pub(super) fn store(&mut self, record: Record, learnt: Heard) -> Outcome {
         let record = Arc::new(record);
         let (slot, old) = match self.slots.find(record.space, &record.id) {
             None => (self.slots.insert(record.clone()), None),
@@ -158,7 +158,7 @@ impl CausalMap {
                 (slot, Some(old))
             }
         };
-        self.index(slot, &record, now);
+        self.index(slot, &record, learnt);
         let conflict = old.as_ref().is_some_and(|old| self.concurrent(old, &record));
         Outcome::Stored(Stored { slot, old, new: record, conflict })
     }
@@ -185,7 +185,7 @@ impl CausalMap {
         new.claim == old.claim || (n > 0 && self.origins.iter().any(|(_, entry)| predecessor_seen(entry)))
     }
 
-    pub(super) fn store_inferred(&mut self, id: &SmolStr, inferred: Inferred, now: Time) {
+    pub(super) fn store_inferred(&mut self, id: &SmolStr, inferred: Inferred, learnt: Heard) {
         if let Some(held) = self.inferred.get_mut(id) {
             if held.precedence() >= inferred.precedence() {
                 return;
@@ -195,16 +195,16 @@ impl CausalMap {
         }
         let origin = inferred.origin.index;
         self.origins.entry_mut(origin).inferred.insert(inferred.n, id.clone());
-        self.tombstones.push_back(Tombstone::inferred(now, id.clone(), &inferred));
+        self.tombstones.add(ItemRef::Inferred(id.clone()), learnt, inferred.origin.tag, inferred.n);
         self.inferred.insert(id.clone(), inferred);
     }
 
-    fn index(&mut self, slot: u32, record: &Arc<Record>, now: Time) {
+    fn index(&mut self, slot: u32, record: &Arc<Record>, learnt: Heard) {
         let entry = self.origins.entry_mut(record.origin.index);
         entry.stated.insert(record.n, slot);
         entry.stores += 1;
         match (record.kind, record.space) {
-            (Kind::Left, _) => self.tombstones.push_back(Tombstone::stated(now, slot, record)),
+            (Kind::Left, _) => self.tombstones.add(ItemRef::Stated(slot), learnt, record.origin.tag, record.n),
             (Kind::Live, Space::Name) => self.live_names += 1,
             (Kind::Live, Space::Member) => {
                 self.live_members += 1;

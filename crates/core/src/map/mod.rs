@@ -18,10 +18,10 @@ use crate::intern::Interner;
 use crate::liveness::Inferred;
 use crate::member::{Kind, Member, Record, Space, Status};
 use crate::mutant::{Mutant, Mutation};
-use crate::time::{Clock, Time};
+use crate::time::{Clock, Heard};
 use crate::version::{NodeId, OriginId};
 use crate::wire::Context;
-use collect::Tombstone;
+use collect::Tombstones;
 use slots::Slots;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,7 +36,7 @@ pub(crate) struct CausalMap {
     inferred: BTreeMap<SmolStr, Inferred>,
     /// Live members by service.
     services: BTreeMap<Arc<str>, BTreeSet<u32>>,
-    tombstones: VecDeque<Tombstone>,
+    tombstones: Tombstones,
     /// What this node wrote last, for pushing: entry i is write `recent_base + 1 + i`.
     recent: VecDeque<ItemRef>,
     recent_base: u64,
@@ -61,7 +61,7 @@ impl CausalMap {
             slots: Slots::new(hash_seed),
             inferred: BTreeMap::new(),
             services: BTreeMap::new(),
-            tombstones: VecDeque::new(),
+            tombstones: Tombstones::default(),
             recent: VecDeque::new(),
             recent_base: 0,
             marking: None,
@@ -145,7 +145,7 @@ impl CausalMap {
 
     /// Writes a record as this node: gives it the next dot and stores it. The draft's origin, n and predecessor are
     /// filled in here.
-    pub(crate) fn write(&mut self, mut draft: Record, now: Time) -> Stored {
+    pub(crate) fn write(&mut self, mut draft: Record, clock: Clock) -> Stored {
         let me = self.origins.me();
         let entry = self.origins.entry(me);
         draft.origin = entry.origin.clone();
@@ -156,7 +156,7 @@ impl CausalMap {
         };
         let n = draft.n;
         self.origins.raise(me, n);
-        let outcome = self.store(draft, now);
+        let outcome = self.store(draft, Heard::now(clock));
         let Outcome::Stored(stored) = outcome else {
             unreachable!("a node only writes what outranks the record it holds: {outcome:?}");
         };
@@ -165,7 +165,7 @@ impl CausalMap {
     }
 
     /// Writes an inferred record as this node (L4).
-    pub(crate) fn write_inferred(&mut self, id: &SmolStr, basis: &Record, life: u64, now: Time) {
+    pub(crate) fn write_inferred(&mut self, id: &SmolStr, basis: &Record, life: u64, clock: Clock) {
         let me = self.origins.me();
         let entry = self.origins.entry(me);
         let inferred = Inferred {
@@ -178,7 +178,7 @@ impl CausalMap {
             marked: false,
         };
         self.origins.raise(me, inferred.n);
-        self.store_inferred(id, inferred, now);
+        self.store_inferred(id, inferred, Heard::now(clock));
         self.remember(ItemRef::Inferred(id.clone()));
     }
 
@@ -198,6 +198,10 @@ impl CausalMap {
             Some(record) => record.claim.max(floor),
             None => floor,
         }
+    }
+
+    pub(crate) fn claim_floor(&self) -> u64 {
+        self.claim_floor
     }
 
     /// What this node has taken in, as it is sent to peers.

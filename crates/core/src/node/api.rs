@@ -102,8 +102,9 @@ pub enum Resume {
     /// Nothing known: snapshot.
     #[default]
     Fresh,
-    /// The token of the last mark received; `known` (id → version) is used if the token is too old.
-    Token { token: Vec<u8>, known: Option<BTreeMap<String, Version>> },
+    /// The token of the last mark received, and the versions of everything received after it (unregistrations too).
+    /// `known`, the versions of the whole view, is used if the token is too old.
+    Token { token: Vec<u8>, recent: BTreeMap<String, Version>, known: Option<BTreeMap<String, Version>> },
     /// Versions of everything in view.
     Known(BTreeMap<String, Version>),
 }

@@ -237,7 +237,8 @@ impl Node {
     /// An unregistration whose answer the client never got (C3).
     fn repeat_unregister(&mut self, id: &str, client: &Arc<Client>, claim: u64, out: &mut Output) {
         let held = self.map.record(Space::Member, id).cloned();
-        if held.as_ref().is_some_and(|held| held.client.id != client.id || !held.is_live()) {
+        // Even a tombstone is written anew: the registration may be known elsewhere only.
+        if held.as_ref().is_some_and(|held| held.client.id != client.id && held.is_live()) {
             return;
         }
         let me = self.map.origins.entry(self.map.origins.me()).origin.clone();

@@ -74,7 +74,8 @@ impl Node {
             return;
         }
         let (limit, mutation) = (self.config.limits.subscriber_queue, self.mutation);
-        let change = Change { slot, before: before.filter(|_| was), after: after.filter(|_| is), freed };
+        let gone = after.filter(|_| !is).map(Member::version);
+        let change = Change { slot, before: before.filter(|_| was), after: after.filter(|_| is), freed, gone };
         self.counters.subscriber_events += self.subscribers.route(change, limit, mutation, out);
     }
 
@@ -202,7 +203,7 @@ impl Node {
     /// Writes a record as this node and lets everyone know.
     pub(super) fn write(&mut self, draft: Record, out: &mut Output) -> Stored {
         self.counters.local_writes += 1;
-        let stored = self.map.write(draft, self.clock.now);
+        let stored = self.map.write(draft, self.clock);
         self.on_stored(&stored, out);
         stored
     }

@@ -23,7 +23,7 @@ impl Node {
             let Some(link) = self.peers.links.get_mut(&id) else { continue };
             let Some(sent) = link.sent.filter(|sent| *sent < written && link.outgoing.is_none()) else { continue };
             let frame = frames.entry(sent).or_insert_with(|| {
-                let items = self.map.push_items(sent)?;
+                let items = self.map.push_items(sent, self.clock)?;
                 if items.len() > self.config.limits.frame_bytes / 2 {
                     self.counters.pushes_too_large += 1;
                     return None;
@@ -177,7 +177,7 @@ impl Node {
         let done = match &mut outgoing.pending {
             Pending::List { items: list, next } => {
                 while *next < list.len() && items.len() < limit {
-                    self.map.encode(&list[*next], &mut items);
+                    self.map.encode(&list[*next], self.clock, &mut items);
                     *next += 1;
                 }
                 *next >= list.len()
@@ -187,7 +187,7 @@ impl Node {
                     break false;
                 }
                 let Some((item, next)) = self.map.next_item(cursor) else { break true };
-                self.map.encode(&item, &mut items);
+                self.map.encode(&item, self.clock, &mut items);
                 *cursor = next;
             },
         };

@@ -327,7 +327,7 @@ impl Node {
             self.counters.local_writes += 1;
             let before = self.map.member(&record);
             let id: SmolStr = record.id.clone();
-            self.map.write_inferred(&id, &record, life, self.clock.now);
+            self.map.write_inferred(&id, &record, life, self.clock);
             let after = self.map.member(&record);
             self.route(slot, Some(&before), Some(&after), false, out);
         }

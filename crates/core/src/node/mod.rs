@@ -209,7 +209,7 @@ impl Node {
 
     fn collect(&mut self) {
         let timeout = self.tombstone_timeout();
-        self.counters.collected += self.map.collect(self.clock.now, timeout) as u64;
+        self.counters.collected += self.map.collect(self.clock, timeout) as u64;
         self.schedule_collection();
     }
 
@@ -221,7 +221,7 @@ impl Node {
     /// Keeps one reminder for the oldest tombstone. Checked with the tick: collection is in no hurry.
     fn schedule_collection(&mut self) {
         let interval = self.config.timers.heartbeat_interval;
-        let due = self.map.next_collection(self.tombstone_timeout());
+        let due = self.map.next_collection(self.clock, self.tombstone_timeout());
         let at = due.unwrap_or(Time::ZERO).max(self.clock.now + interval);
         self.timers.set(at.min(self.clock.now + interval * 12), Timer::Collect);
     }

@@ -2,9 +2,8 @@
 
 use super::{Interest, Node, Output, Phase, ResetReason, Resume, StreamEvent, SubscriberId};
 use crate::error::{Code, Refusal};
-use crate::subscribe::{Begin, TakeContext, Token, Walk};
+use crate::subscribe::{Begin, Resumption, TakeContext, Token, Walk};
 use crate::time::Time;
-use crate::version::Version;
 use std::collections::BTreeMap;
 
 impl Node {
@@ -31,8 +30,9 @@ impl Node {
             return Err(Refusal::new(Code::ResourceExhausted, message).limit(limits.subscribers));
         }
         let known = match resume {
-            Resume::Fresh | Resume::Token { known: None, .. } => 0,
-            Resume::Token { known: Some(known), .. } | Resume::Known(known) => known.len(),
+            Resume::Fresh => 0,
+            Resume::Token { recent, known, .. } => recent.len() + known.as_ref().map_or(0, BTreeMap::len),
+            Resume::Known(known) => known.len(),
         };
         if known > limits.resume_known {
             let message = format!("{known} known versions, at most {} fit", limits.resume_known);
@@ -46,23 +46,23 @@ impl Node {
         match resume {
             Resume::Fresh => walk(Walk::snapshot(interest), None),
             Resume::Known(known) => walk(Walk::known(interest, known), None),
-            Resume::Token { token, known } => match Token::decode(&token) {
+            Resume::Token { token, recent, known } => match Token::decode(&token) {
                 Err(_) => {
                     let (way, reset) = Walk::instead(interest, known, ResetReason::Unreadable);
                     walk(way, reset)
                 }
-                Ok(token) if token.reached(&self.map) => {
-                    let (way, reset) = token.walk(interest, known, &self.map, self.mutation);
-                    walk(way, reset)
+                Ok(token) => {
+                    let resumption = Resumption { token, recent, known };
+                    if resumption.reached(interest.space, &self.map) {
+                        let (way, reset) = resumption.walk(interest, &self.map, self.mutation);
+                        walk(way, reset)
+                    } else {
+                        let until = (self.clock.now + self.config.timers.resume_wait).max(absence_from);
+                        Begin::Wait { resumption, until }
+                    }
                 }
-                Ok(token) => self.wait_for(token, known, absence_from),
             },
         }
-    }
-
-    fn wait_for(&self, token: Token, known: Option<BTreeMap<String, Version>>, absence_from: Time) -> Begin {
-        let until = (self.clock.now + self.config.timers.resume_wait).max(absence_from);
-        Begin::Wait { token, known, until }
     }
 
     pub fn unsubscribe(&mut self, subscriber: SubscriberId) {

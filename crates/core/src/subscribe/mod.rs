@@ -5,7 +5,7 @@
 mod token;
 mod walk;
 
-pub(crate) use token::Token;
+pub(crate) use token::{Resumption, Token};
 pub(crate) use walk::Walk;
 
 use crate::map::CausalMap;
@@ -33,11 +33,7 @@ struct Subscriber {
 #[derive(Debug)]
 enum Stage {
     /// The token is ahead of this node (S4).
-    Waiting {
-        token: Box<Token>,
-        known: Option<BTreeMap<String, Version>>,
-        until: Time,
-    },
+    Waiting { resumption: Box<Resumption>, until: Time },
     Walking(Walk),
     /// Known ids that this node does not have; not yet called absent (N3).
     Grace {
@@ -64,7 +60,7 @@ pub(crate) struct Subscribers {
 #[derive(Debug)]
 pub(crate) enum Begin {
     Walk { walk: Walk, reset: Option<ResetReason> },
-    Wait { token: Token, known: Option<BTreeMap<String, Version>>, until: Time },
+    Wait { resumption: Resumption, until: Time },
 }
 
 /// A change of one slot as shown: before and after; `None` = not shown.
@@ -75,6 +71,8 @@ pub(crate) struct Change<'a> {
     pub(crate) after: Option<&'a Member>,
     /// The slot itself is gone: a walk will not meet it.
     pub(crate) freed: bool,
+    /// What to call the version of the change if the member is not shown any more: its tombstone's.
+    pub(crate) gone: Option<Version>,
 }
 
 impl Subscribers {
@@ -98,7 +96,9 @@ impl Subscribers {
         self.list(&interest).push(index);
         let (stage, reset) = match begin {
             Begin::Walk { walk, reset } => (Stage::Walking(walk), reset),
-            Begin::Wait { token, known, until } => (Stage::Waiting { token: Box::new(token), known, until }, None),
+            Begin::Wait { resumption, until } => {
+                (Stage::Waiting { resumption: Box::new(resumption), until }, None)
+            }
         };
         let entry = &mut self.entries[index as usize];
         let notified = !matches!(stage, Stage::Waiting { .. });
@@ -194,7 +194,9 @@ impl Subscribers {
         for (index, (generation, subscriber)) in self.entries.iter_mut().enumerate() {
             let Some(subscriber) = subscriber else { continue };
             let due = match &subscriber.stage {
-                Stage::Waiting { token, until, .. } => now >= *until || token.reached(map),
+                Stage::Waiting { resumption, until } => {
+                    now >= *until || resumption.reached(subscriber.interest.space, map)
+                }
                 Stage::Grace { until, .. } => now >= *until,
                 Stage::Walking(_) => false,
                 Stage::Live => {
@@ -269,8 +271,8 @@ impl Subscriber {
 
     fn take(&mut self, context: &TakeContext<'_>, stamp: u64, max: usize, events: &mut Vec<StreamEvent>) -> bool {
         let end = events.len() + max.max(2);
-        if let Stage::Waiting { token, until, .. } = &self.stage {
-            if !token.reached(context.map) && context.now < *until {
+        if let Stage::Waiting { resumption, until } = &self.stage {
+            if !resumption.reached(self.interest.space, context.map) && context.now < *until {
                 return false;
             }
             self.start_after_wait(context);
@@ -324,11 +326,11 @@ impl Subscriber {
 
     /// The node caught up with the token, or the wait is over.
     fn start_after_wait(&mut self, context: &TakeContext<'_>) {
-        let Stage::Waiting { token, known, .. } = std::mem::replace(&mut self.stage, Stage::Live) else { return };
-        let (walk, reset) = if token.reached(context.map) {
-            token.walk(&self.interest, known, context.map, context.mutation)
+        let Stage::Waiting { resumption, .. } = std::mem::replace(&mut self.stage, Stage::Live) else { return };
+        let (walk, reset) = if resumption.reached(self.interest.space, context.map) {
+            resumption.walk(&self.interest, context.map, context.mutation)
         } else {
-            Walk::instead(&self.interest, known, ResetReason::Ahead)
+            Walk::instead(&self.interest, None, ResetReason::Ahead)
         };
         self.stage = Stage::Walking(walk);
         self.reset = reset;
@@ -346,7 +348,7 @@ fn event(change: Change<'_>, before: bool, after: bool) -> Option<StreamEvent> {
         (None, None) => None,
         (None, Some(new)) => Some(StreamEvent::Registered(new.clone())),
         (Some(old), None) => {
-            let version = change.after.unwrap_or(old).version();
+            let version = change.gone.or(change.after.map(Member::version)).unwrap_or(old.version());
             Some(StreamEvent::Unregistered { id: old.id().to_owned(), version })
         }
         (Some(old), Some(new)) if old.record.origin.id != new.record.origin.id => {

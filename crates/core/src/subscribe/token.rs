@@ -76,16 +76,10 @@ impl Token {
         collected || retired || !self.written_off.includes(&map.origins.written_off())
     }
 
-    /// The walk over everything that may look different now. Only once the token is reached.
-    pub(crate) fn walk(
-        &self,
-        interest: &Interest,
-        known: Option<BTreeMap<String, Version>>,
-        map: &CausalMap,
-        mutation: Mutation,
-    ) -> (Walk, Option<ResetReason>) {
+    /// The slots of everything that may look different now. Only once the token is reached; `None` if it is too old.
+    fn changed(&self, map: &CausalMap, mutation: Mutation) -> Option<Vec<u32>> {
         if self.too_old(map) && !mutation.is(Mutant::ResumeIgnoresFloor) {
-            return Walk::instead(interest, known, ResetReason::TooOld);
+            return None;
         }
         let mut slots = Vec::new();
         for (_, entry) in map.origins.iter() {
@@ -104,9 +98,43 @@ impl Token {
             let inferred = entry.inferred.range(self.clock.get(id) + 1..);
             slots.extend(inferred.filter_map(|(_, id)| map.slot_of(Space::Member, id)));
         }
+        Some(slots)
+    }
+}
+
+/// All that a returning subscriber says (S3, S4).
+#[derive(Clone, Debug)]
+pub(crate) struct Resumption {
+    pub(crate) token: Token,
+    /// Versions received after the token.
+    pub(crate) recent: BTreeMap<String, Version>,
+    /// Versions of the whole view.
+    pub(crate) known: Option<BTreeMap<String, Version>>,
+}
+
+impl Resumption {
+    /// Whether this node knows at least what the subscriber has seen.
+    pub(crate) fn reached(&self, space: Space, map: &CausalMap) -> bool {
+        let seen = |(id, version): (&String, &Version)| match map.record(space, id) {
+            Some(record) => (record.claim, record.seq) >= (version.claim, version.seq),
+            // Collected here, or never heard of?
+            None => version.claim <= map.claim_floor(),
+        };
+        self.token.reached(map) && self.recent.iter().all(seen)
+    }
+
+    pub(crate) fn walk(self, interest: &Interest, map: &CausalMap, mutation: Mutation) -> (Walk, Option<ResetReason>) {
+        let Some(mut slots) = self.token.changed(map, mutation) else {
+            return Walk::instead(interest, self.known, ResetReason::TooOld);
+        };
+        let differs = |(id, version): (&String, &Version)| {
+            let slot = map.slot_of(interest.space, id)?;
+            (map.member(map.at(slot)).version() != *version).then_some(slot)
+        };
+        slots.extend(self.recent.iter().filter_map(differs));
         slots.sort_unstable();
         slots.dedup();
-        (Walk::changed(slots), None)
+        (Walk::changed(slots, self.recent), None)
     }
 }
 

@@ -37,8 +37,9 @@ impl Walk {
         Walk { known: Some(known), ..Walk::snapshot(interest) }
     }
 
-    pub(crate) fn changed(slots: Vec<u32>) -> Self {
-        Walk { path: Path::Changed { slots, next: 0 }, known: None }
+    /// Over the slots that changed; `recent` is what the subscriber may have seen beyond its token.
+    pub(crate) fn changed(slots: Vec<u32>, recent: BTreeMap<String, Version>) -> Self {
+        Walk { path: Path::Changed { slots, next: 0 }, known: Some(recent) }
     }
 
     /// What to do when a token cannot be used: compare by known versions, or start over.
@@ -93,6 +94,9 @@ impl Walk {
             Path::Changed { slots, next } => {
                 let Some(slot) = slots.get(*next).copied() else { return false };
                 *next += 1;
+                if let (Some(known), Some(record)) = (&mut self.known, map.try_at(slot)) {
+                    known.remove(record.id());
+                }
                 show_change(slot, interest, map, events);
             }
         }

@@ -3,6 +3,7 @@
 use super::{MAX_CLAIM, MAX_COUNTER, Reader, WireError, Writer};
 use crate::liveness::Inferred;
 use crate::member::{Client, Kind, Metadata, Origin, Pairs, Record, Space, Status};
+use crate::time::Duration;
 use crate::version::{Incarnation, NodeId, OriginId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub(crate) struct RecordItem<'a> {
     pub(crate) address: &'a str,
     pub(crate) endpoints: PairsItem<'a>,
     pub(crate) metadata: PairsItem<'a>,
+    /// How long ago the sender learnt of it, if it is a tombstone.
+    pub(crate) age: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +55,8 @@ pub(crate) struct InferredItem<'a> {
     pub(crate) about: &'a OriginId,
     pub(crate) about_n: u64,
     pub(crate) life: u64,
+    /// How long ago the sender learnt of it, if it is a tombstone.
+    pub(crate) age: Duration,
 }
 
 /// String pairs still in wire form, checked to be sorted and unique.
@@ -136,7 +141,8 @@ fn decode_item<'f: 'i, 'i>(
         let about = origin_at(reader, origins)?;
         let about_n = reader.bounded("n", MAX_COUNTER)?;
         let life = reader.bounded("life", MAX_COUNTER)?;
-        return Ok(Item::Inferred(InferredItem { origin, n, id, claim, about, about_n, life }));
+        let age = decode_age(reader)?;
+        return Ok(Item::Inferred(InferredItem { origin, n, id, claim, about, about_n, life, age }));
     }
     if tag & !(RECORD_NAME | RECORD_LEFT | RECORD_DOWN) != RECORD {
         return Err(WireError::Invalid("item"));
@@ -169,12 +175,17 @@ fn decode_item<'f: 'i, 'i>(
         address: reader.text("address", TEXT_LIMIT)?,
         endpoints: decode_pairs(reader)?,
         metadata: decode_pairs(reader)?,
+        age: if tag & RECORD_LEFT == 0 { Duration::ZERO } else { decode_age(reader)? },
     }))
 }
 
 fn origin_at<'a>(reader: &mut Reader<'_>, origins: &'a [OriginId]) -> Result<&'a OriginId, WireError> {
     let at = reader.varint("origin")? as usize;
     origins.get(at).ok_or(WireError::Invalid("origin"))
+}
+
+fn decode_age(reader: &mut Reader<'_>) -> Result<Duration, WireError> {
+    Ok(Duration::from_millis(reader.bounded("age", MAX_COUNTER)?))
 }
 
 fn decode_pairs<'a>(reader: &mut Reader<'a>) -> Result<PairsItem<'a>, WireError> {
@@ -240,7 +251,8 @@ impl ItemsWriter {
         self.body.len()
     }
 
-    pub(crate) fn record(&mut self, record: &Record) {
+    /// Adds a record; `age` is only sent for tombstones.
+    pub(crate) fn record(&mut self, record: &Record, age: Duration) {
         let mut tag = RECORD;
         if record.space == Space::Name {
             tag |= RECORD_NAME;
@@ -268,14 +280,18 @@ impl ItemsWriter {
         body.text(&record.address);
         encode_pairs(body, record.endpoints.iter());
         encode_pairs(body, record.metadata.iter());
+        if record.kind == Kind::Left {
+            body.varint(age.as_millis() as u64);
+        }
     }
 
-    pub(crate) fn inferred(&mut self, id: &str, inferred: &Inferred) {
+    pub(crate) fn inferred(&mut self, id: &str, inferred: &Inferred, age: Duration) {
         self.head(INFERRED, &inferred.origin, inferred.n, id, inferred.claim);
         let about = self.origin(&inferred.about.id);
         self.body.varint(about);
         self.body.varint(inferred.about_n);
         self.body.varint(inferred.life);
+        self.body.varint(age.as_millis() as u64);
     }
 
     fn head(&mut self, tag: u8, origin: &Origin, n: u64, id: &str, claim: u64) {

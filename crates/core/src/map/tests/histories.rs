@@ -1,7 +1,8 @@
 //! Random histories: D4 holds after every step, and everybody ends with the same.
 
 use super::replica::{Key, SlotState};
-use super::world::{Rules, Step, World, keys, steps};
+use super::steps::{Rules, Step, keys, steps};
+use super::world::World;
 use crate::map::{Delta, ItemRef};
 use crate::member::Status;
 use crate::version::VectorClock;
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// The winner of every key among all replicas.
@@ -146,5 +147,5 @@ fn the_histories_are_eventful() {
         writes += world.writes.len();
         collected += world.replicas.iter().map(|replica| replica.map.origins.floor().len()).sum::<usize>();
     }
-    assert!(full_merges >= 10 && writes >= 500 && collected >= 20, "{full_merges} {writes} {collected}");
+    assert!(full_merges >= 10 && writes >= 300 && collected >= 20, "{full_merges} {writes} {collected}");
 }

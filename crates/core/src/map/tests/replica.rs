@@ -233,8 +233,12 @@ impl Replica {
     }
 
     pub(super) fn finish_full(&mut self, context: &Context, from: &Replica) -> Vec<Key> {
+        let before = self.slots();
         let merge = self.map.finish_full_merge(context, &from.map.origins.floor(), self.clock());
-        merge.removed.iter().map(|(_, record)| (record.space, record.id.to_string())).collect()
+        let after = self.slots();
+        let removed: Vec<Key> = before.into_keys().filter(|key| !after.contains_key(key)).collect();
+        assert_eq!(merge.removed.len(), removed.len(), "subscribers are told of what was removed");
+        removed
     }
 
     /// An exchange as peers have it: a delta, or a full merge where that is not enough. Returns whether it was full.

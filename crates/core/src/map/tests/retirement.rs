@@ -1,94 +1,132 @@
-//! Origins that are long gone (D10).
+//! Names and old runs of nodes that are long gone (D10).
 
 use super::replica::{Replica, member, name};
-use crate::map::Delta;
+use crate::map::{Delta, Outcome};
 
 #[test]
-fn retiring_an_origin_drops_its_names_and_its_place_in_the_context() {
+fn the_names_of_a_silent_origin_are_dropped_and_its_members_are_not() {
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     a.register(&name("n"), 1, "a");
+    a.register(&name("gone"), 1, "a");
+    a.unregister(&name("gone"));
     a.register(&member("m"), 1, "client");
     b.pull(&a);
-    let a = a.origin();
-    let dropped = b.map.retire(&a.node, a.incarnation);
+    let index = b.map.origins.index_of(&a.origin()).unwrap();
+    let dropped = b.map.drop_names(index);
     assert_eq!(dropped.iter().map(|(_, record)| record.id()).collect::<Vec<_>>(), ["n"]);
     assert!(b.is_live(&member("m")) && b.rank(&name("n")).is_none());
-    assert_eq!(b.context().clock.get(&a), 0);
-    assert!(b.context().covers(&a, 1), "it counts as covered all the same");
-    assert!(b.map.origins.floor().is_empty());
+    assert_eq!(b.map.live_names(), 0);
+    assert_eq!(b.context().clock, a.context().clock, "what was taken in stays claimed");
+    assert_eq!(b.map.drop_names(index).len(), 0);
     b.check_indexes();
 }
 
 #[test]
-fn nobody_sends_records_of_an_origin_that_the_other_retired() {
+fn dropped_names_do_not_come_back_from_a_replica_that_still_has_them() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&name("n"), 1, "a");
     b.pull(&a);
     c.pull(&a);
-    let a = a.origin();
-    b.map.retire(&a.node, a.incarnation);
-    assert_eq!(c.map.delta(&b.context()), Delta::Items(Vec::new()));
-    // Even if it is sent, it is old news.
+    let index = b.map.origins.index_of(&a.origin()).unwrap();
+    b.map.drop_names(index);
     b.pull(&c);
+    assert!(matches!(b.apply(&c.encode_key(&name("n")))[..], [Outcome::Known]));
     assert!(b.rank(&name("n")).is_none());
-    assert_eq!(b.context().clock.get(&a), 0, "nothing is claimed of it either");
+}
+
+/// Whoever was given up hears of it in the context of the one that did, also through a third node.
+#[test]
+fn an_origin_is_told_what_was_given_up_in_its_name() {
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&name("n"), 1, "a");
+    a.register(&member("m"), 1, "client");
+    b.pull(&a);
+    assert_eq!(b.context().written_off.get(&a.origin()), 0);
+    let index = b.map.origins.index_of(&a.origin()).unwrap();
+    b.map.drop_names(index);
+    assert_eq!(b.context().written_off.get(&a.origin()), 2);
+    c.exchange_from(&b);
+    assert_eq!(c.context().written_off.get(&a.origin()), 2);
+    // Stated again, the records are news to everybody.
+    a.update(&name("n"), |_| ());
+    assert!(matches!(b.map.delta(&a.context()), Delta::Items(_)));
+    b.pull(&a);
+    c.pull(&b);
+    assert!(b.is_live(&name("n")) && c.is_live(&name("n")));
 }
 
 #[test]
-fn an_origin_that_returns_is_sent_everything_again() {
+fn giving_up_an_inferred_member_is_told_too() {
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
-    a.register(&name("n"), 1, "a");
+    a.register(&member("m"), 1, "client");
     b.pull(&a);
-    let origin = a.origin();
-    b.map.retire(&origin.node, origin.incarnation);
-    b.map.origins.unretire(&origin);
-    assert!(!b.context().covers(&origin, 1));
-    b.pull(&a);
-    assert!(b.is_live(&name("n")));
-    assert_eq!(b.context().clock, a.context().clock);
+    b.infer_left("m");
+    assert_eq!(b.collect_all(), 1);
+    assert_eq!(b.context().written_off.get(&a.origin()), 1);
+    // A stated tombstone is its owner's own word: there is nothing to state again.
+    let (mut c, mut d) = (Replica::new("c"), Replica::new("d"));
+    c.register(&member("m"), 1, "client");
+    c.unregister(&member("m"));
+    d.pull(&c);
+    d.collect_all();
+    assert_eq!(d.context().written_off.get(&c.origin()), 0);
+}
+
+#[test]
+fn only_outlived_runs_without_records_are_retired_and_the_oldest_first() {
+    let mut b = Replica::new("b");
+    let mut runs = [1, 2, 3].map(|number| Replica::run("a", number));
+    for (claim, run) in runs.iter_mut().enumerate() {
+        // Each run takes the name over from the one before; the second has a member of its own as well.
+        run.register(&name("n"), claim as u64 + 1, "a");
+    }
+    runs[1].register(&member("m"), 1, "client");
+    for run in &runs {
+        b.pull(run);
+    }
+    let [first, second, third] = runs.map(|run| run.origin());
+    let retired = b.map.origins.retire(&first.node, |_| true);
+    assert_eq!(retired, [first.clone()], "the second still has a member, the third is the newest");
+    assert!(b.map.origins.is_retired(&first));
+    assert!(!b.map.origins.is_retired(&second) && !b.map.origins.is_retired(&third));
+    assert_eq!(b.context().clock.get(&first), 0);
     b.check_indexes();
 }
 
 #[test]
-fn older_runs_stay_retired_when_a_later_one_returns() {
-    let mut b = Replica::new("b");
-    let runs = [1, 2, 3].map(|number| Replica::run("a", number));
-    for run in &runs {
-        b.set_admitted(&run.origin(), true);
-    }
-    let [first, second, third] = runs.map(|run| run.origin());
-    b.map.retire(&third.node, third.incarnation);
-    assert!([&first, &second, &third].iter().all(|origin| b.map.origins.is_retired(origin)));
-    b.map.origins.unretire(&second);
-    assert!(b.map.origins.is_retired(&first));
-    assert!(!b.map.origins.is_retired(&second) && !b.map.origins.is_retired(&third));
-}
-
-#[test]
-fn a_retired_origin_does_not_hold_back_deltas_by_its_floor() {
-    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
-    a.register(&member("m"), 1, "client");
-    a.unregister(&member("m"));
-    b.pull(&a);
+fn records_of_a_retired_run_are_not_taken_in_again() {
+    let (mut b, mut c) = (Replica::new("b"), Replica::new("c"));
+    let mut runs = [1, 2].map(|number| Replica::run("a", number));
+    runs[0].register(&member("m"), 1, "client");
+    let stale = runs[0].encode_key(&member("m"));
+    c.pull(&runs[0]);
+    runs[1].unregister_with(&member("m"), 2, "client");
+    b.pull(&runs[0]);
+    b.pull(&runs[1]);
     b.collect_all();
-    let fresh = Replica::new("fresh");
-    assert_eq!(b.map.delta(&fresh.context()), Delta::Full);
-    let a = a.origin();
-    b.map.retire(&a.node, a.incarnation);
-    assert_eq!(b.map.delta(&fresh.context()), Delta::Items(Vec::new()));
+    let [old, new] = runs.map(|run| run.origin());
+    assert_eq!(b.map.origins.retire(&old.node, |_| true), [old.clone()]);
+    assert!(matches!(b.apply(&stale)[..], [Outcome::Refused | Outcome::Known]));
+    b.pull(&c);
+    assert!(b.rank(&member("m")).is_none());
+    assert_eq!(b.context().clock.get(&old), 0, "nothing is claimed of it either");
+    // A lagging replica gets a full merge for the sake of the new run, and loses what the old one had.
+    assert_eq!(b.map.delta(&c.context()), Delta::Full);
+    c.set_admitted(&old, false);
+    c.set_admitted(&new, false);
+    assert_eq!(c.pull_full(&b), [member("m")]);
 }
 
 #[test]
-fn entries_of_retired_origins_are_freed_and_used_again() {
+fn entries_of_retired_runs_are_freed_and_used_again() {
     let mut b = Replica::new("b");
     for number in 1..=200 {
         let mut run = Replica::run("a", number);
         run.register(&name("n"), number, "a");
         b.pull(&run);
-        let origin = run.origin();
-        b.map.retire(&origin.node, origin.incarnation);
+        b.map.origins.retire(&run.origin().node, |_| true);
         b.check_indexes();
     }
-    assert_eq!(b.map.origins.iter().count(), 1, "only this node's own is left");
+    assert_eq!(b.map.origins.iter().count(), 2, "this node and the last run");
     assert_eq!(b.map.origins.retired().len(), 1);
 }

@@ -1,85 +1,12 @@
 //! A few replicas, the transfers between them, and an oracle that remembers every write.
-//!
-//! What happens is given as a list of steps with small numbers, taken modulo whatever there is: any list is a history,
-//! and a failing one can be shortened.
 
-use super::replica::{InferredState, Key, OwnedRank, Replica, member, name, rank_of};
+use super::replica::{InferredState, Key, OwnedRank, Replica, rank_of};
+use super::steps::{Rules, Step, keys};
 use crate::map::{Delta, ItemRef};
 use crate::member::{Space, Status};
 use crate::version::OriginId;
 use crate::wire::Context;
-use proptest::prelude::*;
 use std::collections::BTreeMap;
-
-#[derive(Clone, Debug)]
-pub(super) enum Step {
-    /// A client attaches with the claim it has to, or one that is higher by this.
-    Register {
-        at: usize,
-        key: usize,
-        ahead: u64,
-    },
-    Update {
-        at: usize,
-        key: usize,
-    },
-    Down {
-        at: usize,
-        key: usize,
-    },
-    Unregister {
-        at: usize,
-        key: usize,
-    },
-    /// An attach repeats an unregistration.
-    Repeat {
-        at: usize,
-        key: usize,
-    },
-    Infer {
-        at: usize,
-        key: usize,
-    },
-    /// A replica hears that an origin lives on.
-    Life {
-        at: usize,
-        of: usize,
-    },
-    /// What was written since the last push; `lost` on the way.
-    Push {
-        from: usize,
-        to: usize,
-        lost: bool,
-    },
-    /// Starts a delta, or a full merge where it has to be, or where it is asked for.
-    Begin {
-        from: usize,
-        to: usize,
-        full: bool,
-    },
-    /// Some more items of a transfer under way; after the last ones the receiver claims the context.
-    Continue {
-        transfer: usize,
-        items: usize,
-    },
-    /// The link breaks.
-    Cut {
-        transfer: usize,
-    },
-    /// What was already sent is sent again.
-    Again {
-        transfer: usize,
-    },
-    /// A node starts anew, with nothing.
-    Restart {
-        at: usize,
-    },
-    /// Tombstones are collected, the older half or all of them.
-    Collect {
-        at: usize,
-        all: bool,
-    },
-}
 
 #[derive(Debug)]
 struct Transfer {
@@ -115,18 +42,6 @@ pub(super) struct InferredWrite {
     pub(super) frame: Vec<u8>,
 }
 
-/// Which steps a history is made of.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Rules {
-    /// Any client may register any key at any replica; nothing is collected.
-    AnyClaims,
-    /// Each key has one client, whose claims rise; tombstones are collected. While a full merge is under way, its
-    /// receiver hears nobody else.
-    Collection,
-    /// As before, but others go on talking to the receiver of a full merge.
-    CollectionInterleaved,
-}
-
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) replicas: Vec<Replica>,
@@ -135,48 +50,14 @@ pub(super) struct World {
     sent: BTreeMap<(usize, usize), u64>,
     pub(super) writes: Vec<Write>,
     pub(super) inferred: Vec<InferredWrite>,
-    /// Per replica: highest rank of each key that was collected there, or by whoever gave it a full merge.
-    collected: Vec<BTreeMap<Key, OwnedRank>>,
+    /// Per replica: ranks of each key that were collected there, or by whoever gave it a full merge.
+    collected: Vec<BTreeMap<Key, Vec<OwnedRank>>>,
     /// The claim of each key's client, where it has one only.
     claims: BTreeMap<Key, u64>,
     rules: Rules,
+    away: Option<usize>,
     runs: u64,
     pub(super) full_merges: usize,
-}
-
-pub(super) fn keys() -> [Key; 4] {
-    // One id in both spaces: they are different keys.
-    [member("x"), member("y"), member("z"), name("x")]
-}
-
-/// Histories of up to `len` steps. Transfers are begun and continued often, otherwise replicas would hardly talk.
-pub(super) fn steps(rules: Rules, len: usize) -> impl Strategy<Value = Vec<Step>> {
-    let at = || 0..3usize;
-    let key = || 0..4usize;
-    let common = prop_oneof![
-        6 => (at(), key(), 0..3u64).prop_map(|(at, key, ahead)| Step::Register { at, key, ahead }),
-        3 => (at(), key()).prop_map(|(at, key)| Step::Update { at, key }),
-        1 => (at(), key()).prop_map(|(at, key)| Step::Down { at, key }),
-        4 => (at(), key()).prop_map(|(at, key)| Step::Unregister { at, key }),
-        2 => (at(), key()).prop_map(|(at, key)| Step::Repeat { at, key }),
-        5 => (at(), at(), prop::bool::weighted(0.2)).prop_map(|(from, to, lost)| Step::Push { from, to, lost }),
-        6 => (at(), at(), prop::bool::weighted(0.2)).prop_map(|(from, to, full)| Step::Begin { from, to, full }),
-        9 => (0..4usize, 1..4usize).prop_map(|(transfer, items)| Step::Continue { transfer, items }),
-        1 => (0..4usize).prop_map(|transfer| Step::Cut { transfer }),
-        1 => (0..4usize).prop_map(|transfer| Step::Again { transfer }),
-    ];
-    let special = if rules == Rules::AnyClaims {
-        prop_oneof![
-            3 => (at(), key()).prop_map(|(at, key)| Step::Infer { at, key }),
-            1 => (at(), at()).prop_map(|(at, of)| Step::Life { at, of }),
-            1 => at().prop_map(|at| Step::Restart { at }),
-        ]
-        .boxed()
-    } else {
-        (at(), any::<bool>()).prop_map(|(at, all)| Step::Collect { at, all }).boxed()
-    };
-    let step = prop_oneof![8 => common, 1 => special];
-    prop::collection::vec(step, 0..len)
 }
 
 impl World {
@@ -190,6 +71,7 @@ impl World {
             collected: vec![BTreeMap::new(); 3],
             claims: BTreeMap::new(),
             rules,
+            away: None,
             runs: 1,
             full_merges: 0,
         }
@@ -259,6 +141,7 @@ impl World {
             }
             Step::Restart { at } => self.restart(*at),
             Step::Collect { at, all } => self.collect(*at, *all),
+            Step::Split { away } => self.split(*away),
         }
     }
 
@@ -319,6 +202,22 @@ impl World {
         }
     }
 
+    fn split(&mut self, away: usize) {
+        self.away = (away < self.replicas.len()).then_some(away);
+        while let Some(cut) = self.transfers.iter().position(|transfer| !self.linked(transfer.from, transfer.to)) {
+            self.cut(cut);
+        }
+        let apart: Vec<(usize, usize)> =
+            self.sent.keys().copied().filter(|(from, to)| !self.linked(*from, *to)).collect();
+        for pair in apart {
+            self.sent.remove(&pair);
+        }
+    }
+
+    fn linked(&self, from: usize, to: usize) -> bool {
+        from != to && self.away.is_none_or(|away| from != away && to != away)
+    }
+
     fn talking(&self, from: usize, to: usize) -> bool {
         self.transfers.iter().any(|transfer| transfer.from == from && transfer.to == to)
     }
@@ -329,7 +228,7 @@ impl World {
     }
 
     fn push(&mut self, from: usize, to: usize, lost: bool) {
-        if from == to || self.talking(from, to) || self.is_deaf(to) {
+        if !self.linked(from, to) || self.talking(from, to) || self.is_deaf(to) {
             return;
         }
         let Some(sent) = self.sent.get(&(from, to)).copied() else { return };
@@ -352,7 +251,7 @@ impl World {
     }
 
     fn begin(&mut self, from: usize, to: usize, full: bool) {
-        if from == to || self.talking(from, to) || self.is_deaf(to) {
+        if !self.linked(from, to) || self.talking(from, to) || self.is_deaf(to) {
             return;
         }
         let receiver = self.replicas[to].context();
@@ -395,12 +294,7 @@ impl World {
             let (sender, receiver) = two(&mut self.replicas, from, to);
             receiver.admit_nobody_else();
             receiver.finish_full(&transfer.context, sender);
-            self.full_merges += 1;
-            let inherited = self.collected[from].clone();
-            for (key, rank) in inherited {
-                self.raise_collected(to, key, rank);
-            }
-            self.check_nothing_came_back(from, to, &transfer.context);
+            self.finished_full(from, to, &transfer.context);
         } else if self.replicas[from].map.below_floor(&transfer.receiver) {
             self.sent.remove(&(from, to));
         } else {
@@ -427,8 +321,8 @@ impl World {
         self.replicas[at] = Replica::run(node.as_str(), self.runs);
     }
 
-    /// By the time a tombstone is collected anywhere, sessions that were left behind have timed out (C6): their owner has
-    /// written `left` too. And what was written has been pushed to whoever listens.
+    /// Tombstones are collected long after they were learnt. By then sessions that were left behind have timed out (C6), so
+    /// that their owner has written `left` too; and everybody has heard everybody it can hear.
     fn collect(&mut self, at: usize, all: bool) {
         for owner in 0..self.replicas.len() {
             for key in keys() {
@@ -438,12 +332,12 @@ impl World {
                 }
             }
         }
-        for to in 0..self.replicas.len() {
-            if self.talking(at, to) || self.is_deaf(to) {
-                self.sent.remove(&(at, to));
-            }
-            self.push(at, to, false);
+        // Whoever is alone has nobody to hear; what the others do meanwhile does not matter to it.
+        if self.away != Some(at) {
+            self.exchange_all();
         }
+        // Pushes are made at once: none waits for as long as a tombstone is kept.
+        self.sent.clear();
         let before = self.replicas[at].slots();
         if all {
             self.replicas[at].collect_all();
@@ -455,15 +349,12 @@ impl World {
         }
         let after = self.replicas[at].slots();
         for (key, state) in before.into_iter().filter(|(key, _)| !after.contains_key(key)) {
-            self.raise_collected(at, key, state.rank);
+            self.collected[at].entry(key).or_default().push(state.rank);
         }
     }
 
-    fn raise_collected(&mut self, at: usize, key: Key, rank: OwnedRank) {
-        let highest = self.collected[at].entry(key).or_insert_with(|| rank.clone());
-        if rank > *highest {
-            *highest = rank;
-        }
+    fn ranks_collected(&self, at: usize, key: &Key) -> &[OwnedRank] {
+        self.collected[at].get(key).map_or(&[], Vec::as_slice)
     }
 
     /// D4 at every replica, and everything derived is what it is derived from.
@@ -474,7 +365,7 @@ impl World {
             let context = replica.context();
             for write in self.writes.iter().filter(|write| context.clock.covers(&write.origin, write.n)) {
                 let held = replica.rank(&write.key).is_some_and(|rank| rank >= write.rank);
-                let collected = self.collected[at].get(&write.key).is_some_and(|rank| *rank >= write.rank);
+                let collected = self.ranks_collected(at, &write.key).iter().any(|rank| *rank >= write.rank);
                 assert!(
                     held || collected,
                     "{:?} claims {:?}:{} of {:?} (rank {:?}) but holds {:?}",
@@ -500,31 +391,62 @@ impl World {
         for (key, state) in self.replicas[to].live_slots() {
             let record = self.replicas[to].record(&key).expect("just listed");
             let covered = context.covers(&record.origin.id, record.n);
-            let gone = self.collected[from].get(&key).is_some_and(|rank| *rank >= state.rank);
+            // What the sender collected while it was sending is left to the next exchange.
+            let gone = |rank: &OwnedRank| *rank >= state.rank && covers(context, rank);
+            let gone = self.ranks_collected(from, &key).iter().any(gone);
             let own = record.origin.id == self.replicas[to].origin();
             assert!(!covered || !gone || own, "{key:?} came back to {:?}: {record:?}", self.replicas[to].origin());
         }
     }
 
-    /// Everybody hears everybody until nothing changes any more.
+    /// The split ends, and everybody hears everybody until nothing changes any more.
     pub(super) fn heal(&mut self) {
         while !self.transfers.is_empty() {
             self.cut(0);
         }
         self.sent.clear();
-        for _ in 0..10 {
-            for (from, to) in [(0, 1), (1, 2), (2, 0), (1, 0), (2, 1), (0, 2)] {
-                self.begin(from, to, false);
-                self.proceed(0, usize::MAX - self.transfers[0].items.len());
-                self.check();
-            }
-            let hash = self.replicas[0].map.origins.context_hash();
-            if self.replicas.iter().all(|replica| replica.map.origins.context_hash() == hash) {
-                return;
+        self.away = None;
+        self.exchange_all();
+        let hash = self.replicas[0].map.origins.context_hash();
+        let agreed = self.replicas.iter().all(|replica| replica.map.origins.context_hash() == hash);
+        assert!(agreed, "the replicas did not settle");
+    }
+
+    /// Everybody has exchanges with everybody it can reach, beside what is under way.
+    fn exchange_all(&mut self) {
+        for (from, to) in [(0, 1), (1, 2), (2, 0), (1, 0), (2, 1), (0, 2), (0, 1), (1, 2)] {
+            if self.linked(from, to) {
+                self.exchange(from, to);
             }
         }
-        panic!("the replicas did not settle");
+        self.check();
     }
+
+    fn exchange(&mut self, from: usize, to: usize) {
+        if let Some(merging) = self.transfers.iter().position(|transfer| transfer.to == to && transfer.full) {
+            self.cut(merging);
+        }
+        let context = self.replicas[from].context();
+        let (sender, receiver) = two(&mut self.replicas, from, to);
+        receiver.admit_nobody_else();
+        if receiver.exchange_from(sender) {
+            self.finished_full(from, to, &context);
+        }
+    }
+
+    /// The receiver of a full merge has forgotten what the sender had.
+    fn finished_full(&mut self, from: usize, to: usize, context: &Context) {
+        self.full_merges += 1;
+        for (key, ranks) in self.collected[from].clone() {
+            self.collected[to].entry(key).or_default().extend(ranks);
+        }
+        self.check_nothing_came_back(from, to, context);
+    }
+}
+
+/// Whether the write of this rank is covered.
+fn covers(context: &Context, (_, _, node, incarnation, n): &OwnedRank) -> bool {
+    context.clock.covers(&OriginId { node: node.clone(), incarnation: *incarnation }, *n)
 }
 
 fn two(replicas: &mut [Replica], from: usize, to: usize) -> (&Replica, &mut Replica) {

@@ -1,0 +1,112 @@
+//! What strangers, other clusters and broken peers send.
+
+use super::Lone;
+use convoke_core::node::{Effect, Event, LinkId, Start};
+use convoke_core::version::NodeId;
+use convoke_core::{Config, Limits, Node, Output, Time};
+use std::time::Duration;
+
+/// The Hello of a node that dials `a`.
+fn hello(change: impl FnOnce(&mut Config)) -> Vec<u8> {
+    let mut config = Config::new(NodeId::new("b").unwrap());
+    config.seeds = vec!["a:1".to_owned()];
+    change(&mut config);
+    let mut node = Node::new(config, Start { nonce: 2, ..Start::default() }, Time::ZERO).unwrap();
+    let mut out = Output::default();
+    node.begin(Time::ZERO, &mut out);
+    let dial = out.effects.iter().find_map(|effect| match effect {
+        Effect::Dial { dial, .. } => Some(*dial),
+        _ => None,
+    });
+    let mut out = Output::default();
+    node.dialed(Time::ZERO, dial.expect("a seed is dialed"), LinkId(1), &mut out);
+    let [Effect::Send { frame, .. }] = &out.effects[..] else { panic!("{out:?}") };
+    frame.to_vec()
+}
+
+#[test]
+fn malformed_frames_close_their_link_and_are_counted() {
+    let mut lone = Lone::new();
+    let good = hello(|_| ());
+    let mut bad: Vec<Vec<u8>> = vec![
+        Vec::new(),
+        vec![0xff],
+        vec![0; 64],
+        vec![0xff; 4096],
+        // Far more than could ever be, by its own word: 2^60 entries.
+        vec![3, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10],
+        [&good[..], &[0]].concat(),
+        good[..good.len() - 1].to_vec(),
+        vec![0; Limits::default().frame_bytes + 1],
+    ];
+    bad.extend((1..good.len()).map(|len| good[..len].to_vec()));
+    for (count, frame) in bad.iter().enumerate() {
+        let link = lone.connect();
+        let events = lone.closes_on(link, frame);
+        assert!(matches!(events[..], [Event::PeerRefused { node: None, .. }]), "{events:?}");
+        assert_eq!(lone.node.counters().frames_malformed, count as u64 + 1);
+    }
+    assert!(lone.node.peers().is_empty());
+}
+
+#[test]
+fn whatever_comes_before_a_hello_closes_the_link() {
+    let mut lone = Lone::new();
+    // Goodbye, a welcome nobody asked for, a refusal, an acknowledgement, a question: all well-formed.
+    let mut welcome = hello(|_| ());
+    welcome[0] = 1;
+    for frame in [vec![12, 1], welcome, vec![2, 0, 0], vec![7, 1, 1], vec![9, 1, 1, b'b'], vec![11, 1, b'm', 1]] {
+        let link = lone.connect();
+        let events = lone.closes_on(link, &frame);
+        assert!(matches!(&events[..], [Event::PeerRefused { reason, .. }] if reason.contains("message order")));
+    }
+    assert_eq!(lone.node.counters().frames_malformed, 6);
+    assert!(!lone.node.member("m").unwrap().drained());
+}
+
+#[test]
+fn another_cluster_another_version_and_oneself_are_refused() {
+    let mut lone = Lone::new();
+    let mut another_version = hello(|_| ());
+    assert_eq!(another_version[1], 1, "the version stands first");
+    another_version[1] = 2;
+    let foreign = hello(|config| config.cluster = "another".to_owned());
+    let namesake = hello(|config| config.node = NodeId::new("a").unwrap());
+    for (count, (frame, reason)) in
+        [(foreign, "Cluster"), (another_version, "Version"), (namesake, "Identity")].into_iter().enumerate()
+    {
+        let link = lone.connect();
+        let events = lone.closes_on(link, &frame);
+        assert!(matches!(&events[..], [Event::PeerRefused { reason: found, .. }] if found == reason), "{events:?}");
+        // The other side is told why.
+        let told = lone.out.effects.iter().any(|e| matches!(e, Effect::Send { frame, .. } if frame[0] == 2));
+        assert!(told, "{:?}", lone.out.effects);
+        assert_eq!(lone.node.counters().handshakes_refused, count as u64 + 1);
+    }
+    assert_eq!(lone.node.counters().frames_malformed, 0);
+    assert!(lone.node.peers().is_empty());
+}
+
+#[test]
+fn an_established_link_is_closed_by_garbage_too() {
+    let mut lone = Lone::new();
+    for frame in [vec![0xff], hello(|_| ()), vec![0; Limits::default().frame_bytes + 1], vec![4, 1, b'b']] {
+        let link = lone.connect();
+        lone.node.received(lone.now, link, &hello(|_| ()), &mut lone.out);
+        assert_eq!(lone.node.sizes().links, 1);
+        let events = lone.closes_on(link, &frame);
+        let lost = events.iter().any(|event| matches!(event, Event::PeerLost { node, .. } if node.as_str() == "b"));
+        assert!(lost, "{events:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_says_nothing_is_closed() {
+    let mut lone = Lone::new();
+    let link = lone.connect();
+    lone.out = Output::default();
+    lone.advance(Duration::from_secs(4));
+    assert!(lone.out.effects.contains(&Effect::CloseLink { link }));
+    assert_eq!(lone.node.sizes().links, 0);
+    lone.serves();
+}

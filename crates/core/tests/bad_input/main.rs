@@ -1,0 +1,125 @@
+//! Bad input (R-06, P7): refused with the right code, naming field and limit, and nothing has changed.
+
+mod frames;
+mod requests;
+
+use convoke_core::error::{Code, Refusal};
+use convoke_core::member::MemberSpec;
+use convoke_core::node::{Attach, AttachMember, ConnId, Effect, Event, LinkId, SessionId, Start};
+use convoke_core::version::NodeId;
+use convoke_core::{Config, Node, Output, Time};
+use std::time::Duration;
+
+/// One node without peers, ready at once, with a client that has the member `m`.
+struct Lone {
+    node: Node,
+    out: Output,
+    now: Time,
+    session: SessionId,
+    links: u64,
+}
+
+impl Lone {
+    fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::new(NodeId::new("a").unwrap());
+        config.peer_address = "a:1".to_owned();
+        change(&mut config);
+        let now = Time::from_secs(100);
+        let mut node = Node::new(config, Start { nonce: 1, ..Start::default() }, now).unwrap();
+        let mut out = Output::default();
+        node.begin(now, &mut out);
+        assert!(node.is_ready(), "a node without seeds is ready at once (N3)");
+        let attached = node.attach(now, 1, ConnId(1), &attach("client", 1, &["m"]), &mut out).unwrap();
+        node.register_name(now, "n", "here", &mut out).unwrap();
+        Lone { node, out, now, session: attached.session, links: 0 }
+    }
+
+    /// The call is refused, counted, and leaves no trace.
+    #[track_caller]
+    fn refused<T: std::fmt::Debug>(
+        &mut self,
+        call: impl FnOnce(&mut Node, Time, SessionId, &mut Output) -> Result<T, Refusal>,
+    ) -> Refusal {
+        let before = (self.node.slots(), self.node.context(), self.node.sizes(), self.node.counters().requests_refused);
+        self.out = Output::default();
+        let refusal = call(&mut self.node, self.now, self.session, &mut self.out).unwrap_err();
+        assert_eq!(self.node.slots(), before.0, "{refusal}");
+        assert_eq!(self.node.context(), before.1, "{refusal}");
+        assert_eq!(self.node.sizes(), before.2, "{refusal}");
+        assert_eq!(self.node.counters().requests_refused, before.3 + 1, "{refusal}");
+        assert!(self.out.is_empty(), "{refusal}: {:?}", self.out);
+        assert!(!refusal.message.is_empty());
+        refusal
+    }
+
+    #[track_caller]
+    fn attach_refused(&mut self, request: &Attach) -> Refusal {
+        self.refused(|node, now, _, out| node.attach(now, 2, ConnId(2), request, out))
+    }
+
+    /// Somebody connects; the number of the link.
+    fn connect(&mut self) -> LinkId {
+        self.links += 1;
+        self.node.accepted(self.now, LinkId(self.links), &mut self.out);
+        LinkId(self.links)
+    }
+
+    /// A frame on a link makes the node close it and count; everything else goes on.
+    #[track_caller]
+    fn closes_on(&mut self, link: LinkId, frame: &[u8]) -> Vec<Event> {
+        let (slots, context) = (self.node.slots(), self.node.context());
+        self.out = Output::default();
+        self.node.received(self.now, link, frame, &mut self.out);
+        assert!(self.out.effects.contains(&Effect::CloseLink { link }), "{:?}", self.out);
+        assert_eq!((self.node.slots(), self.node.context()), (slots, context));
+        assert_eq!(self.node.sizes().links, 0);
+        // What still arrives on it is not looked at.
+        let received = self.node.counters().frames_received;
+        self.node.received(self.now, link, frame, &mut Output::default());
+        assert_eq!(self.node.counters().frames_received, received);
+        self.serves();
+        std::mem::take(&mut self.out.events)
+    }
+
+    /// The node goes on as if nothing had been.
+    #[track_caller]
+    fn serves(&mut self) {
+        assert!(self.node.is_ready());
+        self.node.heartbeat(self.now, self.session, &mut self.out).unwrap();
+        assert_eq!(self.node.member("m").map(|member| member.routable()), Some(true));
+        assert_eq!(self.node.name("n").map(|name| name.location), Some("here".to_owned()));
+    }
+
+    fn advance(&mut self, by: Duration) {
+        let end = self.now + by;
+        while self.node.next_wake() <= end {
+            self.now = self.node.next_wake();
+            self.node.wake(self.now, &mut self.out);
+        }
+        self.now = end;
+    }
+}
+
+fn attach(client: &str, claim: u64, ids: &[&str]) -> Attach {
+    let members = ids.iter().map(|id| member(MemberSpec::new(*id, "s"))).collect();
+    Attach { client: client.to_owned(), nonce: 1, claim, members, ..Attach::default() }
+}
+
+fn member(spec: MemberSpec) -> AttachMember {
+    AttachMember { spec, takeover: false }
+}
+
+fn spec(change: impl FnOnce(&mut MemberSpec)) -> MemberSpec {
+    let mut spec = MemberSpec::new("new", "s");
+    change(&mut spec);
+    spec
+}
+
+#[track_caller]
+fn assert_refusal(refusal: &Refusal, code: Code, field: &str, limit: Option<u64>) {
+    assert_eq!((refusal.code, refusal.field, refusal.limit), (code, Some(field), limit), "{refusal}");
+}

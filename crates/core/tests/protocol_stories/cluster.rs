@@ -1,0 +1,339 @@
+//! A few nodes in virtual time. Frames travel through one queue, in order, with a fixed delay.
+
+use convoke_core::error::Refusal;
+use convoke_core::member::{Member, MemberSpec};
+use convoke_core::node::{
+    Attach, AttachMember, Attached, ConnId, DialId, Effect, Event, LinkId, Notice, PeerState, Start, StopReason,
+};
+use convoke_core::version::NodeId;
+use convoke_core::{Config, Node, Output, Time};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How long an end of file takes to be noticed.
+pub const EOF_DELAY: Duration = Duration::from_millis(3);
+
+pub fn ms(ms: u64) -> Time {
+    Time::from_micros(ms * 1000)
+}
+
+/// Something a story may want to look back on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A frame of this type was sent.
+    Sent(u8),
+    Dialed(String),
+    DialFailed,
+    Connected,
+    Event(Event),
+    Notice(ConnId, Notice),
+    Stopped(StopReason),
+}
+
+/// The type of a health query on the wire.
+pub const HEALTH_QUERY: u8 = 9;
+
+#[derive(Debug)]
+enum Delivery {
+    Frame { to: usize, link: LinkId, bytes: Vec<u8> },
+    Closed { to: usize, link: LinkId },
+    Connect { from: usize, dial: DialId, address: String },
+}
+
+#[derive(Debug)]
+struct Host {
+    config: Config,
+    node: Option<Node>,
+    persisted: u64,
+    runs: u64,
+}
+
+#[derive(Debug)]
+pub struct Cluster {
+    pub now: Time,
+    pub delay: Duration,
+    hosts: Vec<Host>,
+    /// Both ends of every connection.
+    wires: BTreeMap<(usize, LinkId), (usize, LinkId)>,
+    queue: BTreeMap<(Time, u64), Delivery>,
+    sequence: u64,
+    /// Pairs of hosts that cannot reach each other.
+    cuts: BTreeSet<(usize, usize)>,
+    pub log: Vec<(Time, usize, Seen)>,
+}
+
+impl Cluster {
+    /// Hosts that are not started yet. Each is seeded with those before it, so that the first one starts alone.
+    pub fn new(names: &[&str]) -> Self {
+        let hosts = names.iter().enumerate().map(|(at, name)| {
+            let mut config = Config::new(NodeId::new(name).unwrap());
+            config.peer_address = format!("{name}:7000");
+            config.client_address = format!("{name}:7001");
+            config.seeds = names[..at].iter().map(|name| format!("{name}:7000")).collect();
+            config.retry_jitter = 0.0;
+            config.random_seed = at as u64;
+            Host { config, node: None, persisted: 0, runs: 0 }
+        });
+        Cluster {
+            now: Time::ZERO,
+            delay: Duration::from_millis(1),
+            hosts: hosts.collect(),
+            wires: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            sequence: 0,
+            cuts: BTreeSet::new(),
+            log: Vec::new(),
+        }
+    }
+
+    /// All hosts started one after the other, and everything settled.
+    pub fn settled(names: &[&str]) -> Self {
+        let mut cluster = Cluster::new(names);
+        for at in 0..names.len() {
+            cluster.start(at);
+            cluster.run(Duration::from_secs(1));
+            assert!(cluster.node(at).is_ready(), "{} is not ready", names[at]);
+        }
+        cluster.run(Duration::from_secs(3));
+        cluster.assert_agreed();
+        cluster
+    }
+
+    pub fn config(&mut self, at: usize) -> &mut Config {
+        &mut self.hosts[at].config
+    }
+
+    pub fn start(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        assert!(host.node.is_none(), "is running");
+        host.runs += 1;
+        let nonce = host.runs * 1000 + at as u64;
+        let start = Start { persisted: host.persisted, nonce, wall_ms: 1, ..Start::default() };
+        host.node = Some(Node::new(host.config.clone(), start, self.now).unwrap());
+        self.call(at, |node, now, out| node.begin(now, out));
+    }
+
+    /// The process dies; its peers notice the end of file shortly after.
+    pub fn crash(&mut self, at: usize) {
+        self.hosts[at].node = None;
+        let ends: Vec<_> = self.wires.iter().filter(|((host, _), _)| *host == at).map(|(a, b)| (*a, *b)).collect();
+        for (own, (to, link)) in ends {
+            self.wires.remove(&own);
+            self.deliver(EOF_DELAY, Delivery::Closed { to, link });
+        }
+    }
+
+    /// Two hosts can no longer reach each other. Nobody is told: what is sent just does not arrive.
+    pub fn cut(&mut self, a: usize, b: usize) {
+        self.cuts.extend([(a, b), (b, a)]);
+    }
+
+    pub fn heal(&mut self) {
+        self.cuts.clear();
+    }
+
+    /// Breaks the connections between two hosts; both notice, and may connect again.
+    pub fn reset(&mut self, a: usize, b: usize) {
+        let ends: Vec<_> = self.wires.iter().filter(|((x, _), (y, _))| *x == a && *y == b).collect();
+        let ends: Vec<_> = ends.into_iter().flat_map(|(x, y)| [*x, *y]).collect();
+        for (to, link) in ends {
+            self.wires.remove(&(to, link));
+            self.deliver(EOF_DELAY, Delivery::Closed { to, link });
+        }
+    }
+
+    pub fn is_running(&self, at: usize) -> bool {
+        self.hosts[at].node.is_some()
+    }
+
+    #[track_caller]
+    pub fn node(&self, at: usize) -> &Node {
+        self.hosts[at].node.as_ref().expect("is running")
+    }
+
+    /// Does something at a node, and whatever follows from it.
+    #[track_caller]
+    pub fn call<T>(&mut self, at: usize, call: impl FnOnce(&mut Node, Time, &mut Output) -> T) -> T {
+        let mut out = Output::default();
+        let now = self.now;
+        let node = self.hosts[at].node.as_mut().expect("is running");
+        let result = call(node, now, &mut out);
+        node.flush(now, &mut out);
+        self.follow(at, out);
+        result
+    }
+
+    pub fn run(&mut self, duration: Duration) {
+        self.run_until(self.now + duration);
+    }
+
+    /// Lets everything happen that is due up to and including this moment.
+    pub fn run_until(&mut self, end: Time) {
+        loop {
+            let wakes =
+                self.hosts.iter().enumerate().filter_map(|(at, host)| Some((host.node.as_ref()?.next_wake(), at)));
+            let wake = wakes.min().unwrap_or((Time::MAX, 0));
+            let next = self.queue.first_key_value().map_or(Time::MAX, |((at, _), _)| *at);
+            if wake.0.min(next) > end {
+                break;
+            }
+            self.now = self.now.max(wake.0.min(next));
+            if next <= wake.0 {
+                let (_, delivery) = self.queue.pop_first().expect("just looked at");
+                self.receive(delivery);
+            } else {
+                self.call(wake.1, |node, now, out| node.wake(now, out));
+            }
+        }
+        self.now = end;
+    }
+
+    fn deliver(&mut self, after: Duration, delivery: Delivery) {
+        self.sequence += 1;
+        self.queue.insert((self.now + after, self.sequence), delivery);
+    }
+
+    fn receive(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Frame { to, link, bytes } => {
+                if self.wires.contains_key(&(to, link)) && self.is_running(to) {
+                    self.call(to, |node, now, out| node.received(now, link, &bytes, out));
+                }
+            }
+            Delivery::Closed { to, link } => {
+                self.wires.remove(&(to, link));
+                if self.is_running(to) {
+                    self.call(to, |node, now, out| node.closed(now, link, out));
+                }
+            }
+            Delivery::Connect { from, dial, address } => self.connect(from, dial, &address),
+        }
+    }
+
+    fn connect(&mut self, from: usize, dial: DialId, address: &str) {
+        if !self.is_running(from) {
+            return;
+        }
+        let listens = |host: &Host| host.node.is_some() && host.config.peer_address == *address;
+        let to = self.hosts.iter().position(listens).filter(|to| !self.cuts.contains(&(from, *to)));
+        let Some(to) = to else {
+            self.log.push((self.now, from, Seen::DialFailed));
+            self.call(from, |node, now, out| node.dial_failed(now, dial, out));
+            return;
+        };
+        self.sequence += 2;
+        let [here, there] = [LinkId(self.sequence), LinkId(self.sequence - 1)];
+        self.wires.insert((from, here), (to, there));
+        self.wires.insert((to, there), (from, here));
+        self.log.push((self.now, from, Seen::Connected));
+        self.call(to, |node, now, out| node.accepted(now, there, out));
+        self.call(from, |node, now, out| node.dialed(now, dial, here, out));
+    }
+
+    fn follow(&mut self, at: usize, out: Output) {
+        for event in out.events {
+            self.log.push((self.now, at, Seen::Event(event)));
+        }
+        for effect in out.effects {
+            match effect {
+                Effect::Dial { dial, address } => {
+                    self.log.push((self.now, at, Seen::Dialed(address.clone())));
+                    self.deliver(Duration::ZERO, Delivery::Connect { from: at, dial, address });
+                }
+                Effect::Send { link, frame } => {
+                    self.log.push((self.now, at, Seen::Sent(frame[0])));
+                    let limit = self.hosts[at].config.limits.frame_bytes;
+                    assert!(frame.len() <= limit, "a frame of {} bytes, at most {limit} are allowed", frame.len());
+                    let other = self.wires.get(&(at, link)).copied();
+                    if let Some((to, link)) = other.filter(|(to, _)| !self.cuts.contains(&(at, *to))) {
+                        self.deliver(self.delay, Delivery::Frame { to, link, bytes: frame.to_vec() });
+                    }
+                }
+                Effect::CloseLink { link } => {
+                    let other = self.wires.remove(&(at, link));
+                    if let Some((to, link)) = other.filter(|(to, _)| !self.cuts.contains(&(at, *to))) {
+                        self.deliver(self.delay, Delivery::Closed { to, link });
+                    }
+                }
+                Effect::Notify { conn, notice } => self.log.push((self.now, at, Seen::Notice(conn, notice))),
+                Effect::Persist { incarnation } => self.hosts[at].persisted = incarnation,
+                Effect::Stop { reason } => {
+                    self.log.push((self.now, at, Seen::Stopped(reason)));
+                    self.crash_after_sending(at);
+                }
+                Effect::Restart { .. } => panic!("no story has a node restart itself"),
+                Effect::CloseClient { .. } | Effect::CloseAllClients | Effect::Readable { .. } => {}
+            }
+        }
+    }
+
+    /// The process ends in an orderly way: what it sent still arrives.
+    fn crash_after_sending(&mut self, at: usize) {
+        self.hosts[at].node = None;
+        let ends: Vec<_> = self.wires.iter().filter(|((host, _), _)| *host == at).map(|(a, b)| (*a, *b)).collect();
+        for (own, (to, link)) in ends {
+            self.wires.remove(&own);
+            self.deliver(self.delay, Delivery::Closed { to, link });
+        }
+    }
+
+    /// When a host saw something, in order.
+    pub fn times(&self, at: usize, what: impl Fn(&Seen) -> bool) -> Vec<Time> {
+        self.log.iter().filter(|(_, host, seen)| *host == at && what(seen)).map(|(time, _, _)| *time).collect()
+    }
+
+    pub fn events(&self, at: usize) -> impl Iterator<Item = &Event> {
+        self.log.iter().filter_map(move |(_, host, seen)| match seen {
+            Seen::Event(event) if *host == at => Some(event),
+            _ => None,
+        })
+    }
+
+    pub fn notices(&self, at: usize, conn: ConnId) -> Vec<Notice> {
+        let told = self.log.iter().filter_map(|(_, host, seen)| match seen {
+            Seen::Notice(to, notice) if *host == at && *to == conn => Some(notice.clone()),
+            _ => None,
+        });
+        told.collect()
+    }
+
+    /// How a node sees its link to another.
+    #[track_caller]
+    pub fn peer_state(&self, at: usize, name: &str) -> PeerState {
+        let peer = self.node(at).peers().into_iter().find(|peer| peer.node.as_str() == name);
+        peer.unwrap_or_else(|| panic!("{name} is not known")).state
+    }
+
+    /// Everybody who runs has the same slots and the same context.
+    #[track_caller]
+    pub fn assert_agreed(&self) {
+        let running: Vec<&Node> = self.hosts.iter().filter_map(|host| host.node.as_ref()).collect();
+        for node in &running[1..] {
+            assert_eq!(node.context(), running[0].context(), "{:?} and {:?}", node.origin(), running[0].origin());
+            assert_eq!(node.slots(), running[0].slots(), "{:?} and {:?}", node.origin(), running[0].origin());
+        }
+    }
+
+    pub fn attach(&mut self, at: usize, conn: u64, request: &Attach) -> Result<Attached, Refusal> {
+        let wall = self.now.as_micros() / 1000;
+        self.call(at, |node, now, out| node.attach(now, wall, ConnId(conn), request, out))
+    }
+
+    /// The member as a node shows it.
+    #[track_caller]
+    pub fn member(&self, at: usize, id: &str) -> Member {
+        self.node(at).member(id).unwrap_or_else(|| panic!("{id} is not shown at {:?}", self.node(at).origin()))
+    }
+}
+
+/// An attach of process 1 of a client.
+pub fn attach(client: &str, claim: u64, ids: &[&str]) -> Attach {
+    let member = |id: &&str| AttachMember { spec: MemberSpec::new(*id, "orders"), takeover: false };
+    Attach {
+        client: client.to_owned(),
+        nonce: 1,
+        claim,
+        members: ids.iter().map(member).collect(),
+        ..Attach::default()
+    }
+}

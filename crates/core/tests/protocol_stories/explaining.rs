@@ -1,0 +1,135 @@
+//! `explain`: who said so, on what evidence.
+
+use crate::cluster::{Cluster, attach};
+use convoke_core::member::Status;
+use convoke_core::node::Explanation;
+use std::time::Duration;
+
+const A: usize = 0;
+const B: usize = 1;
+const C: usize = 2;
+
+#[track_caller]
+fn explain(cluster: &Cluster, at: usize, id: &str) -> Explanation {
+    cluster.node(at).explain(id).unwrap_or_else(|| panic!("nothing is known of {id}"))
+}
+
+fn three_with_a_member_at_a() -> Cluster {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    cluster.attach(A, 1, &attach("client", 7, &["orders-1"])).unwrap();
+    cluster.run(Duration::from_secs(2));
+    cluster
+}
+
+#[test]
+fn a_member_that_is_up_is_explained_by_its_owner_and_by_others() {
+    let cluster = three_with_a_member_at_a();
+    let here = explain(&cluster, A, "orders-1");
+    assert_eq!((here.shown, here.stated, here.owner_admitted), (Status::Up, Status::Up, true));
+    assert_eq!((here.client.as_str(), here.claim), ("client", 7));
+    assert_eq!(here.written.origin, *cluster.node(A).origin());
+    let session = here.session.clone().expect("its client is attached here");
+    assert!(session.connected && !session.superseded && session.silence >= Duration::from_secs(1));
+    assert_eq!((here.inferred.clone(), here.responsible.clone()), (None, None));
+    assert!(here.to_string().contains("its client is connected here, silent for"), "{here}");
+
+    let there = explain(&cluster, B, "orders-1");
+    assert_eq!((there.shown, there.session.clone(), there.version), (Status::Up, None, here.version));
+    assert_eq!(there.evidence.via, None, "B hears A itself");
+    assert!(there.evidence.life > 0 && there.evidence.age <= Duration::from_secs(1));
+    let text = there.to_string();
+    assert!(
+        text.contains("orders-1 is up") && text.contains("a stated up in write") && text.contains("heard directly")
+    );
+    assert!(cluster.node(B).explain("unknown").is_none());
+}
+
+#[test]
+fn evidence_that_was_passed_on_names_who_passed_it_on() {
+    let mut cluster = three_with_a_member_at_a();
+    cluster.cut(A, B);
+    cluster.run(Duration::from_secs(30));
+    let there = explain(&cluster, B, "orders-1");
+    assert_eq!(there.evidence.via.as_ref().map(|node| node.as_str()), Some("c"));
+    assert!(there.owner_admitted && there.evidence.age < Duration::from_secs(5), "{there}");
+    assert!(there.to_string().contains("passed on by c"), "{there}");
+}
+
+#[test]
+fn a_member_whose_client_is_silent_is_down_by_its_owners_word() {
+    let mut cluster = three_with_a_member_at_a();
+    cluster.run(Duration::from_secs(19));
+    for at in [A, B] {
+        let down = explain(&cluster, at, "orders-1");
+        assert_eq!((down.shown, down.stated, down.owner_admitted), (Status::Down, Status::Down, true));
+        assert_eq!(down.responsible, None, "A itself judges its sessions");
+    }
+    assert!(explain(&cluster, A, "orders-1").session.unwrap().silence >= Duration::from_secs(20));
+}
+
+#[test]
+fn a_member_of_a_silent_node_is_down_although_stated_up() {
+    let mut cluster = three_with_a_member_at_a();
+    cluster.crash(A);
+    cluster.run(Duration::from_secs(22));
+    assert_eq!(
+        explain(&cluster, B, "orders-1").shown,
+        Status::Up,
+        "within heartbeat and ping timeout its client may move"
+    );
+    cluster.run(Duration::from_secs(3));
+    let (by_b, by_c) = (explain(&cluster, B, "orders-1"), explain(&cluster, C, "orders-1"));
+    for down in [&by_b, &by_c] {
+        assert_eq!((down.shown, down.stated, down.owner_admitted), (Status::Down, Status::Up, false));
+        assert!(down.evidence.age >= Duration::from_secs(23), "{down}");
+        assert_eq!((down.inferred.clone(), down.session.clone()), (None, None));
+    }
+    assert!(by_b.responsible.is_some());
+    assert_eq!(by_b.responsible, by_c.responsible, "one node is responsible, and all agree on it");
+    assert_eq!(by_b.version, by_c.version);
+    assert!(by_b.to_string().contains("a does not count as alive: last sign of life"), "{by_b}");
+}
+
+#[test]
+fn a_member_of_a_node_that_stays_away_is_written_off_by_one_node() {
+    let mut cluster = three_with_a_member_at_a();
+    cluster.crash(A);
+    cluster.run(Duration::from_secs(25));
+    let responsible = explain(&cluster, B, "orders-1").responsible.expect("A is silent");
+    cluster.run(Duration::from_secs(5 * 60));
+    for at in [B, C] {
+        let left = explain(&cluster, at, "orders-1");
+        assert_eq!((left.shown, left.stated, left.owner_admitted), (Status::Left, Status::Up, false));
+        let inferred = left.inferred.clone().expect("somebody wrote it off");
+        assert_eq!((&inferred.by, inferred.applies, inferred.life), (&responsible, true, left.evidence.life));
+        assert!(left.to_string().contains(&format!("{responsible} wrote it off after life number")), "{left}");
+        assert!(cluster.node(at).member("orders-1").is_none());
+    }
+    let written: u64 = [B, C].iter().map(|at| cluster.node(*at).counters().takeovers).sum();
+    // The member of the client and A's own record, each by one node.
+    assert_eq!(written, 2);
+    cluster.assert_agreed();
+}
+
+/// L3: the owner was only out of reach. Nothing is written for its members to be back.
+#[test]
+fn a_node_that_returns_from_behind_a_split_voids_the_inference() {
+    let mut cluster = three_with_a_member_at_a();
+    let session = cluster.attach(A, 1, &attach("client", 8, &["orders-1"])).unwrap().session;
+    cluster.cut(A, B);
+    cluster.cut(A, C);
+    for _ in 0..70 {
+        cluster.run(Duration::from_secs(5));
+        cluster.call(A, |node, now, out| node.heartbeat(now, session, out)).unwrap();
+    }
+    assert_eq!(explain(&cluster, B, "orders-1").shown, Status::Left);
+    assert_eq!(explain(&cluster, A, "orders-1").shown, Status::Up, "the side that sees it never flaps");
+    let writes = cluster.node(A).counters().local_writes;
+    cluster.heal();
+    cluster.run(Duration::from_secs(8));
+    for at in [A, B, C] {
+        assert_eq!(explain(&cluster, at, "orders-1").shown, Status::Up);
+    }
+    assert!(!explain(&cluster, B, "orders-1").inferred.unwrap().applies);
+    assert_eq!(cluster.node(A).counters().local_writes, writes);
+}

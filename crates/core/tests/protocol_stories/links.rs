@@ -1,0 +1,163 @@
+//! Links between nodes (P1–P6).
+
+use crate::cluster::{Cluster, Seen, attach};
+use convoke_core::Time;
+use convoke_core::member::Status;
+use convoke_core::node::{Event, PeerState};
+use std::time::Duration;
+
+/// One link on both sides, both see each other up, and nobody ever lost anybody.
+#[track_caller]
+fn assert_one_link(cluster: &Cluster, names: [&str; 2]) {
+    for at in 0..2 {
+        assert_eq!(cluster.node(at).sizes().links, 1, "{}", names[at]);
+        assert_eq!(cluster.peer_state(at, names[1 - at]), PeerState::Up, "{}", names[at]);
+    }
+    cluster.assert_agreed();
+}
+
+fn losses(cluster: &Cluster) -> usize {
+    (0..2).map(|at| cluster.events(at).filter(|event| matches!(event, Event::PeerLost { .. })).count()).sum()
+}
+
+/// Two nodes seeded with each other start within moments of each other: whichever is smaller, and whoever is first.
+#[test]
+fn nodes_that_dial_each_other_at_once_settle_on_one_link() {
+    for names in [["a", "b"], ["b", "a"]] {
+        for head_start in [0, 1, 5, 9, 10, 11, 15, 20, 25, 30] {
+            let mut cluster = Cluster::new(&names);
+            cluster.delay = Duration::from_millis(10);
+            cluster.config(0).seeds = vec![format!("{}:7000", names[1])];
+            cluster.start(0);
+            cluster.run(Duration::from_millis(head_start));
+            cluster.start(1);
+            // They come to know each other by the next attempt at the latest.
+            cluster.run(Duration::from_millis(13_500));
+            assert_one_link(&cluster, names);
+            assert_eq!(losses(&cluster), 0, "{names:?}, {head_start} ms apart: {:?}", cluster.log);
+        }
+    }
+}
+
+/// Nodes that share a list of seeds: where the other one came first there is no need to dial it, now or later.
+#[test]
+fn a_seed_that_is_connected_is_not_dialed_again_and_again() {
+    let mut cluster = Cluster::new(&["a", "b"]);
+    cluster.config(0).seeds = vec!["b:7000".to_owned()];
+    cluster.start(0);
+    cluster.run(Duration::from_millis(1));
+    cluster.start(1);
+    cluster.run(Duration::from_secs(60));
+    for at in [0, 1] {
+        let dials = cluster.times(at, |seen| matches!(seen, Seen::Dialed(_)));
+        assert!(dials.len() <= 2, "host {at} dialed at {dials:?}");
+    }
+    assert_one_link(&cluster, ["a", "b"]);
+}
+
+/// The dials cross exactly: both nodes start, listening, before either connection is made.
+#[test]
+fn seeds_that_cross_settle_on_one_link_without_losing_it() {
+    for names in [["a", "b"], ["b", "a"]] {
+        let mut cluster = Cluster::new(&names);
+        cluster.delay = Duration::from_millis(10);
+        cluster.config(0).seeds = vec![format!("{}:7000", names[1])];
+        // Starting only queues the dials; both are connected in the same moment.
+        cluster.start(0);
+        cluster.start(1);
+        cluster.run(Duration::from_secs(2));
+        let up = |at: usize| cluster.times(at, |seen| matches!(seen, Seen::Event(Event::PeerUp { .. })));
+        assert_eq!(losses(&cluster), 0, "{names:?}: up at {:?} and {:?}", up(0), up(1));
+        cluster.run(Duration::from_secs(10));
+        assert_one_link(&cluster, names);
+    }
+}
+
+/// A link breaks and both sides try again after the same interval.
+#[test]
+fn peers_that_dial_each_other_again_at_once_settle_on_one_link() {
+    for names in [["a", "b"], ["b", "a"]] {
+        for delay in [1, 10, 40] {
+            let mut cluster = Cluster::settled(&names);
+            cluster.delay = Duration::from_millis(delay);
+            cluster.reset(0, 1);
+            cluster.run(Duration::from_millis(100));
+            assert_eq!((cluster.peer_state(0, names[1]), losses(&cluster)), (PeerState::Lost, 2));
+            let before = cluster.now;
+            cluster.run(Duration::from_secs(7));
+            let dials = |at: usize| {
+                let dialed = |seen: &Seen| matches!(seen, Seen::Dialed(_));
+                cluster.times(at, dialed).into_iter().filter(|time| *time > before).collect::<Vec<Time>>()
+            };
+            assert_eq!(dials(0), dials(1), "both tried, at the same moment");
+            assert_one_link(&cluster, names);
+            assert_eq!(losses(&cluster), 2, "{names:?}, {delay} ms away");
+        }
+    }
+}
+
+/// R-46a: the address of a dead node is given to a node of another cluster.
+#[test]
+fn a_foreign_cluster_is_refused_even_at_a_reused_address() {
+    let mut cluster = Cluster::new(&["a", "b", "stranger"]);
+    cluster.config(2).cluster = "another".to_owned();
+    cluster.config(2).peer_address = "a:7000".to_owned();
+    cluster.config(2).seeds = vec!["b:7000".to_owned()];
+    cluster.config(2).timers.lone_start_wait = Duration::from_secs(1);
+    cluster.start(0);
+    cluster.start(1);
+    cluster.run(Duration::from_secs(5));
+    cluster.attach(0, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    cluster.run(Duration::from_secs(1));
+    cluster.crash(0);
+    cluster.run(Duration::from_secs(1));
+    cluster.start(2);
+    cluster.run(Duration::from_millis(15_500));
+
+    assert!(cluster.node(2).is_ready(), "it is alone in its own cluster");
+    let refused = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerRefused { reason, .. }) if reason == "Cluster");
+    assert!(cluster.times(1, refused).len() >= 2, "both ways, again and again");
+    assert!(!cluster.times(2, refused).is_empty());
+    assert_eq!(cluster.peer_state(1, "a"), PeerState::Failed, "a stranger's answer is no proof of life");
+    assert!(cluster.node(2).peers().is_empty());
+    assert!(cluster.node(2).member("orders-1").is_none());
+    assert_eq!(cluster.node(2).slots().len(), 1, "nothing was exchanged");
+    assert_eq!(cluster.member(1, "orders-1").status(), Status::Up, "nothing was removed");
+    assert_eq!(cluster.node(1).sizes().links, 0);
+
+    // The real one comes back, somewhere else.
+    cluster.crash(2);
+    cluster.config(0).seeds = vec!["b:7000".to_owned()];
+    cluster.start(0);
+    cluster.run(Duration::from_secs(10));
+    assert_eq!(cluster.peer_state(1, "a"), PeerState::Up);
+    cluster.assert_agreed();
+}
+
+/// a cable is pulled; nobody gets an end of file.
+#[test]
+fn a_half_open_link_is_noticed_by_both_sides_and_mended_when_it_can_be() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    cluster.cut(0, 1);
+    cluster.run(Duration::from_millis(3_100));
+    assert!([(0, "b"), (1, "a")].iter().all(|(at, name)| cluster.peer_state(*at, name) != PeerState::Up));
+    cluster.run(Duration::from_secs(20));
+    assert_eq!(cluster.peer_state(1, "a"), PeerState::Failed);
+    cluster.heal();
+    cluster.run(Duration::from_millis(5_500));
+    assert_one_link(&cluster, ["a", "b"]);
+}
+
+#[test]
+fn a_restarted_node_replaces_its_older_run_at_once() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    cluster.crash(0);
+    cluster.config(0).seeds = vec!["b:7000".to_owned()];
+    cluster.run(Duration::from_millis(10));
+    cluster.start(0);
+    cluster.run(Duration::from_secs(1));
+    assert!(cluster.node(0).is_ready());
+    assert_one_link(&cluster, ["a", "b"]);
+    let known = cluster.node(1).peers();
+    assert_eq!(known[0].incarnation, Some(cluster.node(0).origin().incarnation));
+}

@@ -1,0 +1,186 @@
+//! Draining, stopping, and large crowds (R-16, N6, P7).
+
+use crate::cluster::{Cluster, Seen, attach};
+use convoke_core::error::Code;
+use convoke_core::member::Status;
+use convoke_core::node::{ConnId, Event, Notice, PeerState, StopReason};
+use std::time::Duration;
+
+const A: usize = 0;
+const B: usize = 1;
+const C: usize = 2;
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn drain(cluster: &mut Cluster, at: usize, id: &str, drained: bool) -> Result<(), Code> {
+    let result = cluster.call(at, |node, now, out| node.drain(now, id, drained, out));
+    cluster.run(Duration::from_millis(10));
+    result.map_err(|refusal| refusal.code)
+}
+
+#[test]
+fn a_member_is_drained_and_undrained_from_any_node() {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    cluster.run(secs(1));
+    let shown = |cluster: &Cluster| {
+        [A, B, C].map(|at| {
+            let member = cluster.member(at, "orders-1");
+            assert_eq!((member.status(), member.owner().node), (Status::Up, "a"), "still listed, still up");
+            assert_eq!(member.routable(), !member.drained());
+            member.drained()
+        })
+    };
+    for (at, drained) in [(B, true), (C, false), (A, true), (B, true), (C, false), (C, false), (B, true)] {
+        drain(&mut cluster, at, "orders-1", drained).unwrap();
+        assert_eq!(shown(&cluster), [drained; 3]);
+    }
+    let services = cluster.node(C).services();
+    let orders = services.iter().find(|service| service.service == "orders").unwrap();
+    assert_eq!((orders.up, orders.drained), (0, 1));
+}
+
+#[test]
+fn draining_what_is_not_there_or_cannot_be_reached_is_refused() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    cluster.run(secs(1));
+    assert_eq!(drain(&mut cluster, B, "unknown", true), Err(Code::NotFound));
+    cluster.crash(A);
+    cluster.run(secs(1));
+    assert_eq!(drain(&mut cluster, B, "orders-1", true), Err(Code::NotReady));
+    assert!(!cluster.member(B, "orders-1").drained());
+    // Its client moves; now B is the owner.
+    cluster.attach(B, 1, &attach("client", 2, &["orders-1"])).unwrap();
+    drain(&mut cluster, B, "orders-1", true).unwrap();
+    assert!(cluster.member(B, "orders-1").drained());
+}
+
+/// C7: the mark was set at the old owner while the member was on its way to the new one.
+#[test]
+fn a_drain_mark_is_not_lost_to_a_move_that_did_not_know_of_it() {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    cluster.run(secs(1));
+    cluster.cut(A, B);
+    cluster.cut(A, C);
+    drain(&mut cluster, A, "orders-1", true).unwrap();
+    cluster.attach(B, 2, &attach("client", 2, &["orders-1"])).unwrap();
+    cluster.run(secs(10));
+    assert!(!cluster.member(B, "orders-1").drained());
+    cluster.heal();
+    cluster.run(secs(8));
+    for at in [A, B, C] {
+        let member = cluster.member(at, "orders-1");
+        assert!(member.drained(), "at {at}");
+        assert_eq!(member.owner().node, "b");
+    }
+    cluster.assert_agreed();
+}
+
+#[test]
+fn a_node_is_drained_as_a_member() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    cluster.call(A, |node, now, out| node.drain_node(now, true, out)).unwrap();
+    cluster.run(secs(1));
+    let node = cluster.member(B, "convoke.a");
+    assert!(node.drained() && node.status() == Status::Up && !node.routable());
+    assert!(cluster.node(A).is_ready(), "it goes on serving");
+}
+
+#[test]
+fn a_graceful_stop_hands_its_sessions_over_and_nothing_is_ever_down() {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    let ids: Vec<String> = (0..12).map(|i| format!("orders-{i}")).collect();
+    for (i, id) in ids.iter().enumerate() {
+        cluster.attach(A, i as u64, &attach(&format!("client-{i}"), 1, &[id])).unwrap();
+    }
+    cluster.call(A, |node, now, out| node.register_name(now, "actor", "a", out)).unwrap();
+    cluster.run(secs(1));
+    cluster.call(A, |node, now, out| node.stop(now, out));
+    assert_eq!(cluster.attach(A, 99, &attach("late", 1, &["x"])).unwrap_err().code, Code::NotReady);
+
+    // Each client goes where it is told to, a moment after it was told.
+    let mut moved = vec![false; ids.len()];
+    let mut told_at = Vec::new();
+    for _ in 0..300 {
+        cluster.run(Duration::from_millis(100));
+        for i in 0..ids.len() {
+            let notices = cluster.notices(A, ConnId(i as u64));
+            if moved[i] || notices.is_empty() {
+                continue;
+            }
+            let [Notice::Handover { target: Some(target) }] = &notices[..] else { panic!("{notices:?}") };
+            assert_eq!(target.client_address, format!("{}:7001", target.node));
+            let at = if target.node.as_str() == "b" { B } else { C };
+            moved[i] = true;
+            told_at.push(cluster.now);
+            cluster.attach(at, i as u64, &attach(&format!("client-{i}"), 2, &[&ids[i]])).unwrap();
+        }
+        for id in &ids {
+            assert!([B, C].iter().all(|at| cluster.member(*at, id).status() == Status::Up), "{id}");
+        }
+        if !cluster.is_running(A) {
+            break;
+        }
+    }
+    assert!(moved.iter().all(|moved| *moved));
+    assert!(told_at.first() < told_at.last(), "gradually");
+    assert_eq!(cluster.times(A, |seen| *seen == Seen::Stopped(StopReason::Graceful)).len(), 1);
+    cluster.run(secs(1));
+    for at in [B, C] {
+        assert_eq!(cluster.peer_state(at, "a"), PeerState::Left);
+        assert!(cluster.events(at).any(|event| matches!(event, Event::PeerLeft { .. })));
+        assert!(cluster.node(at).member("convoke.a").is_none(), "its own record is unregistered");
+        assert!(cluster.node(at).name("actor").is_none(), "and so are its names");
+    }
+    cluster.run(secs(60));
+    for id in &ids {
+        let member = cluster.member(B, id);
+        assert!(member.owner().node != "a", "{id}");
+    }
+    cluster.assert_agreed();
+}
+
+#[test]
+fn a_graceful_stop_does_not_wait_for_ever_nor_for_nobody() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let session = cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap().session;
+    let asked = cluster.now;
+    cluster.call(A, |node, now, out| node.stop(now, out));
+    for _ in 0..5 {
+        cluster.run(secs(5));
+        cluster.call(A, |node, now, out| node.heartbeat(now, session, out)).expect("its client may still move");
+    }
+    cluster.run(secs(7));
+    let stopped = cluster.times(A, |seen| *seen == Seen::Stopped(StopReason::Graceful));
+    assert!(stopped.len() == 1 && stopped[0] >= asked + secs(30), "{stopped:?}");
+    // Its member is not unregistered: the client may come back elsewhere.
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
+    cluster.attach(B, 1, &attach("client", 2, &["orders-1"])).unwrap();
+
+    // Alone, there is nowhere to go.
+    let asked = cluster.now;
+    cluster.call(B, |node, now, out| node.stop(now, out));
+    assert_eq!(cluster.times(B, |seen| matches!(seen, Seen::Stopped(_))), [asked]);
+}
+
+/// P7: however many clients with however long ids change at once, no frame exceeds the limit (`Cluster` checks each).
+#[test]
+fn a_crowd_of_clients_with_long_ids_fits_into_frames() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    // All in one batch of inputs, as when a whole site comes back: pushed together.
+    cluster.call(A, |node, now, out| {
+        for i in 0..15_000u64 {
+            let client = format!("{i:0>256}");
+            let id = format!("m{i}");
+            node.attach(now, 1, ConnId(i), &attach(&client, 1, &[&id]), out).unwrap();
+        }
+    });
+    cluster.run(secs(2));
+    assert!(cluster.node(B).member("m14999").is_some());
+    assert!(!cluster.events(B).any(|event| matches!(event, Event::PeerLost { .. })));
+    cluster.assert_agreed();
+}

@@ -1,0 +1,225 @@
+//! The life of one client's session (C5, C6, R-05, R-12, R-13).
+
+use crate::cluster::{Cluster, attach};
+use convoke_core::error::Code;
+use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, Status, UpdateMode};
+use convoke_core::node::{Attach, AttachMember, ConnId, SessionId};
+use convoke_core::version::Version;
+use std::time::Duration;
+
+const A: usize = 0;
+const B: usize = 1;
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// Two nodes and a client with `orders-1` at the first, on connection 1.
+fn attached() -> (Cluster, SessionId) {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let session = cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap().session;
+    cluster.run(Duration::from_millis(10));
+    (cluster, session)
+}
+
+fn heartbeat(cluster: &mut Cluster, session: SessionId) -> Result<(), Code> {
+    cluster.call(A, |node, now, out| node.heartbeat(now, session, out)).map_err(|refusal| refusal.code)
+}
+
+fn update(
+    cluster: &mut Cluster,
+    session: SessionId,
+    seq: u64,
+    value: &str,
+    expected: Option<Version>,
+) -> Result<Version, Code> {
+    let update = MetadataUpdate::set("k", value);
+    let result = cluster.call(A, |node, now, out| node.update(now, session, seq, "orders-1", &update, expected, out));
+    result.map_err(|refusal| refusal.code)
+}
+
+#[test]
+fn a_silent_client_is_down_then_left_and_its_session_is_gone() {
+    let (mut cluster, session) = attached();
+    cluster.run(Duration::from_millis(19_980));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
+    cluster.run(Duration::from_millis(50));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Down);
+    cluster.run(secs(299));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Down, "listed all the while");
+    cluster.run(secs(2));
+    assert!(cluster.node(A).member("orders-1").is_none() && cluster.node(B).member("orders-1").is_none());
+    assert_eq!(cluster.node(B).slot("orders-1").unwrap().stated, Status::Left);
+
+    assert_eq!(heartbeat(&mut cluster, session), Err(Code::SessionGone));
+    assert_eq!(update(&mut cluster, session, 1, "v", None), Err(Code::SessionGone));
+    // It attaches again, with a higher claim than its tombstone.
+    let refusal = cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap_err();
+    assert_eq!((refusal.code, refusal.known), (Code::StaleEpoch, Some(1)));
+    cluster.attach(A, 1, &attach("client", 2, &["orders-1"])).unwrap();
+    cluster.run(secs(1));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
+}
+
+#[test]
+fn a_heartbeat_brings_a_client_that_is_down_up_again() {
+    let (mut cluster, session) = attached();
+    cluster.run(secs(100));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Down);
+    heartbeat(&mut cluster, session).unwrap();
+    cluster.run(Duration::from_millis(10));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
+    // And its time starts anew.
+    cluster.run(secs(19));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
+    cluster.run(secs(2));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Down);
+}
+
+/// a dropped connection alone changes nothing, and a client that moves is never down anywhere.
+#[test]
+fn a_client_that_moves_within_the_timeout_is_never_down() {
+    let (mut cluster, _) = attached();
+    cluster.call(A, |node, now, out| node.disconnected(now, ConnId(1), out));
+    for _ in 0..19 {
+        cluster.run(secs(1));
+        assert!([A, B].iter().all(|at| cluster.member(*at, "orders-1").status() == Status::Up));
+    }
+    cluster.attach(B, 2, &attach("client", 2, &["orders-1"])).unwrap();
+    let mut owners = Vec::new();
+    for _ in 0..40 {
+        cluster.run(Duration::from_millis(500));
+        let member = cluster.member(A, "orders-1");
+        assert_eq!(member.status(), Status::Up);
+        owners.push(member.owner().node.to_owned());
+    }
+    assert!(owners.iter().all(|owner| owner == "b"), "A stops its timers and writes nothing more");
+}
+
+#[test]
+fn a_client_with_fast_liveness_is_down_half_a_second_after_its_connection_is_lost() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let request = Attach { liveness: Liveness::Fast, ..attach("client", 1, &["orders-1"]) };
+    let session = cluster.attach(A, 1, &request).unwrap().session;
+    cluster.run(secs(3));
+    cluster.call(A, |node, now, out| node.disconnected(now, ConnId(1), out));
+    cluster.run(Duration::from_millis(490));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Up, "it may be attached again any moment");
+    cluster.run(Duration::from_millis(20));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Down);
+    heartbeat(&mut cluster, session).unwrap();
+    assert_eq!(cluster.member(A, "orders-1").status(), Status::Up);
+}
+
+#[test]
+fn a_client_with_fast_liveness_that_attaches_again_at_once_is_never_down() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let request = |claim| Attach { liveness: Liveness::Fast, ..attach("client", claim, &["orders-1"]) };
+    for (at, claim) in [(A, 1), (B, 2), (A, 3), (A, 4)] {
+        cluster.attach(at, claim, &request(claim)).unwrap();
+        cluster.run(secs(1));
+        cluster.call(at, |node, now, out| node.disconnected(now, ConnId(claim), out));
+        cluster.run(Duration::from_millis(400));
+        assert!([A, B].iter().all(|at| cluster.member(*at, "orders-1").status() == Status::Up), "claim {claim}");
+    }
+    cluster.attach(B, 5, &request(5)).unwrap();
+    cluster.run(secs(5));
+    assert!([A, B].iter().all(|at| cluster.member(*at, "orders-1").status() == Status::Up));
+}
+
+/// Whenever it happens: also shortly before the session would have been looked at anyway.
+#[test]
+fn fast_liveness_is_fast_at_any_moment_of_a_session() {
+    for lost_at in (19_000..=20_600).step_by(100) {
+        let mut cluster = Cluster::settled(&["a"]);
+        let request = Attach { liveness: Liveness::Fast, ..attach("client", 1, &["orders-1"]) };
+        let session = cluster.attach(A, 1, &request).unwrap().session;
+        cluster.run(secs(18));
+        heartbeat(&mut cluster, session).unwrap();
+        cluster.run(Duration::from_millis(lost_at - 18_000));
+        cluster.call(A, |node, now, out| node.disconnected(now, ConnId(1), out));
+        cluster.run(secs(1));
+        assert_eq!(cluster.member(A, "orders-1").status(), Status::Down, "lost {lost_at} ms after the attach");
+    }
+}
+
+#[test]
+fn without_fast_liveness_a_lost_connection_changes_nothing() {
+    let (mut cluster, session) = attached();
+    cluster.call(A, |node, now, out| node.disconnected(now, ConnId(1), out));
+    cluster.run(secs(5));
+    assert_eq!(cluster.member(A, "orders-1").status(), Status::Up);
+    heartbeat(&mut cluster, session).unwrap();
+}
+
+#[test]
+fn an_update_may_be_bound_to_the_version_it_was_made_for() {
+    let (mut cluster, session) = attached();
+    let first = cluster.member(B, "orders-1").version();
+    let second = update(&mut cluster, session, 1, "v1", Some(first)).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(update(&mut cluster, session, 2, "v2", Some(first)), Err(Code::StaleVersion));
+    assert_eq!(cluster.member(A, "orders-1").metadata().get("k"), Some("v1"));
+    cluster.run(Duration::from_millis(10));
+    assert_eq!(cluster.member(B, "orders-1").version(), second, "a version is the same at every node");
+    update(&mut cluster, session, 3, "v3", Some(second)).unwrap();
+    update(&mut cluster, session, 4, "v4", None).unwrap();
+}
+
+#[test]
+fn metadata_is_merged_deleted_and_replaced_and_attributes_stay() {
+    let (mut cluster, session) = attached();
+    let mut seq = 0;
+    let mut change = |cluster: &mut Cluster, update: MetadataUpdate| {
+        seq += 1;
+        cluster.call(A, |node, now, out| node.update(now, session, seq, "orders-1", &update, None, out)).unwrap();
+        cluster.run(Duration::from_millis(10));
+        let member = cluster.member(B, "orders-1");
+        member.metadata().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+    };
+    assert_eq!(change(&mut cluster, MetadataUpdate::set("a", "1")), ["a=1"]);
+    assert_eq!(change(&mut cluster, MetadataUpdate::set("b", "2")), ["a=1", "b=2"]);
+    let delete = MetadataUpdate { changes: [("a".to_owned(), None)].into(), ..MetadataUpdate::default() };
+    assert_eq!(change(&mut cluster, delete), ["b=2"]);
+    let replace = MetadataUpdate { mode: UpdateMode::Replace, ..MetadataUpdate::set("c", "3") };
+    assert_eq!(change(&mut cluster, replace), ["c=3"]);
+
+    let mut other = AttachMember { spec: MemberSpec::new("orders-1", "orders"), takeover: false };
+    other.spec.locality = "elsewhere".to_owned();
+    let refusal = cluster.call(A, |node, now, out| node.register(now, 9, session, 100, &other, out)).unwrap_err();
+    assert_eq!(refusal.code, Code::AlreadyRegistered, "attributes are fixed within a session");
+}
+
+#[test]
+fn a_clean_close_unregisters_everything_at_once() {
+    let (mut cluster, session) = attached();
+    cluster.call(A, |node, now, out| node.close_session(now, session, out)).unwrap();
+    cluster.run(Duration::from_millis(10));
+    assert!(cluster.node(B).member("orders-1").is_none());
+    assert_eq!(heartbeat(&mut cluster, session), Err(Code::SessionGone));
+}
+
+/// C3: the answer to an unregistration was lost with the connection; the next attach, elsewhere, repeats it.
+#[test]
+fn an_unregistration_that_was_not_answered_is_repeated_wherever_the_client_attaches() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    cluster.attach(A, 1, &attach("client", 1, &["kept", "dropped"])).unwrap();
+    let request = Attach {
+        unregistered: vec!["dropped".to_owned(), "never-heard-of".to_owned()],
+        ..attach("client", 2, &["kept"])
+    };
+    cluster.attach(B, 2, &request).unwrap();
+    cluster.run(secs(1));
+    for at in [A, B] {
+        assert_eq!(cluster.member(at, "kept").owner().node, "b");
+        assert!(cluster.node(at).member("dropped").is_none());
+        assert_eq!(cluster.node(at).slot("never-heard-of").unwrap().stated, Status::Left);
+    }
+    // But not over the head of another client.
+    cluster.attach(A, 3, &attach("other", 5, &["dropped"])).unwrap();
+    cluster.run(secs(1));
+    let request = Attach { unregistered: vec!["dropped".to_owned()], ..attach("client", 9, &["kept"]) };
+    cluster.attach(B, 2, &request).unwrap();
+    cluster.run(secs(1));
+    assert_eq!(cluster.member(B, "dropped").client(), "other");
+}

@@ -1,0 +1,193 @@
+//! Who may have a member, and who is told (C1, C2, C4, C7, R-07, R-10).
+
+use crate::cluster::{Cluster, attach};
+use convoke_core::error::Code;
+use convoke_core::member::{MemberSpec, MetadataUpdate, Status};
+use convoke_core::node::{Attach, AttachMember, ConnId, Notice};
+use std::time::Duration;
+
+const A: usize = 0;
+const B: usize = 1;
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn takeover(client: &str, claim: u64, id: &str) -> Attach {
+    let mut request = attach(client, claim, &[id]);
+    request.members[0].takeover = true;
+    request
+}
+
+#[test]
+fn a_claim_that_is_not_higher_than_what_is_known_is_refused_with_what_is_known() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    cluster.attach(A, 1, &attach("client", 7, &["orders-1"])).unwrap();
+    cluster.run(secs(1));
+    for at in [A, B] {
+        for claim in [1, 7] {
+            let refusal = cluster.attach(at, 2, &attach("client", claim, &["orders-1"])).unwrap_err();
+            assert_eq!((refusal.code, refusal.known), (Code::StaleEpoch, Some(7)), "claim {claim}");
+        }
+    }
+    // Known for the client's session here, even if no member is named; unknown elsewhere.
+    let refusal = cluster.attach(A, 2, &attach("client", 7, &[])).unwrap_err();
+    assert_eq!(refusal.known, Some(7));
+    cluster.attach(B, 2, &attach("client", 8, &["orders-1"])).unwrap();
+    cluster.run(secs(1));
+    assert_eq!(cluster.member(A, "orders-1").owner().node, "b");
+}
+
+#[test]
+fn a_member_of_another_live_client_is_refused_here_and_elsewhere() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    cluster.run(secs(1));
+    let before = cluster.node(A).slot("orders-1");
+    for (at, claim) in [(A, 2), (B, 4)] {
+        let attached = cluster.attach(at, 2, &attach("rival", claim, &["orders-1", "mine"])).unwrap();
+        assert_eq!(attached.versions.len(), 1, "the rest of the session is accepted");
+        let [(id, refusal)] = &attached.refused[..] else { panic!("{attached:?}") };
+        assert_eq!((id.as_str(), refusal.code, refusal.field), ("orders-1", Code::AlreadyRegistered, Some("id")));
+        cluster.run(secs(1));
+        assert_eq!(cluster.node(A).slot("orders-1"), before);
+    }
+    assert!(cluster.notices(A, ConnId(1)).is_empty());
+    // Once it is down, anybody may have it.
+    cluster.run(secs(25));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Down);
+    let attached = cluster.attach(B, 2, &attach("rival", 9, &["orders-1"])).unwrap();
+    assert!(attached.refused.is_empty());
+}
+
+#[test]
+fn a_takeover_that_is_asked_for_tells_the_loser_and_leaves_it_the_rest() {
+    for winner_at in [A, B] {
+        let mut cluster = Cluster::settled(&["a", "b"]);
+        let loser = cluster.attach(A, 1, &attach("client", 1, &["orders-1", "orders-2"])).unwrap().session;
+        cluster.run(secs(1));
+        let attached = cluster.attach(winner_at, 2, &takeover("rival", 2, "orders-1")).unwrap();
+        assert!(attached.refused.is_empty());
+        cluster.run(secs(1));
+        let told = [Notice::TakenOver { id: "orders-1".to_owned() }];
+        assert_eq!(cluster.notices(A, ConnId(1)), told, "at {winner_at}");
+        for at in [A, B] {
+            assert_eq!(cluster.member(at, "orders-1").client(), "rival");
+            assert_eq!(cluster.member(at, "orders-2").client(), "client");
+        }
+        // Its session goes on with the rest.
+        let update = MetadataUpdate::set("k", "v");
+        cluster.call(A, |node, now, out| node.update(now, loser, 1, "orders-2", &update, None, out)).unwrap();
+        let refusal = cluster.call(A, |node, now, out| node.update(now, loser, 2, "orders-1", &update, None, out));
+        assert_eq!(refusal.unwrap_err().code, Code::PermissionDenied);
+        cluster.run(secs(30));
+        assert_eq!(cluster.member(A, "orders-1").status(), Status::Down, "by its own client's silence");
+    }
+}
+
+/// Two processes with one client id: the newer one wins once, the older one is told and does not strike back.
+#[test]
+fn a_second_process_with_the_same_client_id_supersedes_the_first() {
+    for second_at in [A, B] {
+        let mut cluster = Cluster::settled(&["a", "b"]);
+        let first = cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap().session;
+        cluster.run(secs(1));
+        let second = Attach { nonce: 2, ..attach("client", 2, &["orders-1"]) };
+        cluster.attach(second_at, 2, &second).unwrap();
+        cluster.run(secs(1));
+        assert_eq!(cluster.notices(A, ConnId(1)), [Notice::Superseded { known: 2 }], "at {second_at}");
+        let gone = cluster.call(A, |node, now, out| node.heartbeat(now, first, out)).unwrap_err();
+        assert_eq!(gone.code, Code::SessionGone);
+        // The first process tries to come back: it says that its own last claim was 1.
+        for at in [A, B] {
+            let back = Attach { previous_claim: 1, ..attach("client", 3, &["orders-1"]) };
+            let refusal = cluster.attach(at, 1, &back).unwrap_err();
+            assert_eq!((refusal.code, refusal.field), (Code::Superseded, Some("client")), "at {at}");
+        }
+        // A third process, started anew, knows of no claim and takes over.
+        let third = Attach { nonce: 3, ..attach("client", 3, &["orders-1"]) };
+        cluster.attach(A, 3, &third).unwrap();
+    }
+}
+
+/// The same process attaches elsewhere: its old session is lost, which is no conflict.
+#[test]
+fn a_process_that_attaches_elsewhere_loses_its_old_session_and_keeps_its_members() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let old = cluster.attach(A, 1, &attach("client", 1, &["orders-1", "orders-2"])).unwrap().session;
+    cluster.run(secs(1));
+    let again = Attach { previous_claim: 1, ..attach("client", 2, &["orders-1"]) };
+    cluster.attach(B, 2, &again).unwrap();
+    cluster.run(secs(1));
+    assert_eq!(cluster.notices(A, ConnId(1)), [Notice::Lost { known: 2 }]);
+    let gone = cluster.call(A, |node, now, out| node.heartbeat(now, old, out)).unwrap_err();
+    assert_eq!(gone.code, Code::SessionGone);
+    // What the newer session did not name keeps the timers of the old one (C4).
+    assert_eq!(cluster.member(B, "orders-2").status(), Status::Up);
+    cluster.run(secs(19));
+    assert_eq!(cluster.member(B, "orders-2").status(), Status::Down);
+}
+
+/// C7: what an operator set, and when a member first came, outlive sessions and owners.
+#[test]
+fn the_drain_mark_and_the_time_of_creation_survive_attaching_again_and_takeover() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    let created = cluster.member(A, "orders-1").created();
+    assert!(created > 0);
+    cluster.call(A, |node, now, out| node.drain(now, "orders-1", true, out)).unwrap();
+    let mut steps = [
+        (A, attach("client", 2, &["orders-1"])),
+        (B, attach("client", 3, &["orders-1"])),
+        (A, takeover("rival", 4, "orders-1")),
+        (B, takeover("client", 5, "orders-1")),
+    ]
+    .into_iter()
+    .enumerate();
+    for (step, (at, request)) in &mut steps {
+        cluster.run(secs(2));
+        cluster.attach(at, 10 + step as u64, &request).unwrap();
+        cluster.run(secs(1));
+        for at in [A, B] {
+            let member = cluster.member(at, "orders-1");
+            assert!(member.drained() && !member.routable(), "step {step}");
+            assert_eq!((member.created(), member.status()), (created, Status::Up), "step {step}");
+        }
+    }
+    // Unregistered and registered anew, it is another member.
+    let left = Attach { unregistered: vec!["orders-1".to_owned()], ..attach("client", 6, &[]) };
+    cluster.attach(B, 20, &left).unwrap();
+    cluster.run(secs(1));
+    cluster.attach(A, 21, &attach("client", 7, &["orders-1"])).unwrap();
+    let member = cluster.member(A, "orders-1");
+    assert!(!member.drained() && member.created() > created);
+}
+
+/// the member that stands for a node is its own.
+#[test]
+fn clients_cannot_change_the_member_that_stands_for_a_node() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let session = cluster.attach(A, 1, &attach("client", 99, &["orders-1"])).unwrap().session;
+    cluster.run(secs(1));
+    let before = [A, B].map(|at| (cluster.node(at).slot("convoke.a"), cluster.node(at).slot("convoke.b")));
+    let update = MetadataUpdate::set("k", "v");
+    for id in ["convoke.a", "convoke.b"] {
+        for spec in [MemberSpec::new(id, "orders"), MemberSpec::new(id, "convoke"), MemberSpec::new("x", "convoke")] {
+            let member = AttachMember { spec, takeover: true };
+            let request = Attach { members: vec![member.clone()], ..attach("rival", 100, &[]) };
+            assert_eq!(cluster.attach(A, 2, &request).unwrap_err().code, Code::PermissionDenied);
+            let refusal = cluster.call(A, |node, now, out| node.register(now, 1, session, 1, &member, out));
+            assert_eq!(refusal.unwrap_err().code, Code::PermissionDenied);
+        }
+        let refusal = cluster.call(A, |node, now, out| node.update(now, session, 1, id, &update, None, out));
+        assert_eq!(refusal.unwrap_err().code, Code::PermissionDenied);
+        let refusal = cluster.call(A, |node, now, out| node.unregister(now, session, 1, id, out));
+        assert_eq!(refusal.unwrap_err().code, Code::PermissionDenied);
+        // Repeating an unregistration of what another holds is ignored.
+        let request = Attach { unregistered: vec![id.to_owned()], ..attach("rival", 100 + id.len() as u64, &[]) };
+        let _ = cluster.attach(B, 3, &request);
+        cluster.run(secs(1));
+        let after = [A, B].map(|at| (cluster.node(at).slot("convoke.a"), cluster.node(at).slot("convoke.b")));
+        assert_eq!(after, before);
+    }
+}

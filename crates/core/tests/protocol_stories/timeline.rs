@@ -1,0 +1,116 @@
+//! The timeline at the end of seed 003, step by step.
+
+use crate::cluster::{Cluster, HEALTH_QUERY, Seen, attach, ms};
+use convoke_core::member::Status;
+use convoke_core::node::{Event, LossReason, PeerState};
+use std::time::Duration;
+
+const A: usize = 0;
+const B: usize = 1;
+const C: usize = 2;
+
+#[test]
+fn a_crashes_at_10_s_and_all_is_normal_again_at_25_1_s() {
+    let mut cluster = Cluster::new(&["a", "b", "c"]);
+    cluster.delay = Duration::from_millis(15);
+
+    // 0 s: A and B (and C) are connected, exchanging normally.
+    for at in [A, B, C] {
+        cluster.start(at);
+        cluster.run(Duration::from_millis(500));
+    }
+    cluster.call(A, |node, now, out| node.register_name(now, "actor", "a/1", out)).unwrap();
+    cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    cluster.run_until(ms(9_999));
+    cluster.assert_agreed();
+    assert_eq!(cluster.peer_state(B, "a"), PeerState::Up);
+
+    // 10 s: A crashes.
+    cluster.run_until(ms(10_000));
+    cluster.crash(A);
+
+    // 10.003 s: B notices the end of file; A is lost, and what it registered stays.
+    cluster.run_until(ms(10_003));
+    let lost = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerLost { node, reason: LossReason::Closed }) if node.as_str() == "a");
+    assert_eq!(cluster.times(B, lost), [ms(10_003)]);
+    assert_eq!(cluster.peer_state(B, "a"), PeerState::Lost);
+    assert_eq!(cluster.node(B).name("actor").unwrap().location, "a/1");
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
+
+    // 10.103 s: B asks the other node about A; within moments the majority knows.
+    cluster.run_until(ms(10_102));
+    assert_eq!(cluster.times(B, |seen| *seen == Seen::Sent(HEALTH_QUERY)), []);
+    cluster.run_until(ms(10_200));
+    assert_eq!(cluster.times(B, |seen| *seen == Seen::Sent(HEALTH_QUERY)), [ms(10_103)]);
+    let failed = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerFailed { node, votes: 2, answers: 2 }) if node.as_str() == "a");
+    assert_eq!(cluster.times(B, failed).len(), 1);
+    assert_eq!(cluster.peer_state(B, "a"), PeerState::Failed);
+    assert_eq!(cluster.node(B).name("actor").unwrap().location, "a/1", "nothing is removed");
+
+    // 15 s and 20 s: B tries again and fails.
+    cluster.run_until(ms(24_900));
+    let to_a = |seen: &Seen| *seen == Seen::Dialed("a:7000".to_owned());
+    let tries: Vec<_> = cluster.times(B, to_a).into_iter().filter(|at| *at > ms(10_000)).collect();
+    assert_eq!(tries, [ms(15_003), ms(20_003)]);
+    let fails: Vec<_> =
+        cluster.times(B, |seen| *seen == Seen::DialFailed).into_iter().filter(|at| *at > ms(10_000)).collect();
+    assert_eq!(fails, [ms(15_003), ms(20_003)]);
+
+    // 25 s: A restarts at the same address. B tries again: a connection, which by itself is no proof of life.
+    cluster.run_until(ms(25_000));
+    cluster.start(A);
+    cluster.call(A, |node, now, out| node.register_name(now, "actor", "a/2", out)).unwrap();
+    cluster.run_until(ms(25_003));
+    let tries: Vec<_> = cluster.times(B, to_a).into_iter().filter(|at| *at > ms(21_000)).collect();
+    assert_eq!(tries, [ms(25_003)]);
+    assert_eq!(cluster.times(B, |seen| *seen == Seen::Connected).last(), Some(&ms(25_003)));
+    assert_eq!(cluster.peer_state(B, "a"), PeerState::Failed);
+    cluster.run_until(ms(25_030));
+    assert_eq!(cluster.peer_state(B, "a"), PeerState::Failed, "A has said nothing yet");
+
+    // 25.1 s: A has spoken; B has reset its failure, and all is as before.
+    cluster.run_until(ms(25_100));
+    assert_eq!(cluster.peer_state(B, "a"), PeerState::Up);
+    let up = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerUp { node }) if node.as_str() == "a");
+    assert_eq!(cluster.times(B, up).last(), Some(&ms(25_033)), "with A's first message");
+    assert_eq!(cluster.node(B).name("actor").unwrap().location, "a/2");
+    assert_eq!(cluster.node(A).origin().incarnation.number, 2, "a new run (N1)");
+    cluster.run_until(ms(25_200));
+    cluster.assert_agreed();
+    // The client's member is still owned by the old run, and ages like on a lost node (N2) until its client comes back.
+    assert_eq!(cluster.member(A, "orders-1").status(), Status::Up);
+    cluster.attach(A, 1, &attach("client", 2, &["orders-1"])).unwrap();
+    cluster.run_until(ms(26_200));
+    assert_eq!(cluster.member(C, "orders-1").owner().node, "a");
+    cluster.assert_agreed();
+}
+
+/// The same with two nodes only: there is nobody to ask, so the own view decides.
+#[test]
+fn alone_a_node_decides_for_itself_that_its_peer_failed() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let crash = cluster.now;
+    cluster.crash(A);
+    cluster.run(Duration::from_millis(102));
+    assert_eq!(cluster.peer_state(B, "a"), PeerState::Lost);
+    cluster.run(Duration::from_millis(2));
+    assert_eq!(cluster.peer_state(B, "a"), PeerState::Failed);
+    let failed = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerFailed { votes: 1, answers: 1, .. }));
+    assert_eq!(cluster.times(B, failed), [crash + Duration::from_millis(103)]);
+    assert_eq!(cluster.times(B, |seen| *seen == Seen::Sent(HEALTH_QUERY)), []);
+}
+
+/// One witness that still reaches the peer keeps it from being called failed.
+#[test]
+fn a_peer_that_others_reach_is_lost_but_not_failed() {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    cluster.cut(A, B);
+    cluster.run(Duration::from_secs(8));
+    assert_eq!(cluster.peer_state(B, "a"), PeerState::Lost);
+    assert_eq!(cluster.peer_state(A, "b"), PeerState::Lost);
+    assert!(!cluster.events(B).any(|event| matches!(event, Event::PeerFailed { .. })));
+    // And its members stay up: C passes on that it lives.
+    cluster.run(Duration::from_secs(60));
+    assert_eq!(cluster.member(B, "convoke.a").status(), Status::Up);
+    assert!(cluster.node(B).admits(cluster.node(A).origin()));
+}

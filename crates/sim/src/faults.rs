@@ -1,0 +1,544 @@
+//! Faults: what can be done to a cluster, how often it was done, and how it ends again.
+
+use crate::client::ClientMessage;
+use crate::host::HostState;
+use crate::network::{Item, Kind, MINUTE, Micros, Place, SECOND, Spike};
+use crate::world::{Crash, World, micros};
+use std::collections::BTreeMap;
+
+macro_rules! faults {
+    ($($name:ident: $weight:literal, $text:literal;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Fault { $($name,)* }
+
+        impl Fault {
+            pub const ALL: &'static [Fault] = &[$(Fault::$name,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Fault::$name => $text,)* }
+            }
+
+            /// How often it is chosen, relative to others; 0 if it comes along with something else.
+            fn weight(self) -> u32 {
+                match self { $(Fault::$name => $weight,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    Crash: 8, "crash";
+    PowerCut: 5, "power cut";
+    Restart: 0, "restart, same id";
+    PermanentLoss: 1, "permanent loss";
+    Replacement: 0, "replacement";
+    TotalRestart: 1, "total restart";
+    GracefulStop: 4, "graceful stop";
+    RollingRestart: 1, "rolling restart";
+    Twins: 1, "two processes, one id";
+    Pause: 10, "pause";
+    LongPause: 1, "long pause";
+    Starvation: 4, "starvation";
+    SlowNode: 4, "slow node";
+    FullPartition: 8, "full partition";
+    PartialPartition: 7, "partial partition";
+    OneWayPartition: 7, "one-way partition";
+    LongPartition: 1, "long partition";
+    ConnectionReset: 8, "connection reset";
+    DelaySpike: 5, "delay spike";
+    ClockStep: 4, "clock step";
+    ClientCrash: 8, "client crash";
+    ClientRestart: 0, "client restart";
+    ClientMove: 8, "client move";
+    ClientLateMessage: 0, "client late message";
+    ClientPartition: 4, "client cut off";
+    LostAnswer: 6, "lost answer";
+    DuplicateRequest: 0, "duplicate request";
+    DuplicateId: 0, "duplicate member id";
+    DuplicateClient: 2, "two processes, one client id";
+    SlowSubscriber: 3, "slow subscriber";
+    SubscriberReconnect: 6, "subscriber reconnect";
+}
+
+/// What happens later.
+#[derive(Clone, Debug)]
+pub enum Action {
+    NextFault,
+    NextOperation,
+    /// A node became ready: its application registers its names.
+    Ready {
+        host: usize,
+        boot: u64,
+    },
+    Start {
+        host: usize,
+    },
+    Heal {
+        cut: u64,
+    },
+    EndSpike {
+        spike: u64,
+    },
+    EndSlow {
+        host: usize,
+        boot: u64,
+    },
+    Starve {
+        host: usize,
+        left: u32,
+    },
+    Roll {
+        hosts: Vec<usize>,
+    },
+    EndTwin {
+        host: usize,
+    },
+    StartClient {
+        client: usize,
+    },
+    StopClient {
+        client: usize,
+    },
+    Reconnect {
+        subscriber: usize,
+    },
+    Pace {
+        subscriber: usize,
+        pace: Micros,
+    },
+    Reset {
+        conn: u64,
+    },
+    Duplicate {
+        conn: u64,
+        message: Box<ClientMessage>,
+    },
+}
+
+/// The dice and the score.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    pub counts: BTreeMap<Fault, u64>,
+    /// What this seed may do.
+    pub enabled: Vec<Fault>,
+    /// Faults and operations go on.
+    pub active: bool,
+    pub fault_interval: Micros,
+    pub operation_interval: Micros,
+    pub late_messages: bool,
+    pub duplicates: bool,
+    /// Some clients work on the same ids.
+    pub contested_ids: bool,
+    pub next_id: u64,
+    pub lost_for_good: usize,
+}
+
+impl Faults {
+    pub fn count(&mut self, fault: Fault) {
+        *self.counts.entry(fault).or_default() += 1;
+    }
+}
+
+impl World {
+    /// Starts the fault and operation processes.
+    pub fn begin_chaos(&mut self) {
+        self.faults.active = true;
+        self.schedule_action(0, Action::NextFault);
+        self.schedule_action(0, Action::NextOperation);
+    }
+
+    pub(crate) fn act(&mut self, action: Action) {
+        self.trace.event(self.now, 6, 0, 0);
+        match action {
+            Action::NextFault => {
+                if self.faults.active {
+                    self.inject();
+                    let mean = self.faults.fault_interval;
+                    let delay = self.rng.u64(..2 * mean);
+                    self.schedule_action(delay, Action::NextFault);
+                }
+            }
+            Action::NextOperation => {
+                if self.faults.active {
+                    self.operate();
+                    let mean = self.faults.operation_interval;
+                    let delay = self.rng.u64(..2 * mean);
+                    self.schedule_action(delay, Action::NextOperation);
+                }
+            }
+            Action::Ready { host, boot } => self.application_ready(host, boot),
+            Action::Start { host } => {
+                if self.hosts[host].state == HostState::Down {
+                    self.faults.count(Fault::Restart);
+                    self.start(host);
+                }
+            }
+            Action::Heal { cut } => {
+                if self.network.cuts.iter().any(|c| c.id == cut) {
+                    self.note(format!("cut {cut} heals"));
+                    self.heal(cut);
+                }
+            }
+            Action::EndSpike { spike } => self.end_spike(spike),
+            Action::EndSlow { host, boot } => {
+                if self.hosts[host].boot == boot && self.hosts[host].slow > 0 {
+                    self.hosts[host].slow = 0;
+                    let now = self.now;
+                    self.hosts[host].trouble.end(now);
+                }
+            }
+            Action::Starve { host, left } => {
+                if left > 0 && self.faults.active {
+                    let pause = self.rng.u64(50_000..800_000);
+                    self.pause(host, pause);
+                    let gap = pause + self.rng.u64(1_000..200_000);
+                    self.hosts[host].trouble.touch(self.now);
+                    self.schedule_action(gap, Action::Starve { host, left: left - 1 });
+                }
+            }
+            Action::Roll { hosts } => self.roll(hosts),
+            Action::EndTwin { host } => {
+                self.crash(host, Crash::Process);
+                self.hosts[host].state = HostState::Gone;
+            }
+            Action::StartClient { client } => {
+                if self.clients[client].state == crate::client::ClientState::Dead {
+                    self.faults.count(Fault::ClientRestart);
+                    self.client_start(client);
+                }
+            }
+            Action::StopClient { client } => self.client_close(client),
+            Action::Reconnect { subscriber } => self.subscriber_return(subscriber),
+            Action::Pace { subscriber, pace } => {
+                self.subscribers[subscriber].pace = pace;
+                self.schedule_read(subscriber);
+            }
+            Action::Reset { conn } => self.reset(conn),
+            Action::Duplicate { conn, message } => {
+                if self.end_open(conn, 0) {
+                    self.faults.count(Fault::DuplicateRequest);
+                    self.push(conn, 0, Item::ToNode(message));
+                }
+            }
+        }
+    }
+
+    fn inject(&mut self) {
+        let total: u32 = self.faults.enabled.iter().map(|fault| fault.weight()).sum();
+        if total == 0 {
+            return;
+        }
+        let mut dice = self.rng.u32(..total);
+        let enabled = self.faults.enabled.clone();
+        for fault in enabled {
+            if dice < fault.weight() {
+                if self.apply_fault(fault) {
+                    self.note(format!("fault: {}", fault.name()));
+                    self.faults.count(fault);
+                }
+                return;
+            }
+            dice -= fault.weight();
+        }
+    }
+
+    fn apply_fault(&mut self, fault: Fault) -> bool {
+        let short = micros(self.setup.timers.heartbeat_timeout);
+        let Some(host) = self.random_running_host() else { return false };
+        match fault {
+            Fault::Crash | Fault::PowerCut => {
+                self.crash(host, if fault == Fault::Crash { Crash::Process } else { Crash::Silent });
+                let down = self.duration(SECOND / 5, 4 * short);
+                self.schedule_action(down, Action::Start { host });
+                true
+            }
+            Fault::PermanentLoss => self.lose_for_good(host),
+            Fault::TotalRestart => {
+                for host in self.running_hosts() {
+                    self.crash(host, Crash::Process);
+                    let down = self.duration(SECOND / 5, 10 * SECOND);
+                    self.schedule_action(down, Action::Start { host });
+                }
+                true
+            }
+            Fault::GracefulStop => {
+                self.stop(host);
+                let back = micros(self.setup.timers.handover_timeout) + self.duration(SECOND, 2 * short);
+                self.schedule_action(back, Action::Start { host });
+                true
+            }
+            Fault::RollingRestart => {
+                let hosts = self.running_hosts();
+                self.schedule_action(0, Action::Roll { hosts });
+                true
+            }
+            Fault::Twins => self.run_twin(host),
+            Fault::Pause => {
+                let long = self.rng.u32(..4) == 0;
+                let pause = if long { self.duration(short, 3 * short) } else { self.duration(SECOND / 10, short) };
+                self.pause(host, pause);
+                true
+            }
+            Fault::LongPause => {
+                let dead = micros(self.setup.timers.dead_peer_timeout);
+                let pause = self.duration(dead + SECOND, dead + dead / 2);
+                self.pause(host, pause);
+                true
+            }
+            Fault::Starvation => {
+                let left = self.rng.u32(5..40);
+                self.schedule_action(0, Action::Starve { host, left });
+                true
+            }
+            Fault::SlowNode => {
+                if self.hosts[host].slow > 0 {
+                    return false;
+                }
+                let slow = self.rng.u64(1_000..30_000);
+                let (now, boot) = (self.now, self.hosts[host].boot);
+                self.hosts[host].slow = slow;
+                self.hosts[host].trouble.begin(now);
+                let length = self.duration(SECOND, short);
+                self.schedule_action(length, Action::EndSlow { host, boot });
+                true
+            }
+            Fault::FullPartition | Fault::LongPartition | Fault::PartialPartition | Fault::OneWayPartition => {
+                self.cut_apart(fault, host)
+            }
+            Fault::ConnectionReset => self.reset_some(Kind::Peer),
+            Fault::LostAnswer => self.reset_some(Kind::Client),
+            Fault::DelaySpike => self.spike(host),
+            Fault::ClockStep => {
+                let step = self.wall_rng.i64(-7_200_000..7_200_000);
+                self.hosts[host].wall_offset += step;
+                true
+            }
+            Fault::ClientCrash | Fault::ClientMove | Fault::ClientPartition | Fault::DuplicateClient => {
+                self.trouble_client(fault)
+            }
+            Fault::SlowSubscriber | Fault::SubscriberReconnect => self.trouble_subscriber(fault),
+            Fault::Restart
+            | Fault::Replacement
+            | Fault::ClientRestart
+            | Fault::ClientLateMessage
+            | Fault::DuplicateRequest
+            | Fault::DuplicateId => false,
+        }
+    }
+
+    /// Many short, few long: the logarithm is uniform.
+    pub(crate) fn duration(&mut self, from: Micros, to: Micros) -> Micros {
+        let (from, to) = (from.max(1) as f64, to.max(2) as f64);
+        (from * (to / from).powf(self.rng.f64())) as Micros
+    }
+
+    pub(crate) fn running_hosts(&self) -> Vec<usize> {
+        (0..self.hosts.len()).filter(|host| self.hosts[*host].running()).collect()
+    }
+
+    fn random_running_host(&mut self) -> Option<usize> {
+        let running: Vec<usize> =
+            self.running_hosts().into_iter().filter(|host| !self.hosts[*host].is_second).collect();
+        self.rng.choice(running)
+    }
+
+    fn lose_for_good(&mut self, host: usize) -> bool {
+        let left = self.hosts.iter().filter(|h| h.state != HostState::Gone && !h.is_second).count();
+        // The first host is everybody's seed in a star, the next one in a line: without it nobody would be found again.
+        let line = self.setup.topology == crate::world::Topology::Line;
+        if line || left <= 2 || self.faults.lost_for_good * 3 >= self.setup.nodes || host == 0 || self.hosts.len() >= 60
+        {
+            return false;
+        }
+        self.crash(host, Crash::Silent);
+        self.hosts[host].state = HostState::Gone;
+        self.faults.lost_for_good += 1;
+        if self.rng.bool() {
+            let seeds = vec!["h0:7000".to_owned()];
+            let name = format!("n{}", self.hosts.len());
+            let index = self.add_host(&name, seeds);
+            self.faults.count(Fault::Replacement);
+            self.start(index);
+        }
+        true
+    }
+
+    /// A second process with a node's id, on another machine.
+    fn run_twin(&mut self, host: usize) -> bool {
+        if self.hosts[host].twin.is_some() || self.hosts.len() >= 60 {
+            return false;
+        }
+        let name = self.hosts[host].id.as_str().to_owned();
+        let seeds = (0..self.setup.nodes).filter(|i| *i != host).map(|i| format!("h{i}:7000")).collect();
+        let twin = self.add_host(&name, seeds);
+        self.hosts[twin].is_second = true;
+        self.hosts[twin].twin = Some(host);
+        self.hosts[host].twin = Some(twin);
+        self.start(twin);
+        let length = self.duration(10 * SECOND, 3 * MINUTE);
+        self.schedule_action(length, Action::EndTwin { host: twin });
+        self.schedule_action(length + SECOND, Action::Start { host });
+        true
+    }
+
+    fn roll(&mut self, mut hosts: Vec<usize>) {
+        let Some(host) = hosts.pop() else { return };
+        if !self.faults.active {
+            return;
+        }
+        self.stop(host);
+        let back = micros(self.setup.timers.handover_timeout) + SECOND;
+        self.schedule_action(back, Action::Start { host });
+        self.schedule_action(back + 5 * SECOND, Action::Roll { hosts });
+    }
+
+    fn cut_apart(&mut self, fault: Fault, host: usize) -> bool {
+        if self.network.cuts.len() >= 4 || self.hosts.len() < 2 {
+            return false;
+        }
+        let (mut one, mut other) = (Place::Host(host).bit(), 0);
+        let clients = self.rng.bool();
+        for index in 0..self.hosts.len() {
+            let bit = Place::Host(index).bit();
+            if bit == one && index == host {
+                continue;
+            }
+            if self.rng.u32(..3) == 0 { one |= bit } else { other |= bit }
+        }
+        if fault == Fault::PartialPartition {
+            one = Place::Host(host).bit();
+            let peer = self.rng.usize(..self.hosts.len());
+            other = Place::Host(peer).bit();
+        } else if clients && fault != Fault::OneWayPartition {
+            for client in 0..self.clients.len() {
+                let bit = Place::Client(client).bit();
+                if self.rng.bool() { one |= bit } else { other |= bit }
+            }
+        }
+        if one == other || other == 0 {
+            return false;
+        }
+        let short = micros(self.setup.timers.heartbeat_timeout);
+        let dead = micros(self.setup.timers.dead_peer_timeout);
+        let length = match fault {
+            Fault::LongPartition if self.rng.u32(..3) == 0 => dead * 8 / 3,
+            Fault::LongPartition => dead * 16 / 15,
+            _ if self.rng.u32(..8) == 0 => self.duration(short, micros(self.setup.timers.reconnect_timeout) * 3 / 2),
+            _ => self.duration(SECOND / 5, 3 * short),
+        };
+        let cut = self.cut(one, other);
+        self.schedule_action(length, Action::Heal { cut });
+        if fault != Fault::OneWayPartition {
+            let back = self.cut(other, one);
+            self.schedule_action(length, Action::Heal { cut: back });
+        }
+        self.note(format!("cut {one:x} from {other:x} for {} ms", length / 1000));
+        true
+    }
+
+    fn reset_some(&mut self, kind: Kind) -> bool {
+        let conns: Vec<u64> =
+            self.network.connections.iter().filter(|(_, c)| c.kind == kind).map(|(id, _)| *id).collect();
+        let Some(conn) = self.rng.choice(conns) else { return false };
+        self.note(format!("connection {conn} breaks"));
+        if kind == Kind::Client && self.rng.bool() {
+            // Right after a request: its answer is what gets lost.
+            let Some(Place::Client(client)) = self.network.connections.get(&conn).map(|c| c.ends[0].place) else {
+                return false;
+            };
+            self.client_operation(client);
+            let delay = self.rng.u64(300..1_500);
+            self.schedule_action(delay, Action::Reset { conn });
+            return true;
+        }
+        self.reset(conn);
+        true
+    }
+
+    fn spike(&mut self, host: usize) -> bool {
+        let id = self.network.number();
+        let extra = self.duration(SECOND / 20, 2 * SECOND);
+        self.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
+        self.hosts[host].trouble.begin(self.now);
+        let length = self.duration(SECOND, 30 * SECOND);
+        self.schedule_action(length, Action::EndSpike { spike: id });
+        true
+    }
+
+    pub(crate) fn end_spike(&mut self, spike: u64) {
+        let now = self.now;
+        let Some(index) = self.network.spikes.iter().position(|s| s.id == spike) else { return };
+        let spike = self.network.spikes.remove(index);
+        for (index, host) in self.hosts.iter_mut().enumerate() {
+            if Place::Host(index).bit() & spike.places != 0 {
+                host.trouble.end(now);
+            }
+        }
+    }
+
+    fn trouble_client(&mut self, fault: Fault) -> bool {
+        let alive: Vec<usize> = (0..self.clients.len()).filter(|client| self.clients[*client].alive()).collect();
+        let Some(client) = self.rng.choice(alive) else { return false };
+        match fault {
+            Fault::ClientCrash => {
+                let silent = self.rng.bool();
+                self.client_crash(client, silent);
+                let long = micros(self.setup.timers.reconnect_timeout) * 2;
+                let down = self.duration(SECOND / 10, long);
+                self.schedule_action(down, Action::StartClient { client });
+                true
+            }
+            Fault::ClientMove => {
+                if self.clients[client].attached_to().is_none() {
+                    return false;
+                }
+                if self.rng.bool() {
+                    self.client_operation(client);
+                }
+                self.client_move(client, None);
+                true
+            }
+            Fault::ClientPartition => {
+                let place = Place::Client(client).bit();
+                let length = self.duration(SECOND, 2 * micros(self.setup.timers.heartbeat_timeout));
+                for (from, to) in [(place, !0), (!0, place)] {
+                    let cut = self.cut_clients(from, to);
+                    self.schedule_action(length, Action::Heal { cut });
+                }
+                true
+            }
+            _ => self.second_process(client),
+        }
+    }
+
+    /// Like a cut, but no host can be excused with it.
+    fn cut_clients(&mut self, from: u128, to: u128) -> u64 {
+        let id = self.network.number();
+        self.network.cuts.push(crate::network::Cut { id, from, to, clients_only: true });
+        id
+    }
+
+    fn trouble_subscriber(&mut self, fault: Fault) -> bool {
+        let real: Vec<usize> = (0..self.subscribers.len()).filter(|s| !self.subscribers[*s].observer).collect();
+        let Some(subscriber) = self.rng.choice(real) else { return false };
+        if fault == Fault::SlowSubscriber {
+            let pace = self.subscribers[subscriber].pace;
+            self.subscribers[subscriber].pace = self.duration(5 * SECOND, 60 * SECOND);
+            let length = self.duration(30 * SECOND, 3 * MINUTE);
+            self.schedule_action(length, Action::Pace { subscriber, pace: pace.min(SECOND) });
+            return true;
+        }
+        self.subscriber_disconnect(subscriber);
+        let away = self.duration(SECOND / 10, 2 * micros(self.setup.timers.reconnect_timeout));
+        self.schedule_action(away, Action::Reconnect { subscriber });
+        true
+    }
+
+    /// Sometimes a request is delivered twice, the second time late (C5).
+    pub(crate) fn maybe_duplicate(&mut self, conn: u64, message: &ClientMessage) {
+        if self.faults.duplicates && self.rng.u32(..25) == 0 {
+            let delay = self.rng.u64(10_000..3 * SECOND);
+            self.schedule_action(delay, Action::Duplicate { conn, message: Box::new(message.clone()) });
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The machine a node runs on: its clocks, its disk, its inbox, and what troubles it.
+
+use crate::client::ClientMessage;
+use crate::network::{Micros, SECOND};
+use bytes::Bytes;
+use convoke_core::version::NodeId;
+use convoke_core::{Config, Node, Time};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A node that has been left alone for this long has nothing to blame.
+pub const CALM: Micros = 15 * SECOND;
+
+/// What reaches a node from outside, in the order of arrival.
+#[derive(Clone, Debug)]
+pub enum Input {
+    Wake,
+    Accepted {
+        conn: u64,
+        side: usize,
+    },
+    Dialed {
+        dial: u64,
+        conn: u64,
+        side: usize,
+    },
+    DialFailed {
+        dial: u64,
+    },
+    Frame {
+        conn: u64,
+        side: usize,
+        frame: Bytes,
+    },
+    Closed {
+        conn: u64,
+        side: usize,
+    },
+    Client {
+        conn: u64,
+        message: Box<ClientMessage>,
+    },
+    ClientGone {
+        conn: u64,
+    },
+    /// SIGTERM.
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostState {
+    Running,
+    /// Not running, will be started again.
+    Down,
+    /// Lost for good.
+    Gone,
+}
+
+/// A stretch of time in which something was done to a host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trouble {
+    active: u32,
+    since: Micros,
+    until: Micros,
+}
+
+impl Trouble {
+    pub fn begin(&mut self, now: Micros) {
+        if self.active == 0 && now.saturating_sub(self.until) > CALM {
+            self.since = now;
+        }
+        self.active += 1;
+        self.until = now;
+    }
+
+    pub fn end(&mut self, now: Micros) {
+        self.active = self.active.saturating_sub(1);
+        self.until = now;
+    }
+
+    /// Something that is over as soon as it happened.
+    pub fn touch(&mut self, now: Micros) {
+        self.begin(now);
+        self.end(now);
+    }
+
+    /// How long the present trouble has lasted; zero after a calm.
+    pub fn lasting(&self, now: Micros) -> Micros {
+        if self.active > 0 || now.saturating_sub(self.until) <= CALM { now.saturating_sub(self.since) } else { 0 }
+    }
+
+    /// For how long there has been none.
+    pub fn calm_for(&self, now: Micros) -> Micros {
+        if self.active > 0 { 0 } else { now.saturating_sub(self.until) }
+    }
+}
+
+#[derive(Debug)]
+pub struct Host {
+    pub config: Config,
+    pub id: NodeId,
+    pub region: usize,
+    pub state: HostState,
+    pub node: Option<Node>,
+    /// Counts the runs; whatever belongs to an earlier one is void.
+    pub boot: u64,
+    /// What the node's monotonic clock shows at virtual time 0.
+    pub clock_base: Micros,
+    /// How wrong the wall clock is, in milliseconds.
+    pub wall_offset: i64,
+    pub persisted: u64,
+    pub has_disk: bool,
+    pub inbox: VecDeque<Input>,
+    pub paused_until: Option<Micros>,
+    pub paused_since: Micros,
+    /// Time each input costs while the host is slow.
+    pub slow: Micros,
+    pub busy_until: Micros,
+    /// The wake-up that is on the event heap.
+    pub wake_at: Option<Micros>,
+    pub wake_missed: bool,
+    /// Dials under way, with the connection once there is one.
+    pub dials: BTreeMap<u64, Option<u64>>,
+    /// Connections whose other end hears of a power cut only when this host is back.
+    pub silenced: Vec<(u64, usize)>,
+    /// What the embedding application registers, and again after a restart.
+    pub names: BTreeMap<String, String>,
+    /// The checker's own subscriber.
+    pub observer: Option<usize>,
+    pub started_at: Micros,
+    pub ready_at: Option<Micros>,
+    pub stopped_at: Option<Micros>,
+    /// When it last took over somebody's whole state, which may drop slots whose tombstones it never had (D8).
+    pub full_merge_at: Option<Micros>,
+    /// Partitions, crashes, slowness, spikes.
+    pub trouble: Trouble,
+    /// End of the last pause, and its length.
+    pub last_pause: (Micros, Micros),
+    /// A second process with this id was run.
+    pub twin: Option<usize>,
+    /// The second process of a twin pair; clients do not know its address.
+    pub is_second: bool,
+    pub stopping: bool,
+    /// Power is off: nothing answers, not even a refusal.
+    pub dark: bool,
+}
+
+impl Host {
+    pub fn new(config: Config, region: usize) -> Self {
+        Host {
+            id: config.node.clone(),
+            config,
+            region,
+            state: HostState::Down,
+            node: None,
+            boot: 0,
+            clock_base: 0,
+            wall_offset: 0,
+            persisted: 0,
+            has_disk: true,
+            inbox: VecDeque::new(),
+            paused_until: None,
+            paused_since: 0,
+            slow: 0,
+            busy_until: 0,
+            wake_at: None,
+            wake_missed: false,
+            dials: BTreeMap::new(),
+            silenced: Vec::new(),
+            names: BTreeMap::new(),
+            observer: None,
+            started_at: 0,
+            ready_at: None,
+            stopped_at: None,
+            full_merge_at: None,
+            trouble: Trouble::default(),
+            last_pause: (0, 0),
+            twin: None,
+            is_second: false,
+            stopping: false,
+            dark: false,
+        }
+    }
+
+    pub fn running(&self) -> bool {
+        self.state == HostState::Running
+    }
+
+    /// Ready and serving; what invariants compare.
+    pub fn serving(&self) -> Option<&Node> {
+        self.node.as_ref().filter(|node| self.state == HostState::Running && node.is_ready())
+    }
+
+    pub fn time(&self, now: Micros) -> Time {
+        Time::from_micros(now + self.clock_base)
+    }
+
+    /// Virtual time of a point on the node's clock.
+    pub fn virtual_time(&self, time: Time) -> Micros {
+        time.as_micros().saturating_sub(self.clock_base)
+    }
+
+    pub fn wall_ms(&self, now: Micros) -> u64 {
+        const EPOCH_MS: i64 = 1_800_000_000_000;
+        (EPOCH_MS + (now / 1000) as i64 + self.wall_offset).max(0) as u64
+    }
+
+    pub fn paused(&self) -> bool {
+        self.paused_until.is_some()
+    }
+
+    /// How long ago the last pause longer than `length` ended; `None` if there was none.
+    pub fn calm_after_pause(&self, now: Micros, length: Micros) -> Micros {
+        if self.paused() && now - self.paused_since > length {
+            return 0;
+        }
+        if self.last_pause.1 > length { now.saturating_sub(self.last_pause.0) } else { Micros::MAX }
+    }
+}

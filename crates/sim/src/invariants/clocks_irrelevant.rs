@@ -1,0 +1,13 @@
+//! Wall clocks decide nothing: the same seed with other clocks shows the same, apart from displayed times.
+
+use super::Violation;
+use crate::trace::Fold;
+
+/// Compares what two runs of one seed, with different wall clocks, decided and showed.
+pub fn compare(one: Fold, other: Fold) -> Option<Violation> {
+    (one != other).then(|| {
+        let message =
+            format!("the same seed with other wall clocks decides {:016x} instead of {:016x}", other.0, one.0);
+        Violation::new("clocks_irrelevant", 0, message)
+    })
+}

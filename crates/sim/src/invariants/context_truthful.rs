@@ -1,0 +1,181 @@
+//! The context never claims what is not held (D4).
+
+use super::{Found, Invariant, report, serving};
+use crate::network::Micros;
+use crate::world::{World, micros};
+use convoke_core::Node;
+use convoke_core::member::Status;
+use convoke_core::node::SlotView;
+use convoke_core::version::OriginId;
+use std::collections::BTreeMap;
+
+const NAME: &str = "context_truthful";
+/// Writes remembered per key and origin; the youngest few are those that anybody may lack.
+const REMEMBERED: usize = 4;
+/// Hosts looked at each time.
+const SAMPLE: usize = 4;
+
+type Key = (bool, String);
+
+#[derive(Clone, Debug)]
+struct Write {
+    origin: usize,
+    n: u64,
+    claim: u64,
+    seq: u64,
+    live: bool,
+    at: Micros,
+}
+
+#[derive(Debug, Default)]
+pub struct ContextTruthful {
+    checks: u64,
+    turn: usize,
+    /// All origins that ever wrote, numbered; in order of the numbers.
+    numbers: BTreeMap<OriginId, usize>,
+    origins: Vec<OriginId>,
+    /// Writes seen at their origin, oldest first.
+    writes: BTreeMap<Key, Vec<Write>>,
+    /// Per run of a host: own writes counted at the last look, and when that was.
+    looked: BTreeMap<(usize, u64), (u64, Micros)>,
+}
+
+impl Invariant for ContextTruthful {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn rule(&self) -> &'static str {
+        "D4, D5, D6, D8"
+    }
+    fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    fn after_input(&mut self, world: &World, host: usize, _found: &mut Found) {
+        let held = &world.hosts[host];
+        let Some(node) = &held.node else { return };
+        let count = node.counters().local_writes;
+        let (before, at) = self.looked.entry((host, held.boot)).or_default();
+        // Looking at every write would take most of the time of a run.
+        let pause = micros(world.setup.timers.heartbeat_timeout) / 8;
+        if count == *before || world.now < *at + pause {
+            return;
+        }
+        (*before, *at) = (count, world.now);
+        let own = node.origin();
+        let number = match self.numbers.get(own) {
+            Some(number) => *number,
+            None => {
+                self.numbers.insert(own.clone(), self.origins.len());
+                self.origins.push(own.clone());
+                self.origins.len() - 1
+            }
+        };
+        for slot in node.slots() {
+            if slot.origin == *own {
+                self.record(number, slot, world.now);
+            }
+        }
+    }
+
+    fn periodically(&mut self, world: &World, found: &mut Found) {
+        self.prune(world);
+        for _ in 0..world.hosts.len().min(SAMPLE) {
+            self.turn = (self.turn + 1) % world.hosts.len();
+            if let Some(node) = &world.hosts[self.turn].node {
+                self.verify(world, self.turn, node, false, found);
+            }
+        }
+    }
+
+    fn at_quiescence(&mut self, world: &World, found: &mut Found) {
+        for (host, held) in world.hosts.iter().enumerate() {
+            if let Some(node) = &held.node {
+                self.verify(world, host, node, true, found);
+            }
+        }
+    }
+}
+
+impl ContextTruthful {
+    fn record(&mut self, origin: usize, slot: SlotView, at: Micros) {
+        let writes = self.writes.entry((slot.name, slot.id)).or_default();
+        let mut own = writes.iter().enumerate().filter(|(_, write)| write.origin == origin);
+        let (first, count) = (own.next(), own.clone().count());
+        let last = own.last().or(first);
+        if last.is_some_and(|(_, last)| last.n >= slot.n) {
+            return;
+        }
+        if let Some((oldest, _)) = first.filter(|_| count + 1 >= REMEMBERED) {
+            writes.remove(oldest);
+        }
+        let live = slot.stated != Status::Left;
+        writes.push(Write { origin, n: slot.n, claim: slot.claim, seq: slot.seq, live, at });
+    }
+
+    /// What was unregistered long ago says nothing any more.
+    fn prune(&mut self, world: &World) {
+        let old = 2 * micros(world.setup.timers.tombstone_timeout);
+        self.writes.retain(|_, writes| {
+            writes.iter().any(|write| world.now - write.at < old) || writes.last().is_some_and(|write| write.live)
+        });
+    }
+
+    fn verify(&mut self, world: &World, host: usize, node: &Node, still: bool, found: &mut Found) {
+        // Older writes may have been collected, and their slot made anew (D8).
+        let remembered = micros(world.setup.timers.tombstone_timeout) * 9 / 10;
+        let context = node.context();
+        let covered: Vec<u64> = self.origins.iter().map(|origin| context.get(origin)).collect();
+        let runs =
+            |origin: &OriginId| world.hosts.iter().any(|h| h.node.as_ref().is_some_and(|n| n.origin() == origin));
+        let lives: Vec<bool> = self.origins.iter().map(runs).collect();
+        let slots = node.slots();
+        for (key, writes) in &self.writes {
+            let slot = slots.binary_search_by(|slot| (slot.name, slot.id.as_str()).cmp(&(key.0, key.1.as_str())));
+            let slot = slot.ok().map(|index| &slots[index]);
+            for write in writes {
+                // Names of a node that is given up are dropped, and stated again when it returns (D10).
+                if write.n > covered[write.origin] || (key.0 && !(still && lives[write.origin])) {
+                    continue;
+                }
+                self.checks += 1;
+                let origin = &self.origins[write.origin];
+                let held = slot.map(|slot| (slot.claim, slot.seq, &slot.origin, slot.n));
+                match held {
+                    Some(held) if held < (write.claim, write.seq, origin, write.n) => {
+                        if world.now - write.at < remembered {
+                            let message =
+                                format!("n{host} claims {origin}:{} but holds {slot:?}, not {write:?}", write.n);
+                            report(found, NAME, world, message);
+                        }
+                    }
+                    Some(_) => {}
+                    None => {
+                        if lives[write.origin] && self.must_be_held(world, key, writes, write) {
+                            let message = format!("n{host} claims {origin}:{} but has nothing for {}", write.n, key.1);
+                            report(found, NAME, world, message);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The highest write of a member, whose writer lives, holds it and is doubted by nobody, was collected by nobody.
+    fn must_be_held(&self, world: &World, key: &Key, writes: &[Write], write: &Write) -> bool {
+        let rank = |write: &Write| (write.claim, write.seq, self.origins[write.origin].clone(), write.n);
+        let origin = &self.origins[write.origin];
+        if key.0 || !write.live || writes.iter().any(|other| rank(other) > rank(write)) {
+            return false;
+        }
+        let long = micros(world.setup.timers.reconnect_timeout) / 2;
+        let owner = world.hosts.iter().find(|host| host.node.as_ref().is_some_and(|node| node.origin() == origin));
+        let calm = owner.is_some_and(|host| {
+            let holds =
+                host.node.as_ref().is_some_and(|node| node.slot(&key.1).is_some_and(|slot| slot.origin == *origin));
+            let paused = host.calm_after_pause(world.now, long);
+            holds && host.trouble.lasting(world.now) < long && paused > 10 * long
+        });
+        calm && serving(world).all(|(_, node)| node.admits(origin))
+    }
+}

@@ -1,0 +1,74 @@
+//! After the last fault is healed all nodes hold the same within the stated bound (D7, R-26).
+
+use super::one_resolution::{difference, shown};
+use super::{Found, Invariant, report, serving};
+use crate::network::{Micros, SECOND};
+use crate::world::World;
+use convoke_core::version::{Incarnation, NodeId, OriginId};
+use std::collections::BTreeMap;
+
+/// No run may take longer.
+pub const CONVERGENCE_MAX: Micros = 30 * SECOND;
+/// 99 of 100 must be faster.
+pub const CONVERGENCE_P99: Micros = 5 * SECOND;
+
+#[derive(Debug, Default)]
+pub struct ConvergesInTime {
+    checks: u64,
+}
+
+impl Invariant for ConvergesInTime {
+    fn name(&self) -> &'static str {
+        "converges_in_time"
+    }
+    fn rule(&self) -> &'static str {
+        "D6, D7, D8, P4"
+    }
+    fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    fn at_quiescence(&mut self, world: &World, found: &mut Found) {
+        self.checks += 1;
+        if let Some(last) = world.stats.convergence.last().filter(|last| **last > CONVERGENCE_MAX) {
+            report(found, self.name(), world, format!("converged only after {} ms", last / 1000));
+        }
+    }
+}
+
+/// Whether all running nodes are ready, hold the same and show the same; what is missing otherwise.
+pub fn converged(world: &World) -> Result<(), String> {
+    for (index, host) in world.hosts.iter().enumerate() {
+        if host.running() && host.serving().is_none() {
+            return Err(format!("n{index} is not ready"));
+        }
+    }
+    let mut retired: BTreeMap<NodeId, Incarnation> = BTreeMap::new();
+    for (_, node) in serving(world) {
+        for (id, incarnation) in node.retired() {
+            let highest = retired.entry(id).or_insert(incarnation);
+            *highest = (*highest).max(incarnation);
+        }
+    }
+    let live = |origin: &OriginId| retired.get(&origin.node).is_none_or(|highest| origin.incarnation > *highest);
+    let mut reference = None;
+    for (host, node) in serving(world) {
+        let context: BTreeMap<OriginId, u64> =
+            node.context().iter().filter(|(origin, _)| live(origin)).map(|(o, n)| (o.clone(), n)).collect();
+        match &reference {
+            None => reference = Some((host, context, shown(node))),
+            Some((first, expected, members)) => {
+                if *expected != context {
+                    let odd = expected.iter().find(|(o, n)| context.get(*o) != Some(*n));
+                    let odd = odd.or_else(|| context.iter().find(|(o, n)| expected.get(*o) != Some(*n)));
+                    let entry = odd.map(|(o, _)| (o, expected.get(o), context.get(o)));
+                    return Err(format!("contexts of n{first} and n{host} differ: {entry:?}"));
+                }
+                if let Some(message) = difference(members, &shown(node)) {
+                    return Err(format!("n{first} and n{host} differ: {message}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! When a client really dies its members are `down` and then `left`, in time (C6, L4, D10).
+
+use super::{Found, Invariant, notice_time, report, serving};
+use crate::host::HostState;
+use crate::network::{MINUTE, Micros, SECOND};
+use crate::world::{World, micros};
+use convoke_core::member::Status;
+use convoke_core::node::StreamEvent;
+use convoke_core::version::OriginId;
+use std::collections::BTreeMap;
+
+const NAME: &str = "down_and_left_arrive";
+
+#[derive(Debug, Default)]
+pub struct DownAndLeftArrive {
+    checks: u64,
+    /// Runs of nodes that ended, and when.
+    dead: BTreeMap<OriginId, Micros>,
+}
+
+impl Invariant for DownAndLeftArrive {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn rule(&self) -> &'static str {
+        "C6, L3, L4, L6, D10"
+    }
+    fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    fn host_stopped(&mut self, world: &World, host: usize) {
+        if let Some(node) = &world.hosts[host].node {
+            self.dead.insert(node.origin().clone(), world.now);
+        }
+    }
+
+    /// Nobody hears from the dead: what a lost node owned does not come up again.
+    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+        let (StreamEvent::Registered(member) | StreamEvent::StatusChanged(member)) = event else { return };
+        let reader = &world.subscribers[subscriber];
+        let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
+        let rank = member.rank();
+        let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
+        let Some(died) = self.dead.get(&origin) else { return };
+        let window = notice_time(world);
+        self.checks += 1;
+        if world.now - died > 2 * window && world.hosts[host].calm_after_pause(world.now, SECOND) > window {
+            let ago = (world.now - died) / SECOND;
+            report(found, NAME, world, format!("n{host} shows up {ago} s after its owner died: {event:?}"));
+        }
+    }
+
+    fn periodically(&mut self, world: &World, found: &mut Found) {
+        self.members(world, found);
+    }
+
+    fn at_quiescence(&mut self, world: &World, found: &mut Found) {
+        self.members(world, found);
+        self.names(world, found);
+    }
+}
+
+impl DownAndLeftArrive {
+    fn members(&mut self, world: &World, found: &mut Found) {
+        let timers = &world.setup.timers;
+        let timeout = micros(timers.heartbeat_timeout);
+        // Silence, then one further timeout if the node doubts itself, and the way to the others.
+        let down = world.orphan_patience() + 2 * timeout + 2 * micros(timers.admission_window()) + 5 * SECOND;
+        let left = world.linger();
+        let calm = world.calm_since();
+        for (id, claimed) in &world.truth.ids {
+            if !claimed.unwanted() || claimed.silent_since == 0 {
+                continue;
+            }
+            let silent = world.now - claimed.silent_since.max(calm).min(world.now);
+            if silent < down {
+                continue;
+            }
+            for (host, node) in serving(world) {
+                self.checks += 1;
+                match node.member(id) {
+                    Some(member) if silent > left => {
+                        report(
+                            found,
+                            NAME,
+                            world,
+                            format!("n{host} still shows {member:?}, whose client is gone for {} s", silent / SECOND),
+                        );
+                    }
+                    Some(member) if member.status() == Status::Up => {
+                        report(
+                            found,
+                            NAME,
+                            world,
+                            format!(
+                                "n{host} still shows up: {member:?}, whose client is gone for {} s",
+                                silent / SECOND
+                            ),
+                        );
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Names of a node that is lost for good are dropped.
+    fn names(&mut self, world: &World, found: &mut Found) {
+        let bound = micros(world.setup.timers.dead_peer_timeout) + 2 * MINUTE;
+        let calm = world.calm_since();
+        for (index, host) in world.hosts.iter().enumerate() {
+            let Some(stopped) = host.stopped_at.filter(|_| host.state == HostState::Gone && host.twin.is_none()) else {
+                continue;
+            };
+            if world.now - stopped.max(calm).min(world.now) < bound {
+                continue;
+            }
+            for name in host.names.keys() {
+                for (other, node) in serving(world) {
+                    self.checks += 1;
+                    if let Some(shown) = node.name(name).filter(|shown| shown.node == host.id) {
+                        report(
+                            found,
+                            NAME,
+                            world,
+                            format!("n{other} still shows {shown:?} of n{index}, which is lost"),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

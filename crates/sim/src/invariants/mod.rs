@@ -1,0 +1,123 @@
+//! What must hold, one file each. Every invariant cites the rule it watches and counts the checks it made.
+
+mod clocks_irrelevant;
+mod context_truthful;
+mod converges_in_time;
+mod down_and_left_arrive;
+mod never_vanishes;
+mod no_false_down;
+mod no_lost_registration;
+mod no_resurrection;
+mod one_owner;
+mod one_resolution;
+mod queues_bounded;
+mod streams;
+mod versions_never_regress;
+
+pub use clocks_irrelevant::compare as compare_clocks;
+pub use converges_in_time::{CONVERGENCE_MAX, CONVERGENCE_P99, converged};
+
+use crate::host::HostState;
+use crate::network::{Micros, SECOND};
+use crate::world::{Topology, World, micros};
+use convoke_core::node::StreamEvent;
+use std::fmt;
+
+/// Something that must not happen has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub invariant: &'static str,
+    pub at: Micros,
+    pub message: String,
+}
+
+impl Violation {
+    pub fn new(invariant: &'static str, at: Micros, message: String) -> Self {
+        Violation { invariant, at, message }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at{}: {}", self.invariant, crate::trace::stamp(self.at), self.message)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// Where an invariant puts what it finds; the first violation ends the run.
+pub type Found = Option<Violation>;
+
+/// One property of the whole system, checked incrementally.
+pub trait Invariant: fmt::Debug {
+    fn name(&self) -> &'static str;
+    /// Rules of docs/protocol.md that it watches.
+    fn rule(&self) -> &'static str;
+    /// Checks made so far.
+    fn checks(&self) -> u64;
+    /// A node has handled an input, and the checker's view of it is up to date.
+    fn after_input(&mut self, _world: &World, _host: usize, _found: &mut Found) {}
+    /// An event is about to be applied to a subscriber's view.
+    fn stream_event(&mut self, _world: &World, _subscriber: usize, _event: &StreamEvent, _found: &mut Found) {}
+    /// A subscriber has taken everything there was.
+    fn drained(&mut self, _world: &World, _subscriber: usize, _found: &mut Found) {}
+    /// A subscriber has connected.
+    fn subscribed(&mut self, _world: &World, _subscriber: usize) {}
+    /// A run of a node has ended.
+    fn host_stopped(&mut self, _world: &World, _host: usize) {}
+    /// Every half simulated minute.
+    fn periodically(&mut self, _world: &World, _found: &mut Found) {}
+    /// Everything is healed, converged and still.
+    fn at_quiescence(&mut self, _world: &World, _found: &mut Found) {}
+}
+
+pub fn all() -> Vec<Box<dyn Invariant>> {
+    vec![
+        Box::<one_resolution::OneResolution>::default(),
+        Box::<no_resurrection::NoResurrection>::default(),
+        Box::<no_lost_registration::NoLostRegistration>::default(),
+        Box::<no_false_down::NoFalseDown>::default(),
+        Box::<down_and_left_arrive::DownAndLeftArrive>::default(),
+        Box::<one_owner::OneOwner>::default(),
+        Box::<never_vanishes::NeverVanishes>::default(),
+        Box::<streams::Streams>::default(),
+        Box::<versions_never_regress::VersionsNeverRegress>::default(),
+        Box::<queues_bounded::QueuesBounded>::default(),
+        Box::<context_truthful::ContextTruthful>::default(),
+        Box::<converges_in_time::ConvergesInTime>::default(),
+    ]
+}
+
+/// Reports a violation unless there is one already.
+fn report(found: &mut Found, invariant: &'static str, world: &World, message: String) {
+    found.get_or_insert_with(|| Violation::new(invariant, world.now, message));
+}
+
+/// Hosts whose node runs and serves, with it.
+pub(crate) fn serving(world: &World) -> impl Iterator<Item = (usize, &convoke_core::Node)> {
+    world.hosts.iter().enumerate().filter(|(_, h)| !h.is_second).filter_map(|(i, h)| Some((i, h.serving()?)))
+}
+
+/// Time that anything needs to be noticed and told: the admission window, once more for the guard, and slack.
+pub(crate) fn notice_time(world: &World) -> Micros {
+    let timers = &world.setup.timers;
+    micros(timers.admission_window()) + micros(timers.heartbeat_timeout) + 5 * SECOND
+}
+
+/// Whether nothing has been done to a host for so long that it has no excuse.
+pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
+    let held = &world.hosts[host];
+    held.running()
+        && held.ready_at.is_some_and(|at| world.now - at > window)
+        && held.trouble.calm_for(world.now) > window
+        && held.calm_after_pause(world.now, 3 * SECOND) > window
+        && held.twin.is_none()
+}
+
+/// Whether everybody can find everybody. In a line a host that is down hides those behind it from each other when they
+/// restart; otherwise the seeds suffice.
+pub(crate) fn findable(world: &World, window: Micros) -> bool {
+    let up = |host: &crate::host::Host| host.running() && world.now.saturating_sub(host.started_at) > window;
+    let mut hosts = world.hosts.iter().filter(|host| host.state != HostState::Gone);
+    world.setup.topology != Topology::Line || hosts.all(up)
+}

@@ -1,0 +1,85 @@
+//! A member of a living client never disappears in between: a change of owner is not a removal (L3, D8, H5).
+
+use super::{Found, Invariant, report, undisturbed};
+use crate::network::{Micros, SECOND};
+use crate::world::{World, micros};
+use convoke_core::node::StreamEvent;
+
+const NAME: &str = "never_vanishes";
+/// Long enough for everybody to have heard.
+const RECENT: Micros = 30 * SECOND;
+
+#[derive(Debug, Default)]
+pub struct NeverVanishes {
+    checks: u64,
+}
+
+impl Invariant for NeverVanishes {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn rule(&self) -> &'static str {
+        "L3, L4, D8, N2, N6"
+    }
+    fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+        let reader = &world.subscribers[subscriber];
+        let Some((host, ..)) = reader.at.filter(|_| reader.observer) else { return };
+        match event {
+            StreamEvent::Unregistered { id, .. } => {
+                let Some(client) = unforgettable(world, host, id) else { return };
+                self.checks += 1;
+                report(found, NAME, world, format!("n{host} dropped {id} of the living c{client}: {event:?}"));
+            }
+            StreamEvent::OwnerChanged(_) => self.checks += 1,
+            _ => {}
+        }
+    }
+
+    /// Also what never was shown counts: a node that serves must know members that are older than its last trouble.
+    fn periodically(&mut self, world: &World, found: &mut Found) {
+        for (host, node) in super::serving(world) {
+            if !undisturbed(world, host, RECENT) {
+                continue;
+            }
+            for (id, claimed) in &world.truth.ids {
+                if claimed.wanted_by.is_empty() {
+                    continue;
+                }
+                let Some(client) = unforgettable(world, host, id) else { continue };
+                let mut used = world.clients[client].history.iter().rev().take(3);
+                if !used.all(|(host, ..)| undisturbed(world, *host, RECENT)) {
+                    continue;
+                }
+                self.checks += 1;
+                if node.member(id).is_none() {
+                    report(found, NAME, world, format!("n{host} does not show {id}: {:?}", node.slot(id)));
+                }
+            }
+        }
+    }
+}
+
+/// The living client of a member that no node can have a reason to drop: it alone ever had the id, has not been silent
+/// for long, and neither this host nor any that the client used was in trouble for as long as a takeover needs.
+fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
+    let reconnect = micros(world.setup.timers.reconnect_timeout);
+    let claimed = world.truth.get(id)?;
+    let index = claimed.sole_holder()?;
+    let client = &world.clients[index];
+    client.members.get(id)?.acknowledged?;
+    let settled = |at: Micros| world.now.saturating_sub(at) > 30 * SECOND;
+    let silent = world.now.saturating_sub(client.last_echo);
+    let steady = client.steady(world.now).is_some_and(settled) && silent < reconnect / 2;
+    let calm = |host: usize| {
+        let held = &world.hosts[host];
+        let pause = held.calm_after_pause(world.now, reconnect / 2);
+        held.trouble.lasting(world.now) < reconnect * 3 / 4 && pause > reconnect && held.twin.is_none()
+    };
+    let mut used = client.history.iter().rev().take(3);
+    let fine = steady && settled(claimed.wanted_at) && calm(host) && used.all(|(host, ..)| calm(*host));
+    (fine && super::findable(world, reconnect)).then_some(index)
+}

@@ -1,0 +1,82 @@
+//! No node shows `down` or `left` for a member whose client never missed its timeout at a reachable node (L2, L3, L5).
+
+use super::{Found, Invariant, findable, notice_time, report, undisturbed};
+use crate::network::Micros;
+use crate::world::{World, micros};
+use convoke_core::member::Status;
+use convoke_core::node::StreamEvent;
+
+const NAME: &str = "no_false_down";
+
+#[derive(Debug, Default)]
+pub struct NoFalseDown {
+    checks: u64,
+}
+
+impl Invariant for NoFalseDown {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn rule(&self) -> &'static str {
+        "L2, L3, L5, L6, C6"
+    }
+    fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+        let reader = &world.subscribers[subscriber];
+        let Some((host, ..)) = reader.at.filter(|_| reader.observer) else { return };
+        let (id, status) = match event {
+            StreamEvent::StatusChanged(m)
+            | StreamEvent::Updated(m)
+            | StreamEvent::Registered(m)
+            | StreamEvent::OwnerChanged(m) => (m.id(), m.status()),
+            StreamEvent::Unregistered { id, .. } => (id.as_str(), Status::Left),
+            _ => return,
+        };
+        let Some(client) = steady_holder(world, id, notice_time(world)) else { return };
+        if !observer_is_calm(world, host) || !findable(world, notice_time(world)) {
+            return;
+        }
+        self.checks += 1;
+        if status != Status::Up {
+            report(
+                found,
+                NAME,
+                world,
+                format!("n{host} shows {id} of c{client} {status}, whose client was never silent: {event:?}"),
+            );
+        }
+    }
+}
+
+/// The client of a member, if it is the only one that ever had it and has been heard without a gap, by nodes with
+/// which nothing was wrong.
+pub(super) fn steady_holder(world: &World, id: &str, window: Micros) -> Option<usize> {
+    let claimed = world.truth.get(id)?;
+    let index = claimed.sole_holder()?;
+    let client = &world.clients[index];
+    let since = client.steady(world.now)?;
+    let holding = client.members.get(id)?;
+    let long = |at: Micros| world.now.saturating_sub(at) > window;
+    // Also within its present session: an attach that was refused first may have been a while coming.
+    let known = holding.acknowledged.is_some() && long(claimed.wanted_at) && client.attached_to().is_some();
+    if !known || !long(since) {
+        return None;
+    }
+    let recent = client.history.iter().filter(|(_, _, until)| *until == Micros::MAX || !long(*until));
+    let mut hosts = recent.map(|(host, ..)| *host);
+    hosts.all(|host| undisturbed(world, host, window)).then_some(index)
+}
+
+/// The one that judges may have slept itself: that is no excuse to blame others, short of a new run (L5, N5).
+fn observer_is_calm(world: &World, host: usize) -> bool {
+    let window = notice_time(world);
+    let held = &world.hosts[host];
+    let dead = micros(world.setup.timers.dead_peer_timeout);
+    held.trouble.calm_for(world.now) > window
+        && held.ready_at.is_some_and(|at| world.now - at > window)
+        && held.calm_after_pause(world.now, dead / 2) > window
+        && held.twin.is_none()
+}

@@ -1,0 +1,95 @@
+//! Nothing unregistered comes back (D4, D8, C3).
+
+use super::{Found, Invariant, report, serving};
+use crate::network::Micros;
+use crate::truth::Claimed;
+use crate::world::World;
+use convoke_core::member::Status;
+use convoke_core::node::StreamEvent;
+use std::collections::BTreeSet;
+
+const NAME: &str = "no_resurrection";
+
+#[derive(Debug, Default)]
+pub struct NoResurrection {
+    checks: u64,
+    /// Unregistered with acknowledgement, and known as left at every node since.
+    gone: BTreeSet<String>,
+}
+
+impl NoResurrection {
+    fn look(&mut self, world: &World, strict: bool, found: &mut Found) {
+        let all_up = world
+            .hosts
+            .iter()
+            .filter(|h| !h.is_second)
+            .all(|h| h.serving().is_some() || h.state == crate::host::HostState::Gone);
+        let calm = world.calm_since();
+        for (id, claimed) in &world.truth.ids {
+            if !must_be_absent(world, claimed, calm) {
+                self.gone.remove(id);
+                continue;
+            }
+            // Should it come back after all, its stream will say so.
+            if !strict && self.gone.contains(id) {
+                continue;
+            }
+            let showing = serving(world).find(|(_, node)| node.member(id).is_some()).map(|(host, _)| host);
+            match showing {
+                Some(host) if strict => {
+                    self.checks += 1;
+                    let member = world.hosts[host].node.as_ref().and_then(|node| node.member(id));
+                    report(found, NAME, world, format!("{id} was unregistered, but n{host} shows {member:?}"));
+                }
+                Some(_) => {}
+                None => {
+                    self.checks += 1;
+                    let heard =
+                        |node: &convoke_core::Node| node.slot(id).is_some_and(|slot| slot.stated == Status::Left);
+                    if all_up && serving(world).all(|(_, node)| heard(node)) {
+                        self.gone.insert(id.clone());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Invariant for NoResurrection {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn rule(&self) -> &'static str {
+        "D4, D8, C3"
+    }
+    fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+        let (StreamEvent::Registered(member) | StreamEvent::Snapshot(member)) = event else { return };
+        if !world.subscribers[subscriber].observer || !self.gone.contains(member.id()) {
+            return;
+        }
+        self.checks += 1;
+        if world.truth.get(member.id()).is_some_and(Claimed::unwanted) {
+            report(found, NAME, world, format!("{} was gone everywhere, and is back: {member:?}", member.id()));
+        } else {
+            self.gone.remove(member.id());
+        }
+    }
+
+    fn periodically(&mut self, world: &World, found: &mut Found) {
+        self.look(world, false, found);
+    }
+
+    fn at_quiescence(&mut self, world: &World, found: &mut Found) {
+        self.look(world, true, found);
+    }
+}
+
+/// Nobody wants it, and nobody's silence is being waited for.
+fn must_be_absent(world: &World, claimed: &Claimed, calm: Micros) -> bool {
+    let waited = claimed.silent_since == 0 || world.now > claimed.silent_since.max(calm) + world.linger();
+    claimed.unwanted() && waited
+}

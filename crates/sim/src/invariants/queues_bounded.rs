@@ -1,0 +1,58 @@
+//! Nothing a node holds grows beyond its limit (P7, S5).
+
+use super::{Found, Invariant, report};
+use crate::world::World;
+
+const NAME: &str = "queues_bounded";
+
+#[derive(Debug, Default)]
+pub struct QueuesBounded {
+    checks: u64,
+}
+
+impl Invariant for QueuesBounded {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn rule(&self) -> &'static str {
+        "P5, S5, D10"
+    }
+    fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    fn periodically(&mut self, world: &World, found: &mut Found) {
+        let hosts = world.hosts.len();
+        let ids = world.truth.ids.len() + hosts;
+        let runs: u64 = world.hosts.iter().map(|host| host.boot).sum();
+        for (index, host) in world.hosts.iter().enumerate() {
+            let Some(node) = &host.node else { continue };
+            let limits = &host.config.limits;
+            let sizes = node.sizes();
+            // Connections that wait to be settled, refused or noticed as dead count too (P5).
+            let links = 4 * hosts + 16;
+            let timers = 16 * (sizes.sessions + sizes.links + sizes.subscribers + sizes.origins + hosts)
+                + 8 * (sizes.tombstones + sizes.members + sizes.names)
+                + 64;
+            for (what, is, limit) in [
+                ("subscriber queue", sizes.subscriber_queue, limits.subscriber_queue + 1),
+                ("subscribers", sizes.subscribers, world.subscribers.len()),
+                ("sessions", sizes.sessions, limits.sessions.min(world.clients.len() * 8 + 8)),
+                ("links", sizes.links, links),
+                ("retired", sizes.retired, hosts),
+                ("origins", sizes.origins, runs as usize + 1),
+                ("members", sizes.members, ids),
+                ("timers", sizes.timers, timers),
+            ] {
+                self.checks += 1;
+                if is > limit {
+                    report(found, NAME, world, format!("n{index} holds {is} {what}, more than {limit}: {sizes:?}"));
+                }
+            }
+        }
+    }
+
+    fn at_quiescence(&mut self, world: &World, found: &mut Found) {
+        self.periodically(world, found);
+    }
+}

@@ -1,0 +1,192 @@
+//! Subscriber streams: gapless, ordered per member, exact after catching up and after resuming (S1–S6).
+
+use super::{Found, Invariant, report};
+use crate::network::{Micros, SECOND};
+use crate::subscriber::{Return, Subscriber};
+use crate::world::{World, micros};
+use convoke_core::Node;
+use convoke_core::member::{Member, Space, Status};
+use convoke_core::node::StreamEvent;
+use std::collections::BTreeMap;
+
+const NAME: &str = "streams";
+
+#[derive(Debug, Default)]
+pub struct Streams {
+    checks: u64,
+    /// Per subscriber: what was last said about a member that is no longer in view, and when.
+    removed: BTreeMap<usize, BTreeMap<String, ((u64, u64), Micros)>>,
+    /// How often a subscriber was found with nothing to read; only some of these are compared in full.
+    drained: u64,
+}
+
+impl Invariant for Streams {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn rule(&self) -> &'static str {
+        "S1, S2, S3, S4, S5, S6"
+    }
+    fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+        self.checks += 1;
+        let reader = &world.subscribers[subscriber];
+        let resuming = !reader.complete && reader.returned != Return::Fresh;
+        let removed = self.removed.entry(subscriber).or_default();
+        let problem = match event {
+            StreamEvent::Snapshot(m) => behind(reader, m)
+                .or_else(|| if reader.returned == Return::Known { None } else { came_back(world, reader, removed, m) }),
+            // Someone who resumes is told what became of everything that may have changed, known to him or not.
+            StreamEvent::Registered(m) if resuming && reader.view.contains_key(m.id()) => behind(reader, m),
+            StreamEvent::Registered(m) if reader.view.contains_key(m.id()) => Some("is registered again".to_owned()),
+            StreamEvent::Registered(m) => came_back(world, reader, removed, m),
+            StreamEvent::Updated(m) | StreamEvent::StatusChanged(m) | StreamEvent::OwnerChanged(m) => {
+                if reader.view.contains_key(m.id()) {
+                    behind(reader, m)
+                } else {
+                    Some("changes without being there".to_owned())
+                }
+            }
+            StreamEvent::Unregistered { id, version } => match reader.view.get(id) {
+                Some(held) => {
+                    // While resuming, absence may only mean that this node never heard of it.
+                    if reader.complete {
+                        removed.insert(id.clone(), ((version.claim, version.seq), world.now));
+                    }
+                    let lower = (version.claim, version.seq) < (held.version().claim, held.version().seq);
+                    (lower && reader.space == Space::Member)
+                        .then(|| format!("leaves at {version} after {}", held.version()))
+                }
+                None if resuming => None,
+                None => Some("leaves without being there".to_owned()),
+            },
+            StreamEvent::Reset(_) => {
+                removed.clear();
+                None
+            }
+            StreamEvent::CaughtUp | StreamEvent::Mark(_) => None,
+        };
+        let hidden = match event {
+            StreamEvent::Snapshot(m)
+            | StreamEvent::Registered(m)
+            | StreamEvent::Updated(m)
+            | StreamEvent::StatusChanged(m)
+            | StreamEvent::OwnerChanged(m) => m.status() == Status::Left,
+            _ => false,
+        };
+        if let Some(problem) = problem.or_else(|| hidden.then(|| "is shown although it left".to_owned())) {
+            report(found, NAME, world, format!("subscriber {subscriber} at {:?}: {event:?} {problem}", reader.at));
+        }
+    }
+
+    fn subscribed(&mut self, world: &World, subscriber: usize) {
+        // A node that lags may say older things to someone who comes with versions only, or with nothing.
+        if matches!(world.subscribers[subscriber].returned, Return::Fresh | Return::Known) {
+            self.removed.remove(&subscriber);
+        }
+    }
+
+    fn drained(&mut self, world: &World, subscriber: usize, found: &mut Found) {
+        self.drained += 1;
+        if self.drained % 16 == 0 {
+            self.exact(world, subscriber, found);
+        }
+    }
+
+    fn at_quiescence(&mut self, world: &World, found: &mut Found) {
+        for subscriber in 0..world.subscribers.len() {
+            let reader = &world.subscribers[subscriber];
+            if reader.drained && !reader.reading {
+                self.exact(world, subscriber, found);
+            }
+        }
+    }
+}
+
+impl Streams {
+    /// The view is what the node shows.
+    fn exact(&mut self, world: &World, subscriber: usize, found: &mut Found) {
+        let reader = &world.subscribers[subscriber];
+        let Some((host, ..)) = reader.at else { return };
+        let Some(node) = world.hosts[host].node.as_ref().filter(|_| reader.complete) else { return };
+        self.checks += 1;
+        if let Some(problem) = mismatch(reader, node) {
+            report(
+                found,
+                NAME,
+                world,
+                format!("subscriber {subscriber} at n{host} ({:?}): {problem}", reader.returned),
+            );
+        }
+    }
+}
+
+fn mismatch(reader: &Subscriber, node: &Node) -> Option<String> {
+    if reader.space == Space::Name {
+        return names_mismatch(reader, node);
+    }
+    let (mut cursor, mut seen) = (None, 0);
+    loop {
+        let (members, next) = node.members(&reader.filter, cursor, 1000);
+        for member in members {
+            seen += 1;
+            let held = reader.view.get(member.id());
+            if held.is_none_or(|held| {
+                held.version() != member.version()
+                    || held.status() != member.status()
+                    || held.metadata() != member.metadata()
+            }) {
+                return Some(format!("has {held:?} instead of {member:?}"));
+            }
+        }
+        cursor = next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    (seen != reader.view.len()).then(|| {
+        let extra =
+            reader.view.values().find(|held| node.member(held.id()).is_none_or(|m| m.version() != held.version()));
+        format!("has {} members instead of {seen}, such as {extra:?}", reader.view.len())
+    })
+}
+
+fn names_mismatch(reader: &Subscriber, node: &Node) -> Option<String> {
+    let names: Vec<String> =
+        node.slots().into_iter().filter(|slot| slot.name && slot.shown != Status::Left).map(|slot| slot.id).collect();
+    for name in &names {
+        let (held, shown) = (reader.view.get(name), node.name(name));
+        if held.map(|h| (h.version(), h.address().to_owned()))
+            != shown.as_ref().map(|s| (s.version, s.location.clone()))
+        {
+            return Some(format!("has {held:?} instead of {shown:?}"));
+        }
+    }
+    (names.len() != reader.view.len()).then(|| format!("has names {:?} instead of {names:?}", reader.view.keys()))
+}
+
+/// Ranks of one member never go back.
+fn behind(reader: &Subscriber, member: &Member) -> Option<String> {
+    let held = reader.view.get(member.id())?;
+    let back = reader.returned != Return::Known && member.rank() < held.rank();
+    back.then(|| format!("goes back from {held:?}"))
+}
+
+fn came_back(
+    world: &World,
+    reader: &Subscriber,
+    removed: &BTreeMap<String, ((u64, u64), Micros)>,
+    member: &Member,
+) -> Option<String> {
+    let (left_at, when) = removed.get(member.id())?;
+    // Once the tombstone is collected, here or where a full merge came from, claims start again.
+    let (host, ..) = reader.at?;
+    let merged = world.hosts[host].full_merge_at.is_some_and(|at| at + SECOND >= *when);
+    let here = reader.connected_at <= *when && reader.space == Space::Member;
+    let remembered = here && !merged && world.now - when < micros(world.setup.timers.tombstone_timeout) / 2;
+    let back = remembered && (member.version().claim, member.version().seq) < *left_at;
+    back.then(|| format!("comes back below {left_at:?}"))
+}

@@ -1,0 +1,28 @@
+//! Deterministic simulation of whole Convoke clusters.
+//!
+//! The real core runs on virtual hosts in virtual time and exchanges real frames over a virtual network; one seed
+//! decides everything. See `world.rs` for scripting, `plan.rs` for what a seed means, `invariants/` for what must hold.
+
+pub mod client;
+pub mod drive;
+pub mod faults;
+pub mod host;
+pub mod invariants;
+pub mod mutants;
+pub mod network;
+pub mod plan;
+mod reading;
+pub mod scenarios;
+mod script;
+mod session;
+pub mod stats;
+pub mod subscriber;
+pub mod trace;
+pub mod truth;
+mod workload;
+pub mod world;
+
+pub use drive::{Outcome, run_plan, run_seed};
+pub use invariants::Violation;
+pub use plan::Plan;
+pub use world::{Crash, Setup, Topology, World};

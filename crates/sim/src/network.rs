@@ -1,0 +1,162 @@
+//! The virtual network: FIFO connections between places, latencies, and cuts.
+//!
+//! A connection is two pipes. What is sent while a pipe is cut waits, as TCP would retransmit it, and arrives after the
+//! cut is healed if both ends still hold the connection. An end that closes puts an end-of-stream behind everything it
+//! has sent, so late messages of a client that moved on do arrive, late.
+
+use crate::client::{ClientMessage, NodeMessage};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Virtual time in microseconds since the start of the simulation.
+pub type Micros = u64;
+
+pub const SECOND: Micros = 1_000_000;
+pub const MINUTE: Micros = 60 * SECOND;
+
+/// A machine on the virtual network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    Host(usize),
+    Client(usize),
+}
+
+impl Place {
+    /// Hosts take the lower half of the set, clients the upper; both wrap, which only makes cuts a little wider.
+    pub fn bit(self) -> u128 {
+        match self {
+            Place::Host(host) => 1 << (host % 64),
+            Place::Client(client) => 1 << (64 + client % 64),
+        }
+    }
+}
+
+/// What travels.
+#[derive(Clone, Debug)]
+pub enum Item {
+    /// The acceptor's end of the handshake below ours: the dialer learns that the connection stands.
+    Established,
+    Frame(Bytes),
+    ToNode(Box<ClientMessage>),
+    ToClient(Box<NodeMessage>),
+    EndOfStream,
+}
+
+#[derive(Clone, Debug)]
+pub struct Parcel {
+    pub at: Micros,
+    pub item: Item,
+}
+
+/// One direction of a connection.
+#[derive(Clone, Debug, Default)]
+pub struct Pipe {
+    pub queue: VecDeque<Parcel>,
+    /// A delivery is on the event heap.
+    pub scheduled: bool,
+    /// Since when the first parcel waits for a cut to heal.
+    pub stalled: Option<Micros>,
+    /// Arrival of the last parcel put in; keeps the order.
+    pub last_at: Micros,
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    pub place: Place,
+    /// Which run of the process holds it: an end of an earlier run is nobody's.
+    pub run: u64,
+    pub open: bool,
+    /// The end of the stream has arrived here; nothing comes after it.
+    pub ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Peer,
+    Client,
+}
+
+#[derive(Clone, Debug)]
+pub struct Connection {
+    pub kind: Kind,
+    /// The dialer is end 0.
+    pub ends: [End; 2],
+    /// `pipes[s]` carries what end `s` sends.
+    pub pipes: [Pipe; 2],
+    /// Delay on top of the latency for what end 0 sends from now on.
+    pub extra: Micros,
+    /// The dial that made it, until the dialer knows.
+    pub dial: u64,
+}
+
+/// Blocks everything from one set of places to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    pub id: u64,
+    pub from: u128,
+    pub to: u128,
+    /// Only clients are cut off; no host can be excused with it.
+    pub clients_only: bool,
+}
+
+/// Extra latency for everything from or to some places.
+#[derive(Clone, Copy, Debug)]
+pub struct Spike {
+    pub id: u64,
+    pub places: u128,
+    pub extra: Micros,
+}
+
+#[derive(Debug, Default)]
+pub struct Network {
+    pub connections: BTreeMap<u64, Connection>,
+    pub cuts: Vec<Cut>,
+    pub spikes: Vec<Spike>,
+    next: u64,
+}
+
+impl Network {
+    /// A number never used before, for connections, cuts and spikes.
+    pub fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub fn blocked(&self, from: Place, to: Place) -> bool {
+        self.cuts.iter().any(|cut| cut.from & from.bit() != 0 && cut.to & to.bit() != 0)
+    }
+
+    /// Whether nothing gets from one to the other and back.
+    pub fn severed(&self, one: Place, other: Place) -> bool {
+        self.blocked(one, other) || self.blocked(other, one)
+    }
+
+    pub fn spike(&self, from: Place, to: Place) -> Micros {
+        let touched = from.bit() | to.bit();
+        self.spikes.iter().filter(|spike| spike.places & touched != 0).map(|spike| spike.extra).max().unwrap_or(0)
+    }
+
+    pub fn connect(&mut self, kind: Kind, dialer: End, acceptor: End, dial: u64) -> u64 {
+        let id = self.number();
+        let pipes = [Pipe::default(), Pipe::default()];
+        self.connections.insert(id, Connection { kind, ends: [dialer, acceptor], pipes, extra: 0, dial });
+        id
+    }
+
+    /// Connections with an open end at a place, with that end's side.
+    pub fn at(&self, place: Place, kind: Option<Kind>) -> Vec<(u64, usize)> {
+        let mut found = Vec::new();
+        for (&id, connection) in &self.connections {
+            if kind.is_some_and(|kind| kind != connection.kind) {
+                continue;
+            }
+            for side in 0..2 {
+                if connection.ends[side].open && connection.ends[side].place == place {
+                    found.push((id, side));
+                }
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,203 @@
+//! What a seed means: size, timers, limits, workload, faults and phases.
+
+use crate::faults::{Fault, Faults};
+use crate::network::{MINUTE, Micros, SECOND};
+use crate::world::{Setup, Topology, World};
+use convoke_core::filter::Filter;
+use convoke_core::member::Space;
+use convoke_core::{Limits, Mutation, Timers};
+use std::time::Duration;
+
+/// Faults for a while, then peace.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    pub chaos: Micros,
+    /// Stay at peace until everything that died has left.
+    pub long_peace: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub setup: Setup,
+    pub clients: usize,
+    pub members: usize,
+    pub subscribers: usize,
+    pub names: bool,
+    pub rounds: Vec<Round>,
+    pub faults: Faults,
+    pub brief: bool,
+}
+
+impl Plan {
+    /// More than an hour of simulated time on average.
+    pub fn full(seed: u64) -> Plan {
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed_0f91_a45e_ed00);
+        let large = rng.u32(..50) == 0;
+        let nodes = if large { 50 } else { *[1, 2, 3, 3, 3, 4, 5, 5, 6, 7, 9].get(rng.usize(..11)).unwrap_or(&3) };
+        let scaled = rng.bool();
+        let timers = if scaled { scaled_timers(&mut rng) } else { Timers::default() };
+        let setup = setup(&mut rng, seed, nodes, timers);
+        let count = if large { 1 } else { rng.usize(1..=3) };
+        let total = if large { 3 * MINUTE } else { rng.u64(53 * MINUTE..71 * MINUTE) };
+        let rounds = (0..count).map(|_| Round { chaos: total / count as u64, long_peace: !large && rng.u32(..3) == 0 });
+        let rounds = rounds.collect();
+        let faults = Faults {
+            fault_interval: rng.u64(15 * SECOND..50 * SECOND),
+            operation_interval: rng.u64(SECOND / 2..3 * SECOND / 2),
+            ..swarm(&mut rng)
+        };
+        let clients = if large { 30 } else { rng.usize(5..=24) };
+        Plan {
+            setup,
+            clients,
+            members: rng.usize(1..=5),
+            subscribers: rng.usize(1..=5),
+            names: rng.u32(..4) > 0,
+            rounds,
+            faults,
+            brief: false,
+        }
+    }
+
+    /// A few minutes, everything at once: for mutants and debug builds.
+    pub fn brief(seed: u64) -> Plan {
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0xb41e_f000_5eed_b41e);
+        let nodes = rng.usize(2..=5);
+        let second = Duration::from_secs;
+        let timers = Timers {
+            heartbeat_interval: second(1),
+            heartbeat_timeout: second(4),
+            reconnect_timeout: second(10),
+            dead_peer_timeout: second(25),
+            tombstone_timeout: second(60),
+            peer_retry_interval: second(2),
+            ping_interval: Duration::from_millis(500),
+            ping_timeout: Duration::from_millis(1500),
+            lone_start_wait: second(3),
+            handover_timeout: second(5),
+            mark_interval: second(1),
+            ..Timers::default()
+        };
+        let setup = setup(&mut rng, seed, nodes, timers);
+        let rounds = (0..2).map(|_| Round { chaos: rng.u64(2 * MINUTE..4 * MINUTE), long_peace: rng.bool() }).collect();
+        let faults = Faults {
+            fault_interval: rng.u64(2 * SECOND..8 * SECOND),
+            operation_interval: rng.u64(SECOND / 8..SECOND / 2),
+            ..swarm(&mut rng)
+        };
+        Plan {
+            setup,
+            clients: rng.usize(4..=12),
+            members: rng.usize(1..=4),
+            subscribers: rng.usize(2..=5),
+            names: rng.u32(..4) > 0,
+            rounds,
+            faults,
+            brief: true,
+        }
+    }
+
+    pub fn with_mutation(mut self, mutation: Mutation) -> Plan {
+        self.setup.mutation = mutation;
+        self
+    }
+
+    /// The same run with other wall clocks.
+    pub fn with_clocks(mut self, wall_seed: u64) -> Plan {
+        self.setup.wall_seed = wall_seed;
+        self
+    }
+
+    /// The world at the moment before anything starts.
+    pub fn world(&self) -> World {
+        let mut world = World::new(self.setup.clone());
+        world.faults = self.faults.clone();
+        for host in 0..world.hosts.len() {
+            world.hosts[host].has_disk = world.rng.u32(..4) > 0;
+            if self.names {
+                for name in 0..world.rng.u32(..3) {
+                    let location = format!("first-n{host}");
+                    world.hosts[host].names.insert(format!("own-{host}-{name}"), location);
+                }
+            }
+            let delay = world.rng.u64(..8 * SECOND);
+            world.schedule_action(delay, crate::faults::Action::Start { host });
+        }
+        world.populate(self.clients, self.members);
+        for index in 0..self.subscribers {
+            let space = if index % 4 == 3 { Space::Name } else { Space::Member };
+            let filter = match world.rng.u32(..5) {
+                _ if space == Space::Name => Filter::all(),
+                0 => Filter::service("s1"),
+                1 => Filter::parse("status == up").expect("a valid filter"),
+                2 => Filter::parse("exists meta.k1 and not drained").expect("a valid filter"),
+                _ => Filter::all(),
+            };
+            let pace = world.rng.u64(1_000..SECOND);
+            let batch = world.rng.usize(1..64);
+            world.add_subscriber(space, filter, pace, batch);
+        }
+        world
+    }
+}
+
+fn setup(rng: &mut fastrand::Rng, seed: u64, nodes: usize, timers: Timers) -> Setup {
+    let topologies = [Topology::Full, Topology::Full, Topology::OneSided, Topology::Line, Topology::Star];
+    Setup {
+        seed,
+        wall_seed: seed,
+        nodes,
+        regions: if nodes >= 3 { rng.usize(1..=3) } else { 1 },
+        topology: topologies[rng.usize(..topologies.len())],
+        timers,
+        limits: limits(rng),
+        mutation: Mutation::none(),
+    }
+}
+
+/// The long timers are shortened, so that more horizons pass in an hour; the short ones keep the traffic bearable.
+fn scaled_timers(rng: &mut fastrand::Rng) -> Timers {
+    let short = rng.u32(1..=2);
+    let long = rng.u32(4..=10);
+    let default = Timers::default();
+    Timers {
+        heartbeat_interval: default.heartbeat_interval / short,
+        heartbeat_timeout: default.heartbeat_timeout / short,
+        reconnect_timeout: default.reconnect_timeout / long,
+        tombstone_timeout: default.tombstone_timeout / long,
+        dead_peer_timeout: default.dead_peer_timeout / long,
+        ..default
+    }
+}
+
+/// Small limits in some runs, so that chunks, windows and queues really run full.
+fn limits(rng: &mut fastrand::Rng) -> Limits {
+    let mut limits = Limits::default();
+    if rng.bool() {
+        limits.chunk_bytes = rng.usize(300..2000);
+        limits.chunk_window = rng.usize(1..=2);
+    }
+    if rng.bool() {
+        limits.push_backlog = rng.usize(4..64);
+    }
+    if rng.bool() {
+        limits.subscriber_queue = rng.usize(8..64);
+    }
+    limits
+}
+
+/// Each seed plays with its own selection of faults: some bugs need the absence of others.
+fn swarm(rng: &mut fastrand::Rng) -> Faults {
+    let all = rng.u32(..3) == 0;
+    let mut enabled: Vec<Fault> = Fault::ALL.iter().copied().filter(|_| all || rng.u32(..3) > 0).collect();
+    if enabled.len() < 5 {
+        enabled = Fault::ALL.to_vec();
+    }
+    Faults {
+        enabled,
+        late_messages: rng.u32(..3) > 0,
+        duplicates: rng.bool(),
+        contested_ids: rng.u32(..3) > 0,
+        ..Faults::default()
+    }
+}

@@ -1,0 +1,212 @@
+//! How subscribers connect, read, lose their node and come back.
+
+use crate::faults::Action;
+use crate::network::{Micros, SECOND};
+use crate::subscriber::{Return, Subscriber};
+use crate::world::{Event, World};
+use convoke_core::Output;
+use convoke_core::filter::Filter;
+use convoke_core::member::Space;
+use convoke_core::node::{Interest, ResetReason, Resume, StreamEvent};
+
+impl World {
+    /// Adds a subscriber; it connects to a random node by itself.
+    pub fn add_subscriber(&mut self, space: Space, filter: Filter, pace: Micros, batch: usize) -> usize {
+        let index = self.subscribers.len();
+        self.subscribers.push(Subscriber::new(space, filter, pace, batch));
+        self.schedule_action(0, Action::Reconnect { subscriber: index });
+        index
+    }
+
+    /// Connects a subscriber to a node; false if the node does not take it.
+    pub fn subscriber_connect(&mut self, subscriber: usize, host: usize, how: Return) -> bool {
+        self.subscriber_disconnect(subscriber);
+        if self.hosts[host].paused() || !self.hosts[host].running() {
+            return false;
+        }
+        let s = &self.subscribers[subscriber];
+        let how =
+            if s.token.is_none() && matches!(how, Return::Token | Return::TokenAndKnown) { Return::Known } else { how };
+        let how = if how == Return::Known && !s.complete { Return::Fresh } else { how };
+        let token = s.token.clone().unwrap_or_default();
+        let resume = match how {
+            Return::Fresh => Resume::Fresh,
+            Return::Token => Resume::Token { token, recent: s.recent.clone(), known: None },
+            Return::TokenAndKnown => Resume::Token { token, recent: s.recent.clone(), known: Some(s.known()) },
+            Return::Known => Resume::Known(s.known()),
+        };
+        let interest = Interest { space: s.space, filter: s.filter.clone() };
+        let result = if s.observer {
+            // Without the usual round: this is part of one.
+            let time = self.hosts[host].time(self.now);
+            self.hosts[host].node.as_mut().map(|node| node.subscribe(time, interest, resume, &mut Output::default()))
+        } else {
+            self.with_node(host, |node, time, out| Some(node.subscribe(time, interest, resume, out)))
+        };
+        let Some(Ok(id)) = result else { return false };
+        let (now, boot) = (self.now, self.hosts[host].boot);
+        self.note(format!("subscriber {subscriber} connects to n{host} ({how:?})"));
+        let s = &mut self.subscribers[subscriber];
+        if how == Return::Fresh {
+            s.forget();
+        }
+        s.complete = false;
+        s.drained = false;
+        s.returned = how;
+        s.connected_at = now;
+        s.at = Some((host, boot, id));
+        self.check(|invariant, world, _| invariant.subscribed(world, subscriber));
+        if !self.subscribers[subscriber].observer {
+            self.schedule_read(subscriber);
+        }
+        true
+    }
+
+    pub(crate) fn subscriber_disconnect(&mut self, subscriber: usize) {
+        let s = &mut self.subscribers[subscriber];
+        s.generation += 1;
+        s.reading = false;
+        if let Some((host, boot, id)) = s.at.take()
+            && self.hosts[host].boot == boot
+        {
+            self.with_node(host, |node, _, _| node.unsubscribe(id));
+        }
+    }
+
+    /// Comes back at a random node, in a random manner.
+    pub(crate) fn subscriber_return(&mut self, subscriber: usize) {
+        if self.subscribers[subscriber].at.is_some() {
+            return;
+        }
+        let hosts: Vec<usize> = self.running_hosts().into_iter().filter(|host| !self.hosts[*host].is_second).collect();
+        let how = match self.rng.u32(..10) {
+            0 => Return::Fresh,
+            1..6 => Return::Token,
+            6..8 => Return::TokenAndKnown,
+            _ => Return::Known,
+        };
+        let connected = self.rng.choice(hosts).is_some_and(|host| self.subscriber_connect(subscriber, host, how));
+        if !connected {
+            let delay = self.rng.u64(SECOND / 5..2 * SECOND);
+            self.schedule_action(delay, Action::Reconnect { subscriber });
+        }
+    }
+
+    /// The node is gone, and its streams with it.
+    pub(crate) fn detach_subscribers(&mut self, host: usize) {
+        for subscriber in 0..self.subscribers.len() {
+            if self.subscribers[subscriber].at.is_none_or(|(at, ..)| at != host) {
+                continue;
+            }
+            let s = &mut self.subscribers[subscriber];
+            s.at = None;
+            s.generation += 1;
+            s.reading = false;
+            if s.observer {
+                s.forget();
+            } else {
+                let delay = self.rng.u64(SECOND / 10..3 * SECOND);
+                self.schedule_action(delay, Action::Reconnect { subscriber });
+            }
+        }
+    }
+
+    pub(crate) fn schedule_read(&mut self, subscriber: usize) {
+        let s = &mut self.subscribers[subscriber];
+        if s.reading || s.at.is_none() || s.observer {
+            return;
+        }
+        s.reading = true;
+        let (at, generation) = (self.now + s.pace, s.generation);
+        self.schedule(at, Event::Read { subscriber, generation });
+    }
+
+    pub(crate) fn read(&mut self, subscriber: usize) {
+        let Some((host, boot, id)) = self.subscribers[subscriber].at else { return };
+        if self.hosts[host].boot != boot || self.hosts[host].paused() {
+            return;
+        }
+        let batch = self.subscribers[subscriber].batch;
+        let time = self.hosts[host].time(self.now);
+        let Some(node) = self.hosts[host].node.as_mut() else { return };
+        let mut events = Vec::new();
+        let more = node.take(time, id, batch, &mut events);
+        self.subscribers[subscriber].drained = !more;
+        self.trace.event(self.now, 7, subscriber as u64, events.len() as u64);
+        for event in &events {
+            self.stream_event(subscriber, event);
+        }
+        if self.violation.is_none() && !more {
+            self.check(|invariant, world, found| invariant.drained(world, subscriber, found));
+        }
+        if more {
+            self.schedule_read(subscriber);
+        }
+    }
+
+    fn stream_event(&mut self, subscriber: usize, event: &StreamEvent) {
+        self.fold_decision(subscriber, event);
+        if self.trace.verbose && !matches!(event, StreamEvent::Mark(_)) {
+            self.note(format!("subscriber {subscriber} gets {event:?}"));
+        }
+        if matches!(event, StreamEvent::Reset(ResetReason::Overflow)) {
+            self.faults.count(crate::faults::Fault::SlowSubscriber);
+        }
+        self.check(|invariant, world, found| invariant.stream_event(world, subscriber, event, found));
+        self.subscribers[subscriber].apply(event);
+    }
+
+    /// What is shown, without what wall clocks say (invariant 13).
+    fn fold_decision(&mut self, subscriber: usize, event: &StreamEvent) {
+        let fold = &mut self.trace.decisions;
+        fold.word(self.now);
+        fold.word(subscriber as u64);
+        match event {
+            StreamEvent::Snapshot(m)
+            | StreamEvent::Registered(m)
+            | StreamEvent::Updated(m)
+            | StreamEvent::StatusChanged(m)
+            | StreamEvent::OwnerChanged(m) => {
+                fold.text(m.id());
+                fold.text(m.status().as_str());
+                fold.text(m.owner().node);
+                fold.word(m.version().claim);
+                fold.word(m.version().seq);
+            }
+            StreamEvent::Unregistered { id, version } => {
+                fold.text(id);
+                fold.word(version.claim);
+            }
+            StreamEvent::Reset(reason) => fold.word(*reason as u64),
+            StreamEvent::CaughtUp | StreamEvent::Mark(_) => fold.word(1),
+        }
+    }
+
+    /// The checker's own view of a node, kept up to date after every input.
+    pub(crate) fn read_observer(&mut self, host: usize) {
+        if self.hosts[host].serving().is_none() {
+            return;
+        }
+        let index = match self.hosts[host].observer {
+            Some(index) => index,
+            None => {
+                let mut subscriber = Subscriber::new(Space::Member, Filter::all(), 0, 512);
+                subscriber.observer = true;
+                self.subscribers.push(subscriber);
+                let index = self.subscribers.len() - 1;
+                self.hosts[host].observer = Some(index);
+                index
+            }
+        };
+        if self.subscribers[index].at.is_none() {
+            self.subscriber_connect(index, host, Return::Fresh);
+        }
+        loop {
+            self.read(index);
+            let s = &self.subscribers[index];
+            if s.drained || s.at.is_none() || self.violation.is_some() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Who has a member when several claim it (D3, C1, C2, C4).
+
+use super::support::{Log, Told};
+use crate::client::ClientState;
+use crate::network::{MINUTE, SECOND};
+use crate::world::{Setup, World};
+use convoke_core::member::{MetadataUpdate, Status};
+
+/// B claims, A takes it over having seen that, C claims without having seen either; with ids A < C < B. Each seed is one
+/// of the orders in which a fourth node learns of the three.
+pub(super) fn three_claims_in_all_orders(world: &mut World) -> Told {
+    const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    let order = ORDERS[(world.setup.seed as usize + 5) % 6];
+    world.begin()?;
+    let mut cuts = world.scatter();
+    cuts.join(world, 0, 2);
+    let b = world.add_client_fixed("b", &["m"], 2);
+    world.run_until(|w| w.status(0, "m") == Some(Status::Up), 5 * SECOND)?;
+    cuts.part(world, 0, 2);
+    let a = world.add_taker_at("a", &["m"], 0);
+    world.keep_to(a, &[0]);
+    let c = world.add_client_fixed("c", &["m"], 1);
+    world.clients[c].claim = 1;
+    world.run_until(|w| w.attached(a) && w.attached(c), 5 * SECOND)?;
+    let claims = [0, 1, 2].map(|host| world.claim(host, "m"));
+    world.require(claims == [Some(2), Some(2), Some(1)], &format!("the three claims are {claims:?}"))?;
+
+    let winner = |met: &[usize]| ["a", "c", "b"][met.iter().copied().min().unwrap_or(0)];
+    for met in 1..=3 {
+        let from = order[met - 1];
+        let expected = winner(&order[..met]);
+        cuts.join(world, 3, from);
+        let holds = |w: &World| w.node(3).slot("m").is_some_and(|slot| slot.client == expected);
+        world.run_until(holds, 15 * SECOND)?;
+        world.throughout(3 * SECOND, "the higher claim did not stay", holds)?;
+        cuts.part(world, 3, from);
+    }
+    world.heal_all();
+    world.run_until(|w| w.owned_by("m", 0) && w.shown_everywhere("m", Status::Up), 20 * SECOND)?;
+    world.require(world.holds(a, "m"), "the winner gave up")?;
+    world.run_until(|w| !w.holds(b, "m") && !w.holds(c, "m"), 5 * SECOND)?;
+    let conflicts: u64 = (0..4).map(|host| world.node(host).counters().conflicts).sum();
+    world.require(conflicts > 0, "nobody reported the conflict")?;
+    world.settle()
+}
+
+/// Epochs of different clients are compared (H3): a tombstone of a client that attached often must not hide a newcomer.
+pub(super) fn h03_old_tombstone_hides_no_newcomer(world: &mut World) -> Told {
+    world.begin()?;
+    let old = world.add_client_at("old", &["m"], 0);
+    world.up(&["m"])?;
+    for turn in 1..7 {
+        world.go(old, turn % 3);
+        world.run_until(|w| w.at(old, turn % 3), 5 * SECOND)?;
+    }
+    world.up(&["m"])?;
+    world.client_unregister(old, "m");
+    world.run_until(|w| w.absent_everywhere("m"), 5 * SECOND)?;
+    let tombstone = world.claim(1, "m").unwrap_or(0);
+    world.require(tombstone >= 7, "the tombstone has a low claim")?;
+    let new = world.add_client_at("new", &["m"], 1);
+    world.up(&["m"])?;
+    world.require(
+        world.holds(new, "m") && world.claim(2, "m") == Some(tombstone + 1),
+        "the newcomer did not claim more",
+    )?;
+    world.settle()
+}
+
+/// An ex-owner behind a partition goes on refreshing a member that moved: more writes, but of a lower claim.
+pub(super) fn takeover_while_ex_owner_updates_metadata(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    let old = world.stream_of(client);
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.go(client, 1);
+    world.run_until(|w| w.at(client, 1), 5 * SECOND)?;
+    world.set(client, "m", "new");
+    for turn in 1..=30 {
+        let update = MetadataUpdate::set("v", format!("old {turn}"));
+        let done = world.with_node(0, |node, time, out| {
+            Some(node.update(time, old.session, turn, "m", &update, None, out).is_ok())
+        });
+        world.require(done == Some(true), "the ex-owner knows already")?;
+        world.pass(SECOND)?;
+    }
+    let (ex, owner) = (world.rank(0, "m"), world.rank(1, "m"));
+    let ahead = ex.as_ref().map(|r| r.1) > owner.as_ref().map(|r| r.1);
+    world.require(ahead && ex < owner, &format!("ranks are {ex:?} and {owner:?}"))?;
+    world.rejoin(cuts);
+    world.run_until(|w| (0..3).all(|host| w.value(host, "m").as_deref() == Some("new")), 15 * SECOND)?;
+    world.require(world.owned_by("m", 1) && world.at(client, 1), "the member did not stay with the new owner")?;
+    let heard = world.with_node(0, |node, time, out| Some(node.heartbeat(time, old.session, out).is_ok()));
+    world.require(heard == Some(false), "the old session lives on")?;
+    world.settle()
+}
+
+/// The client's last call counts, whichever of its two nodes is heard first. Seeds: last call × order of arrival.
+pub(super) fn unregister_then_reregister_elsewhere(world: &mut World) -> Told {
+    let registers_last = world.setup.seed % 2 == 0;
+    let order = if world.setup.seed % 4 < 2 { [0, 1] } else { [1, 0] };
+    world.begin()?;
+    let client = world.add_client_at("c", &["m", "other"], 0);
+    world.up(&["m", "other"])?;
+    let mut cuts = world.scatter();
+    if registers_last {
+        world.client_unregister(client, "m");
+        world.run_until(|w| w.clients[client].unregistered.is_empty(), 5 * SECOND)?;
+    }
+    world.go(client, 1);
+    world.run_until(|w| w.at(client, 1), 5 * SECOND)?;
+    if registers_last {
+        world.register(client, "m");
+        world.run_until(|w| w.clients[client].pending.is_empty(), 5 * SECOND)?;
+    } else {
+        world.client_unregister(client, "m");
+        world.run_until(|w| w.clients[client].unregistered.is_empty(), 5 * SECOND)?;
+    }
+    let other_view = world.member(0, "m").is_some();
+    world.require(other_view != registers_last, "the old node has heard of it already")?;
+    for from in order {
+        cuts.join(world, 2, from);
+        world.pass(8 * SECOND)?;
+    }
+    let last = |w: &World, host| w.member(host, "m").is_some() == registers_last;
+    world.require(last(world, 2), "the node that heard both does not show the last call")?;
+    world.heal_all();
+    world.run_until(|w| (0..3).all(|host| last(w, host)), 15 * SECOND)?;
+    world.throughout(MINUTE, "the last call does not count any more", |w| (0..3).all(|host| last(w, host)))?;
+    world.settle()
+}
+
+/// Two clients register one id on the two sides of a split. One wins, the other is told; they do not exchange blows.
+pub(super) fn two_clients_one_id_two_sides(world: &mut World) -> Told {
+    world.begin()?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    let a = world.add_client_fixed("a", &["m", "a"], 0);
+    let b = world.add_client_at("b", &["m", "b"], 1);
+    world.keep_to(b, &[1, 2]);
+    world.run_until(|w| w.attached(a) && w.attached(b), 10 * SECOND)?;
+    world.pass(10 * SECOND)?;
+    world.require(
+        world.status(0, "m") == Some(Status::Up) && world.status(2, "m") == Some(Status::Up),
+        "not up on its side",
+    )?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.holds(a, "m") != w.holds(b, "m"), 15 * SECOND)?;
+    world.up(&["m", "a", "b"])?;
+    let (rank, winner) = (world.rank(0, "m"), if world.holds(a, "m") { "a" } else { "b" });
+    world.throughout(MINUTE, "the two go on fighting", |w| {
+        let settled = |host| w.rank(host, "m") == rank && w.member(host, "m").is_some_and(|m| m.client() == winner);
+        (0..3).all(settled) && w.attached(a) && w.attached(b)
+    })?;
+    world.settle()
+}
+
+/// Two processes with one client id: the second supersedes the first, which looks again, and gives in.
+pub(super) fn two_processes_with_one_client_id(world: &mut World) -> Told {
+    world.begin()?;
+    let first = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    let log = Log::on(world);
+    world.second_process(first);
+    let second = world.clients.len() - 1;
+    let ended = |w: &World, client: usize| w.clients[client].state == ClientState::Stopped;
+    world.run_until(|w| ended(w, first) || ended(w, second), 3 * MINUTE)?;
+    let living = if ended(world, first) { second } else { first };
+    world.require(living == second, "the older process won")?;
+    world.require(world.attached(living) && world.clients[living].claim <= 4, "the two exchanged blows")?;
+    log.never(world, Status::Down)?;
+    log.never(world, Status::Left)?;
+    world.settle()
+}
+
+/// Wall clocks an hour apart, and one that steps back between two writes: the last acknowledged write is shown, and
+/// everything happens as it does with good clocks.
+pub(super) fn clocks_an_hour_apart_and_stepping_back(world: &mut World) -> Told {
+    const HOUR_MS: i64 = 3_600_000;
+    let mut other = World::new(Setup { wall_seed: !world.setup.wall_seed, ..world.setup.clone() });
+    moves_and_updates(&mut other, |_, _| {})?;
+    for (host, offset) in [(0, HOUR_MS), (1, -HOUR_MS), (2, 0)] {
+        world.hosts[host].wall_offset = offset;
+    }
+    moves_and_updates(world, |w, turn| w.hosts[turn % 3].wall_offset -= HOUR_MS)?;
+    let same = world.trace.decisions == other.trace.decisions;
+    world.require(same, "other wall clocks, other decisions")
+}
+
+fn moves_and_updates(world: &mut World, tamper: impl Fn(&mut World, usize)) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    let created = world.member(0, "m").map(|member| member.created());
+    for turn in 0..9 {
+        world.set(client, "m", turn);
+        world.run_until(|w| (0..3).all(|host| w.value(host, "m") == Some(turn.to_string())), 5 * SECOND)?;
+        tamper(world, turn);
+        world.set(client, "m", format!("{turn} again"));
+        world.run_until(|w| (0..3).all(|host| w.value(host, "m") == Some(format!("{turn} again"))), 5 * SECOND)?;
+        world.go(client, (turn + 1) % 3);
+        world.run_until(|w| w.owned_by("m", (turn + 1) % 3), 5 * SECOND)?;
+    }
+    world.require(world.member(0, "m").map(|member| member.created()) == created, "the time of creation changed")?;
+    world.settle()
+}

@@ -1,0 +1,236 @@
+//! Tombstones and their end: nothing unregistered comes back, nothing else goes with it (D4, D8, D10, N5).
+
+use super::support::{Log, Told};
+use crate::network::{MINUTE, SECOND};
+use crate::world::{Crash, Setup, World};
+use convoke_core::Limits;
+use convoke_core::member::Status;
+
+/// Many small chunks, so that a full merge takes its time.
+pub(super) fn small_chunks() -> Setup {
+    let limits = Limits { chunk_bytes: 300, chunk_window: 1, ..Limits::default() };
+    Setup { nodes: 4, limits, ..Setup::default() }
+}
+
+fn ids(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|i| format!("{prefix}{i}")).collect()
+}
+
+fn borrowed(ids: &[String]) -> Vec<&str> {
+    ids.iter().map(String::as_str).collect()
+}
+
+/// A member is deleted while a replica is cut off, and forgotten everywhere else before it returns.
+pub(super) fn delete_collect_lagging_replica_returns(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m", "kept"], 0);
+    world.keep_to(client, &[0, 1]);
+    world.up(&["m", "kept"])?;
+    let cuts = world.partition(&[2], &[0, 1]);
+    world.pass(MINUTE)?;
+    world.client_unregister(client, "m");
+    world.run_until(|w| w.forgotten(0, "m") && w.forgotten(1, "m"), 33 * MINUTE)?;
+    world.require(!world.forgotten(2, "m") && world.member(2, "m").is_none(), "the lagging replica forgot first")?;
+    let log = Log::on(world);
+    world.rejoin(cuts);
+    world.run_until(|w| w.forgotten(2, "m"), 20 * SECOND)?;
+    world.throughout(2 * MINUTE, "the member is held again", |w| (0..3).all(|host| w.forgotten(host, "m")))?;
+    log.never_shown(world, "m")?;
+    world.up(&["kept"])?;
+    world.settle()
+}
+
+/// The same, where the full merge that would clear the replica is cut in the middle, and a second replica that lags as
+/// well is met before the next one.
+pub(super) fn cut_full_merge_meets_a_lagging_third_node(world: &mut World) -> Told {
+    world.begin()?;
+    let (dead, kept) = (ids("dead", 40), ids("kept", 40));
+    let all: Vec<&str> = borrowed(&dead).into_iter().chain(borrowed(&kept)).collect();
+    let client = world.add_client_at("c", &all, 0);
+    world.keep_to(client, &[0, 1]);
+    world.up(&all)?;
+    let cuts = world.partition(&[2, 3], &[0, 1]);
+    let between = world.partition(&[2], &[3]);
+    world.pass(MINUTE)?;
+    for id in &dead {
+        world.client_unregister(client, id);
+    }
+    world.run_until(|w| dead.iter().all(|id| w.forgotten(0, id) && w.forgotten(1, id)), 33 * MINUTE)?;
+    let log = Log::on(world);
+
+    let third = world.partition(&[0, 1], &[3]);
+    world.rejoin(cuts);
+    let chunks = |w: &World| w.node(0).counters().chunks_sent + w.node(1).counters().chunks_sent;
+    let (before, merges, start) = (chunks(world), world.node(2).counters().full_merges, world.now);
+    while chunks(world) < before + 6 {
+        world.pass(SECOND / 1000)?;
+        world.require(world.now < start + 20 * SECOND, "no merge began")?;
+    }
+    let again = world.partition(&[2], &[0, 1]);
+    let held = dead.iter().all(|id| !world.forgotten(2, id));
+    world.require(world.node(2).counters().full_merges == merges && held, "the full merge was not cut")?;
+    world.rejoin(between);
+    world.pass(20 * SECOND)?;
+    world.rejoin(again);
+    world.rejoin(third);
+    world.run_until(|w| dead.iter().all(|id| (0..4).all(|host| w.forgotten(host, id))), 30 * SECOND)?;
+    for id in &dead {
+        log.never_shown(world, id)?;
+    }
+    world.up(&borrowed(&kept))?;
+    world.settle()
+}
+
+/// A tombstone reaches one node minutes late; it is collected there minutes late, and nobody minds.
+pub(super) fn collection_at_different_times(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m", "kept"], 0);
+    world.keep_to(client, &[0, 1]);
+    world.up(&["m", "kept"])?;
+    let cuts = world.partition(&[2], &[0, 1]);
+    world.client_unregister(client, "m");
+    world.pass(4 * MINUTE)?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.absent_everywhere("m"), 15 * SECOND)?;
+    let log = Log::on(world);
+    world.run_until(|w| w.forgotten(0, "m") && w.forgotten(1, "m"), 29 * MINUTE)?;
+    let since = world.now;
+    let merges: u64 = (0..3).map(|host| world.node(host).counters().full_merges).sum();
+    while !world.forgotten(2, "m") {
+        world.require(
+            world.forgotten(0, "m") && world.forgotten(1, "m"),
+            "the tombstone came back from the late node",
+        )?;
+        world.require(world.now < since + 6 * MINUTE, "the late node does not collect")?;
+        world.pass(SECOND)?;
+    }
+    world.require(world.now > since + 2 * MINUTE, "all collected at the same time")?;
+    let after: u64 = (0..3).map(|host| world.node(host).counters().full_merges).sum();
+    world.require(after == merges, "collecting at different times costs full merges")?;
+    log.never_shown(world, "m")?;
+    world.settle()
+}
+
+/// A side that was alone for longer than any horizon has collected what it inferred about the other; its full merge
+/// must not take those living members away, not even for a moment.
+pub(super) fn entry_count_never_drops_during_a_full_merge(world: &mut World) -> Told {
+    world.begin()?;
+    let (here, there) = (ids("here", 60), ids("there", 60));
+    let lone = world.add_client_fixed("lone", &borrowed(&here), 0);
+    let many = world.add_client_at("many", &borrowed(&there), 1);
+    world.keep_to(many, &[1, 2, 3]);
+    world.up(&borrowed(&here))?;
+    world.up(&borrowed(&there))?;
+    let cuts = world.partition(&[0], &[1, 2, 3]);
+    world.pass(MINUTE)?;
+    world.client_unregister(lone, "here0");
+    world.client_unregister(many, "there0");
+    world.run_until(|w| there.iter().all(|id| w.forgotten(0, id)) && w.forgotten(0, "here0"), 40 * MINUTE)?;
+    let own = |w: &World| {
+        let visible = |host: usize, ids: &[String]| ids[1..].iter().all(|id| w.status(host, id) == Some(Status::Up));
+        visible(0, &here) && (1..4).all(|host| visible(host, &there))
+    };
+    world.require(own(world), "a side lost its own members")?;
+    let log = Log::on(world);
+    let merges: u64 = (0..4).map(|host| world.node(host).counters().full_merges).sum();
+    world.rejoin(cuts);
+    world.throughout(30 * SECOND, "a living member vanished", own)?;
+    log.never(world, Status::Left)?;
+    let after: u64 = (0..4).map(|host| world.node(host).counters().full_merges).sum();
+    world.require(after > merges, "no full merge was needed")?;
+    world.up(&borrowed(&here[1..]))?;
+    world.up(&borrowed(&there[1..]))?;
+    world.settle()
+}
+
+/// The node that wrote a tombstone dies; a replica that did not hear of it returns soon (odd seeds), or long after the
+/// dead node was retired (H10).
+pub(super) fn h10_tombstones_outlive_their_writer(world: &mut World) -> Told {
+    let away = if world.setup.seed % 2 == 1 { 2 * MINUTE } else { 20 * MINUTE };
+    world.begin()?;
+    let client = world.add_client_at("c", &["m", "kept"], 0);
+    world.keep_to(client, &[0, 1]);
+    world.up(&["m", "kept"])?;
+    let cuts = world.partition(&[2], &[0, 1]);
+    world.client_unregister(client, "m");
+    world.run_until(|w| w.member(1, "m").is_none(), 5 * SECOND)?;
+    world.lose(0, Crash::Process);
+    world.pass(away)?;
+    let log = Log::on(world);
+    world.rejoin(cuts);
+    world.pass(2 * MINUTE)?;
+    log.never_shown(world, "m")?;
+    world.require(world.absent_everywhere("m"), "the tombstone died with its writer")?;
+    world.up(&["kept"])?;
+    world.settle()
+}
+
+/// An inferred `left` is collected together with the record it speaks of (H11): neither fresh replicas nor the return of
+/// the node bring that back.
+pub(super) fn h11_collecting_an_inference_collects_all(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    world.crash(0, Crash::Silent);
+    world.client_crash(client, true);
+    world.run_until(|w| w.absent_everywhere("m"), 6 * MINUTE)?;
+    let log = Log::on(world);
+    world.require(
+        (1..3).all(|host| world.node(host).slot("m").is_some_and(|slot| slot.inferred)),
+        "nothing was inferred",
+    )?;
+    world.run_until(|w| w.forgotten(1, "m") && w.forgotten(2, "m"), 33 * MINUTE)?;
+    let fresh = world.add_host("n3", vec!["h1:7000".to_owned()]);
+    world.start(fresh);
+    world.start(0);
+    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.throughout(2 * MINUTE, "something of it is left", |w| (0..4).all(|host| w.forgotten(host, "m")))?;
+    log.never_shown(world, "m")?;
+    world.settle()
+}
+
+/// A node takes over from a lagging copy what its owner unregistered and collected (H12): nobody else takes that in.
+pub(super) fn h12_takeover_from_a_lagging_copy(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m", "kept"], 0);
+    world.keep_to(client, &[0, 1]);
+    world.up(&["m", "kept"])?;
+    let cuts = world.partition(&[2], &[0, 1]);
+    world.client_unregister(client, "m");
+    world.run_until(|w| w.node(2).slot("m").is_some_and(|slot| slot.inferred), 8 * MINUTE)?;
+    world.run_until(|w| w.forgotten(0, "m") && w.forgotten(1, "m"), 33 * MINUTE)?;
+    world.require(world.node(2).counters().takeovers > 0 && !world.forgotten(2, "m"), "nothing was taken over")?;
+    let log = Log::on(world);
+    world.rejoin(cuts);
+    world.throughout(MINUTE, "somebody took in what was collected", |w| w.forgotten(0, "m") && w.forgotten(1, "m"))?;
+    world.require(world.forgotten(2, "m"), "the lagging copy was not cleared")?;
+    log.never_shown(world, "m")?;
+    world.up(&["kept"])?;
+    world.settle()
+}
+
+/// A node sleeps for 40 minutes. It starts a new run instead of telling what it dreamt.
+pub(super) fn long_sleep(world: &mut World) -> Told {
+    world.begin()?;
+    let gone = world.add_client_at("gone", &["gone"], 2);
+    let client = world.add_client_at("c", &["m", "kept"], 2);
+    world.up(&["gone", "m", "kept"])?;
+    let log = Log::on(world);
+    world.pause(2, 40 * MINUTE);
+    world.run_until(|w| w.at(client, 0) || w.at(client, 1), 30 * SECOND)?;
+    world.client_crash(gone, false);
+    world.client_unregister(client, "m");
+    world.run_until(|w| (0..2).all(|host| w.forgotten(host, "m") && w.forgotten(host, "gone")), 39 * MINUTE)?;
+    let (run, origin) = (world.hosts[2].boot, world.node(2).origin().clone());
+    log.clear();
+    world.run_until(|w| !w.hosts[2].paused(), 5 * MINUTE)?;
+    world.run_until(|w| w.all_ready() && w.shown_everywhere("kept", Status::Up), 30 * SECOND)?;
+    let words = log.end_of(2).unwrap_or_default();
+    world.require(words.contains("SleptTooLong"), &format!("the run ended otherwise: {words}"))?;
+    world.require(world.hosts[2].boot > run && *world.node(2).origin() > origin, "it is not a new run")?;
+    world.throughout(2 * MINUTE, "something came back", |w| w.absent_everywhere("m") && w.absent_everywhere("gone"))?;
+    log.never_shown(world, "m")?;
+    log.never_shown(world, "gone")?;
+    log.never(world, Status::Down)?;
+    world.settle()
+}

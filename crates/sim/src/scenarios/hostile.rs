@@ -1,0 +1,163 @@
+//! Peers and clients that say what they must not (P7, C1).
+
+use super::support::{Log, Told};
+use crate::network::{Item, Place, SECOND};
+use crate::world::World;
+use bytes::Bytes;
+use convoke_core::Code;
+use convoke_core::member::{MemberSpec, Status};
+use convoke_core::node::{Attach, AttachMember, ConnId, LinkId, PeerState};
+use convoke_core::version::OriginId;
+
+/// A frame under construction, in the format of the peers.
+#[derive(Default)]
+struct Frame(Vec<u8>);
+
+impl Frame {
+    fn of(kind: u8) -> Self {
+        Frame(vec![kind])
+    }
+
+    fn byte(mut self, byte: u8) -> Self {
+        self.0.push(byte);
+        self
+    }
+
+    fn number(mut self, mut value: u64) -> Self {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.byte(value as u8)
+    }
+
+    fn text(self, text: &str) -> Self {
+        let mut frame = self.number(text.len() as u64);
+        frame.0.extend_from_slice(text.as_bytes());
+        frame
+    }
+
+    fn fixed(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn origin(self, origin: &OriginId) -> Self {
+        let nonce = origin.incarnation.nonce.to_le_bytes();
+        self.text(origin.node.as_str()).number(origin.incarnation.number).fixed(&nonce)
+    }
+
+    /// A push of one record, written by `writer` and sent as a write of `sender`.
+    fn push(sender: &OriginId, writer: &OriginId, from: u64, to: u64, claim: u64) -> Self {
+        let items = Frame::of(4).origin(sender).number(from).number(to);
+        let items = items.number(1).origin(writer).number(1).text("mallory").fixed(&[0; 8]).number(1);
+        let record = items.byte(0b1000).number(0).number(to.max(1)).text("evil").number(claim).number(1).fixed(&[0; 4]);
+        let record = record.number(0).number(0).number(0).number(0).text("s").text("").text("").number(0).number(0);
+        record.text("").number(0).number(0)
+    }
+}
+
+/// Lengths, counts and numbers that nothing in a frame backs up; frames that are too long; messages out of order.
+fn malformed(world: &World) -> Vec<(&'static str, Frame)> {
+    const HUGE: u64 = u64::MAX;
+    let peer = world.node(1).origin().clone();
+    let limit = world.hosts[0].config.limits.frame_bytes;
+    vec![
+        ("an empty frame", Frame::default()),
+        ("an unknown message", Frame::of(200)),
+        ("a number without an end", Frame::of(7).fixed(&[0xff; 11])),
+        ("a clock of 2^64 entries", Frame::of(5).number(1).number(HUGE)),
+        ("a chunk of 2^32 origins", Frame::of(6).number(1).number(0).byte(0).number(1 << 32)),
+        ("a chunk of 2^40 records", Frame::of(6).number(1).number(0).byte(0).number(0).number(0).number(1 << 40)),
+        ("a name of 4 GiB", Frame::of(9).number(1).number(1 << 32).fixed(b"n1")),
+        ("a life number beyond all lives", Frame::of(3).number(1).number(0).number(HUGE)),
+        ("a write beyond all counting", Frame::push(&peer, &peer, 0, HUGE, 1)),
+        ("a push that runs backwards", Frame::push(&peer, &peer, 9, 3, 1)),
+        ("a record with a claim beyond all claims", Frame::push(&peer, &peer, 1 << 40, (1 << 40) + 1, (1 << 48) + 1)),
+        ("something after the end", Frame::of(12).byte(0).byte(0)),
+        ("a welcome in the middle", Frame::of(1)),
+        ("more bytes than a frame may have", Frame(vec![3; limit + 1])),
+    ]
+}
+
+/// Raw frames on an established link: each is refused and counted, the link is closed and comes back; members stay up.
+pub(super) fn hostile_lengths(world: &mut World) -> Told {
+    world.begin()?;
+    world.add_client_fixed("c", &["m"], 1);
+    world.up(&["m"])?;
+    let log = Log::on(world);
+    for (what, frame) in malformed(world) {
+        let before = world.node(0).counters().frames_malformed;
+        inject(world, frame)?;
+        world.pass(SECOND / 10)?;
+        let counted = world.node(0).counters().frames_malformed == before + 1;
+        world.require(counted, &format!("{what} was not refused"))?;
+        world.run_until(|w| w.peer_state(0, 1) == Some(PeerState::Up), 15 * SECOND)?;
+    }
+
+    // Well-formed, but in the name of the node that receives it: not stored, and no reason to give up the link.
+    let (peer, victim) = (world.node(1).origin().clone(), world.node(0).origin().clone());
+    inject(world, Frame::push(&peer, &victim, 1 << 40, (1 << 40) + 1, 1 << 47))?;
+    world.pass(SECOND)?;
+    world.require((0..3).all(|host| world.forgotten(host, "evil")), "a node was spoken for")?;
+
+    // Somebody who connects and says nonsense, or nothing.
+    let links = world.node(0).sizes().links;
+    for stranger in 0..20 {
+        let link = LinkId(u64::MAX - stranger);
+        world.with_node(0, |node, time, out| node.accepted(time, link, out));
+        if stranger % 2 == 0 {
+            world.with_node(0, |node, time, out| node.received(time, link, b"GET / HTTP/1.1\r\n\r\n", out));
+        }
+    }
+    world.pass(5 * SECOND)?;
+    world.require(world.node(0).sizes().links == links, "strangers are kept")?;
+    log.never(world, Status::Down)?;
+    world.settle()
+}
+
+/// Puts a frame into the link from n1 to n0.
+fn inject(world: &mut World, frame: Frame) -> Told {
+    let conns = world.connections_between(0, 1);
+    let open = |conn: &&u64| world.network.connections[*conn].ends.iter().all(|end| end.open);
+    let found = conns.iter().find(open).copied();
+    world.require(found.is_some(), "there is no link")?;
+    if let Some(conn) = found {
+        let side = usize::from(world.network.connections[&conn].ends[1].place == Place::Host(1));
+        world.push(conn, side, Item::Frame(Bytes::from(frame.0)));
+    }
+    Ok(())
+}
+
+/// Clients that ask for impossible claims are refused; the highest possible one harms nobody but its own id.
+pub(super) fn hostile_claim_jumps(world: &mut World) -> Told {
+    const HIGHEST: u64 = 1 << 48;
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 1);
+    world.up(&["m"])?;
+    let attach = |claim| Attach {
+        client: "mallory".to_owned(),
+        nonce: 1,
+        claim,
+        members: vec![AttachMember { spec: MemberSpec::new("evil", "s"), takeover: true }],
+        ..Attach::default()
+    };
+    for claim in [0, HIGHEST + 1, u64::MAX] {
+        let refused =
+            world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(claim), out).err());
+        let code = refused.map(|refusal| refusal.code);
+        world.require(code == Some(Code::InvalidArgument), &format!("claim {claim} leads to {code:?}"))?;
+    }
+    let attached =
+        world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(HIGHEST), out).ok());
+    let Some(attached) = attached else { return world.require(false, "the highest claim was refused") };
+    world.run_until(|w| w.claim(2, "evil") == Some(HIGHEST), 5 * SECOND)?;
+    world.with_node(0, |node, time, out| node.close_session(time, attached.session, out).is_ok());
+    let claim = world.clients[client].claim;
+    world.go(client, 2);
+    world.run_until(|w| w.owned_by("m", 2), 5 * SECOND)?;
+    world.require(world.claim(0, "m") == Some(claim + 1), "others have to claim more than before")?;
+    world.register(client, "more");
+    world.up(&["m", "more"])?;
+    world.settle()
+}

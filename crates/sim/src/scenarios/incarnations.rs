@@ -1,0 +1,285 @@
+//! Runs of nodes: numbers lost, numbers used twice, runs retired and runs that return (D1, D10, N1–N4).
+
+use super::support::{Log, Told};
+use crate::host::HostState;
+use crate::invariants::Violation;
+use crate::network::{MINUTE, Micros, SECOND};
+use crate::world::{Crash, World};
+use convoke_core::member::Status;
+
+/// A node loses its disk and starts alone with a number it had before (H8). What it writes then is not taken for what
+/// it wrote before.
+pub(super) fn h08_same_number_twice(world: &mut World) -> Told {
+    world.begin()?;
+    world.hosts[2].has_disk = false;
+    let before = world.add_client_at("before", &["before"], 2);
+    world.up(&["before"])?;
+    let first = world.node(2).origin().clone();
+    world.crash(2, Crash::Process);
+    let cuts = world.partition(&[2], &[0, 1]);
+    world.start(2);
+    world.run_until(World::all_ready, 20 * SECOND)?;
+    let second = world.node(2).origin().clone();
+    world.require(
+        first.incarnation.number == second.incarnation.number && first != second,
+        "not the same number twice",
+    )?;
+    let during = world.add_client_at("during", &["during"], 2);
+    world.run_until(|w| w.at(during, 2) && w.status(2, "during").is_some(), 10 * SECOND)?;
+    world.set(during, "during", "written");
+    world.pass(10 * SECOND)?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.attached(during) && w.attached(before), MINUTE)?;
+    world.up(&["before", "during"])?;
+    world.require((0..3).all(|host| world.value(host, "during").as_deref() == Some("written")), "a write was lost")?;
+    world.require(world.node(2).origin().incarnation > first.incarnation, "the incarnation did not rise")?;
+    world.settle()
+}
+
+/// A node that has had several runs restarts with nothing but its id: others tell it which number is due.
+pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    world.register_name(0, "name", "first");
+    for _ in 0..3 {
+        world.crash(0, Crash::Process);
+        world.pass(2 * SECOND)?;
+        world.start(0);
+        world.run_until(World::all_ready, 20 * SECOND)?;
+    }
+    let high = world.node(0).origin().incarnation;
+    world.require(high.number == 4, &format!("three restarts lead to {high:?}"))?;
+    world.go(client, 0);
+    world.run_until(|w| w.owned_by("m", 0), 10 * SECOND)?;
+    let log = Log::on(world);
+    world.crash(0, Crash::Process);
+    world.hosts[0].has_disk = false;
+    world.pass(2 * SECOND)?;
+    world.start(0);
+    world.run_until(World::all_ready, 20 * SECOND)?;
+    world.require(world.node(0).origin().incarnation.number == 5, "the number did not go on")?;
+    world.run_until(|w| w.attached(client), 20 * SECOND)?;
+    world.go(client, 0);
+    world.run_until(|w| w.owned_by("m", 0) && w.named_everywhere("name", "first"), 10 * SECOND)?;
+    world.set(client, "m", "after");
+    world.run_until(|w| (0..3).all(|host| w.value(host, "m").as_deref() == Some("after")), 5 * SECOND)?;
+    log.never(world, Status::Down)?;
+    world.settle()
+}
+
+/// A second process with the id of a living node: it is refused, tries for a while, and stops; nobody else notices.
+pub(super) fn two_processes_with_one_id(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 2);
+    world.up(&["m"])?;
+    let log = Log::on(world);
+    let origin = world.node(2).origin().clone();
+    let twin = world.add_twin(2);
+    world.start(twin);
+    let start = world.now;
+    world.run_until(|w| !w.hosts[twin].running(), 40 * SECOND)?;
+    let words = log.end_of(twin).unwrap_or_default();
+    world.require(words.contains("IdentityConflict"), &format!("the second process ended otherwise: {words}"))?;
+    world.require(world.now >= start + 19 * SECOND, "the second process gave up at once")?;
+    world.pass(30 * SECOND)?;
+    world.require(world.at(client, 2) && *world.node(2).origin() == origin, "the first process was disturbed")?;
+    log.never(world, Status::Down)?;
+    log.never(world, Status::Left)?;
+    world.settle()
+}
+
+/// Two established processes with one id meet when a split heals: the older one stops, and what it held moves.
+pub(super) fn two_processes_with_one_id_meet(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 2);
+    world.up(&["m"])?;
+    let log = Log::on(world);
+    let twin = world.add_twin(2);
+    let cuts = world.partition(&[2], &[0, 1, twin]);
+    world.pass(5 * SECOND)?;
+    world.start(twin);
+    world.run_until(|w| w.hosts[twin].serving().is_some(), 20 * SECOND)?;
+    world.require(world.node(twin).origin() > world.node(2).origin(), "the second process has no higher number")?;
+    world.pass(5 * SECOND)?;
+    world.rejoin(cuts);
+    world.run_until(|w| !w.hosts[2].running(), 30 * SECOND)?;
+    let words = log.end_of(2).unwrap_or_default();
+    world.require(words.contains("IdentityConflict"), &format!("the first process ended otherwise: {words}"))?;
+    world.require(world.hosts[twin].running(), "both stopped")?;
+    world.run_until(|w| w.attached(client), 20 * SECOND)?;
+    world.up(&["m"])?;
+    world.settle()
+}
+
+/// A dead node is given up by its survivors at different times, one of which was restarted meanwhile. Nothing of it is
+/// ever handed back.
+pub(super) fn dead_node_given_up_at_different_times_never_returns(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.register_name(0, "name", "there");
+    world.up(&["m"])?;
+    world.run_until(|w| w.named_everywhere("name", "there"), 5 * SECOND)?;
+    world.lose(0, Crash::Silent);
+    world.client_crash(client, true);
+    world.pass(5 * MINUTE)?;
+    world.require(world.named_everywhere("name", "there"), "a name went before its time")?;
+    world.pass(5 * MINUTE)?;
+    world.crash(2, Crash::Process);
+    world.start(2);
+    world.run_until(World::all_ready, 20 * SECOND)?;
+    world.require(world.location(2, "name").is_some(), "the restarted node did not learn the name")?;
+    let cuts = world.partition(&[1], &[2]);
+    world.run_until(|w| w.location(1, "name").is_none(), 7 * MINUTE)?;
+    let rejoined = world.now;
+    world.rejoin(cuts);
+    world.run_until(|w| w.location(2, "name").is_none(), MINUTE)?;
+    while world.now < rejoined + 25 * MINUTE {
+        world.pass(SECOND)?;
+        world.require((1..3).all(|host| world.location(host, "name").is_none()), "the name is back")?;
+        world.require(world.absent_everywhere("m"), "the member is back")?;
+    }
+    let dead = world.hosts[0].id.clone();
+    let clean = |host: usize| world.node(host).slots().iter().all(|slot| slot.origin.node != dead);
+    world.require(clean(1) && clean(2), "something of the dead node is still held")?;
+    world.settle()
+}
+
+/// A node with a living client, one that dies, and a name; behind a partition for so long that the others give it up.
+struct Behind {
+    alive: usize,
+    claim: Option<u64>,
+    origin: convoke_core::version::OriginId,
+    cuts: [u64; 2],
+}
+
+fn given_up_behind_a_partition(world: &mut World, time: Micros) -> Result<Behind, Violation> {
+    world.begin()?;
+    let alive = world.add_client_fixed("alive", &["alive"], 0);
+    let dies = world.add_client_fixed("dies", &["dies"], 0);
+    world.register_name(0, "name", "here");
+    world.up(&["alive", "dies"])?;
+    world.run_until(|w| w.named_everywhere("name", "here"), 5 * SECOND)?;
+    let claim = world.claim(0, "alive");
+    let origin = world.node(0).origin().clone();
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.client_crash(dies, true);
+    world.pass(time)?;
+    world.finish()?;
+    world.require((1..3).all(|host| world.location(host, "name").is_none()), "the lost node's name is still shown")?;
+    world.require((1..3).all(|host| world.member(host, "alive").is_none()), "the lost node's member is still shown")?;
+    world.require(world.member(0, "dies").is_none(), "the dead client's member is still shown by its own node")?;
+    Ok(Behind { alive, claim, origin, cuts })
+}
+
+/// A node that was given up but lives does not tell of what died meanwhile (H14).
+pub(super) fn h14_nothing_dead_is_republished(world: &mut World) -> Told {
+    let behind = given_up_behind_a_partition(world, 16 * MINUTE)?;
+    let log = Log::on(world);
+    world.rejoin(behind.cuts);
+    world.up(&["alive"])?;
+    world.throughout(2 * MINUTE, "a dead member is shown", |w| w.absent_everywhere("dies"))?;
+    log.never_shown(world, "dies")?;
+    world.settle()
+}
+
+/// It comes back as what it was: the same run, the same names, the same ranks (H15).
+pub(super) fn h15_given_up_node_returns_as_it_was(world: &mut World) -> Told {
+    let behind = given_up_behind_a_partition(world, 16 * MINUTE)?;
+    world.rejoin(behind.cuts);
+    world.up(&["alive"])?;
+    world.run_until(|w| w.named_everywhere("name", "here"), 10 * SECOND)?;
+    world.require(*world.node(0).origin() == behind.origin, "the node took a new incarnation")?;
+    let same = |w: &World, host: usize| {
+        let slot = w.node(host).slot("alive");
+        let name = w.node(host).name("name");
+        slot.is_some_and(|slot| Some(slot.claim) == behind.claim && slot.origin == behind.origin)
+            && name.is_some_and(|name| name.node == behind.origin.node && name.location == "here")
+    };
+    world.throughout(MINUTE, "it is not what it was", |w| (0..3).all(|host| same(w, host)))?;
+    let retired = (1..3).any(|host| world.node(host).retired().iter().any(|(_, i)| *i >= behind.origin.incarnation));
+    world.require(!retired, "somebody still counts it as retired")?;
+    world.settle()
+}
+
+/// And nobody sees a gap, neither on its own side nor, once it is back, on the other (H16).
+pub(super) fn h16_no_gap_for_a_given_up_node(world: &mut World) -> Told {
+    let log = Log::on(world);
+    let behind = given_up_behind_a_partition(world, 16 * MINUTE)?;
+    world.rejoin(behind.cuts);
+    world.up(&["alive"])?;
+    let back = world.now;
+    world.throughout(2 * MINUTE, "a gap", |w| w.shown_everywhere("alive", Status::Up) && w.at(behind.alive, 0))?;
+    let gaps = |host: usize, since: Micros| {
+        let said = log.of("alive").into_iter().filter(|seen| seen.host == host && seen.at >= since);
+        said.filter(|seen| seen.shown().is_some_and(|(_, status)| status != Status::Up)).count()
+    };
+    world.require(gaps(0, 0) == 0, "a gap at the node's own side")?;
+    world.require(gaps(1, back) + gaps(2, back) == 0, "a gap after it was back")?;
+    world.settle()
+}
+
+/// Shorter and longer than the horizons: each side keeps its own, and after each partition both have everything.
+pub(super) fn partitions_of_14_16_and_40_minutes(world: &mut World) -> Told {
+    world.begin()?;
+    let one = world.add_client_fixed("one", &["one"], 0);
+    let two = world.add_client_at("two", &["two"], 1);
+    world.keep_to(two, &[1, 2]);
+    world.register_name(0, "name-one", "zero");
+    world.register_name(1, "name-two", "one");
+    world.up(&["one", "two"])?;
+    let claims = [world.claim(0, "one"), world.claim(1, "two")];
+    for minutes in [14, 16, 40] {
+        let cuts = world.partition(&[0], &[1, 2]);
+        world.throughout(minutes * MINUTE, "a side lost its own", |w| {
+            w.status(0, "one") == Some(Status::Up) && (1..3).all(|host| w.status(host, "two") == Some(Status::Up))
+        })?;
+        let kept = minutes < 15;
+        world.require(world.location(1, "name-one").is_some() == kept, "names are kept for fifteen minutes")?;
+        world.require(world.location(0, "name-two").is_some() == kept, "names are kept for fifteen minutes")?;
+        world.require(
+            world.member(1, "one").is_none() && world.member(0, "two").is_none(),
+            "the other side never left",
+        )?;
+        world.rejoin(cuts);
+        world.up(&["one", "two"])?;
+        world.run_until(
+            |w| w.named_everywhere("name-one", "zero") && w.named_everywhere("name-two", "one"),
+            10 * SECOND,
+        )?;
+        let same = (0..3).all(|host| [world.claim(host, "one"), world.claim(host, "two")] == claims);
+        world.require(same, "healing needed a new claim")?;
+        world.pass(MINUTE)?;
+    }
+    world.require(world.at(one, 0) && world.attached(two), "a client lost its node")?;
+    world.settle()
+}
+
+/// Every node is killed and started again: clients bring everything back, and subscribers see nothing vanish.
+pub(super) fn total_restart(world: &mut World) -> Told {
+    world.begin()?;
+    let clients: Vec<usize> =
+        (0..6).map(|i| world.add_client_at(&format!("c{i}"), &[&format!("m{i}")], i % 3)).collect();
+    let ids: Vec<String> = (0..6).map(|i| format!("m{i}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    world.register_name(1, "name", "one");
+    world.up(&ids)?;
+    let subscriber = world.subscribe_at(0);
+    world.run_until(|w| w.caught_up(subscriber), 10 * SECOND)?;
+    let log = Log::on(world);
+    for host in 0..3 {
+        world.crash(host, Crash::Process);
+    }
+    world.require(world.hosts.iter().all(|host| host.state == HostState::Down), "somebody survived")?;
+    world.pass(3 * SECOND)?;
+    world.start_all();
+    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.run_until(|w| clients.iter().all(|client| w.attached(*client)), 30 * SECOND)?;
+    world.up(&ids)?;
+    world.run_until(|w| w.named_everywhere("name", "one"), 5 * SECOND)?;
+    world.run_until(|w| w.caught_up(subscriber) && w.subscribers[subscriber].view.len() == 6, MINUTE)?;
+    let removed =
+        log.by(subscriber).into_iter().any(|e| matches!(e, convoke_core::node::StreamEvent::Unregistered { .. }));
+    world.require(!removed, "a subscriber was told that a living member left")?;
+    world.settle()
+}

@@ -1,0 +1,205 @@
+//! Who counts as alive, to whom, and for how long (L2–L6).
+
+use super::support::{Log, Told};
+use crate::network::{MINUTE, SECOND};
+use crate::world::{Crash, World};
+use convoke_core::member::Status;
+use convoke_core::node::{DegradedReason, PeerState};
+
+/// A node is not reachable (H4): its members are down, never absent; what it unregistered stays absent.
+pub(super) fn h04_unreachable_is_down_not_absent(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_fixed("c", &["m", "gone"], 0);
+    world.up(&["m", "gone"])?;
+    world.client_unregister(client, "gone");
+    world.run_until(|w| w.absent_everywhere("gone"), 5 * SECOND)?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.throughout(3 * MINUTE, "the member is absent", |w| (0..3).all(|host| w.member(host, "m").is_some()))?;
+    let statuses = [0, 1, 2].map(|host| world.status(host, "m"));
+    let expected = [Some(Status::Up), Some(Status::Down), Some(Status::Down)];
+    world.require(statuses == expected, &format!("the member is {statuses:?}"))?;
+    let rank = world.rank(1, "m");
+    world.rejoin(cuts);
+    world.up(&["m"])?;
+    world.require((0..3).all(|host| world.rank(host, "m") == rank), "being wrong about it cost a write")?;
+    log.never_shown(world, "gone")?;
+    world.settle()
+}
+
+/// Three of four other nodes have lost the owner, one hears it (H7): that one is right.
+pub(super) fn h07_one_witness_is_enough(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_fixed("c", &["m"], 0);
+    world.up(&["m"])?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    let cuts = world.partition(&[0], &[1, 2, 3]);
+    world.pass(10 * SECOND)?;
+    let failed = (1..4).filter(|host| world.peer_state(*host, 0) == Some(PeerState::Failed)).count();
+    world.require(failed > 0, "nobody found the node failed, so nobody had to know better")?;
+    for value in 0..60 {
+        world.set(client, "m", value);
+        world.run_until(|w| (0..5).all(|host| w.value(host, "m") == Some(value.to_string())), 5 * SECOND)?;
+        world.pass(10 * SECOND)?;
+    }
+    log.never(world, Status::Down)?;
+    world.rejoin(cuts);
+    world.run_until(|w| (1..4).all(|host| w.peer_state(host, 0) == Some(PeerState::Up)), 10 * SECOND)?;
+    world.settle()
+}
+
+/// A replica joins minutes after a node died (H9): it inherits how long that has been silent.
+pub(super) fn h09_fresh_replica_inherits_the_silence(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 2);
+    world.up(&["m"])?;
+    world.lose(2, Crash::Silent);
+    world.client_crash(client, true);
+    let died = world.now;
+    world.pass(4 * MINUTE)?;
+    let fresh = world.join_host("n3");
+    world.run_until(|w| w.hosts[fresh].serving().is_some(), 20 * SECOND)?;
+    world.throughout(30 * SECOND, "not down at the fresh replica", |w| w.status(fresh, "m") == Some(Status::Down))?;
+    world.run_until(|w| w.absent_everywhere("m"), 90 * SECOND)?;
+    let after = (world.now - died) / SECOND;
+    world.require((320..335).contains(&after), &format!("left after {after} s instead of 323"))?;
+    world.throughout(10 * MINUTE, "back", |w| w.absent_everywhere("m"))?;
+    world.settle()
+}
+
+/// Most clients of a node fall silent at once: it says that it is degraded and waits for one further timeout. Then it
+/// goes ahead (H18).
+pub(super) fn mass_failure_guard(world: &mut World) -> Told {
+    world.begin()?;
+    let ids: Vec<String> = (0..10).map(|i| format!("m{i}")).collect();
+    let clients: Vec<usize> = ids.iter().map(|id| world.add_client_at(id, &[id], 0)).collect();
+    world.up(&ids.iter().map(String::as_str).collect::<Vec<_>>())?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    for client in clients {
+        world.client_crash(client, true);
+    }
+    let died = world.now;
+    let all = |w: &World, status| ids.iter().all(|id| w.shown_everywhere(id, status));
+    world.throughout(34 * SECOND, "no second thoughts", |w| all(w, Status::Up))?;
+    let said = log.degraded(0, DegradedReason::Sessions);
+    world.require(said.is_some_and(|at| at <= died + 21 * SECOND), "the node did not say that it is degraded")?;
+    world.run_until(|w| all(w, Status::Down), 8 * SECOND)?;
+    world.require(world.node(0).degraded().is_empty(), "still degraded")?;
+    world.run_until(|w| ids.iter().all(|id| w.absent_everywhere(id)), 6 * MINUTE)?;
+    world.settle()
+}
+
+/// The same for nodes: all others fall silent at once. The survivor doubts itself, but not for ever (H18).
+pub(super) fn h18_the_guard_ends(world: &mut World) -> Told {
+    world.begin()?;
+    let ids = ["m1", "m2", "m3", "m4"];
+    let clients: Vec<usize> = (1..5).map(|host| world.add_client_at(ids[host - 1], &[ids[host - 1]], host)).collect();
+    world.up(&ids)?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    for host in 1..5 {
+        world.lose(host, Crash::Silent);
+        world.client_crash(clients[host - 1], true);
+    }
+    let died = world.now;
+    world
+        .throughout(40 * SECOND, "no second thoughts", |w| ids.iter().all(|id| w.status(0, id) == Some(Status::Up)))?;
+    let said = log.degraded(0, DegradedReason::Nodes);
+    world.require(said.is_some_and(|at| at <= died + 25 * SECOND), "the node did not say that it is degraded")?;
+    world.run_until(|w| ids.iter().all(|id| w.status(0, id) == Some(Status::Down)), 8 * SECOND)?;
+    world.require(world.node(0).degraded().is_empty(), "still degraded")?;
+    world.run_until(|w| ids.iter().all(|id| w.absent_everywhere(id)), 6 * MINUTE)?;
+    world.settle()
+}
+
+/// A node is stopped for 30 s (SIGSTOP) under ten clients. They move; it holds its own sleep against nobody.
+pub(super) fn node_paused_30_s(world: &mut World) -> Told {
+    world.begin()?;
+    let ids: Vec<String> = (0..30).map(|i| format!("m{i}")).collect();
+    let clients: Vec<usize> = ids
+        .iter()
+        .enumerate()
+        .map(|(i, id)| world.add_client_at(id, &[id], if i < 10 { 0 } else { 1 + i % 2 }))
+        .collect();
+    world.up(&ids.iter().map(String::as_str).collect::<Vec<_>>())?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    world.pause(0, 30 * SECOND);
+    world.pass(2 * MINUTE)?;
+    log.never(world, Status::Down)?;
+    log.never(world, Status::Left)?;
+    world.require(clients.iter().all(|client| world.attached(*client)), "a client is lost")?;
+    world.up(&ids.iter().map(String::as_str).collect::<Vec<_>>())?;
+    world.settle()
+}
+
+/// A and B cannot reach each other for half an hour, C reaches both: everything is up everywhere, and changes pass.
+pub(super) fn a_b_cut_with_c_reachable(world: &mut World) -> Told {
+    world.begin()?;
+    let a = world.add_client_fixed("a", &["a"], 0);
+    let b = world.add_client_fixed("b", &["b"], 1);
+    world.up(&["a", "b"])?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    let cuts = world.partition(&[0], &[1]);
+    for value in 0..30 {
+        world.set(a, "a", value);
+        world.set(b, "b", value);
+        let shown = Some(value.to_string());
+        world.run_until(|w| w.value(1, "a") == shown && w.value(0, "b") == shown, 3 * SECOND)?;
+        world.pass(MINUTE)?;
+    }
+    world.require(world.peer_state(0, 1) == Some(PeerState::Lost), "C was outvoted")?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.peer_state(0, 1) == Some(PeerState::Up), 10 * SECOND)?;
+    world.pass(MINUTE)?;
+    log.never(world, Status::Down)?;
+    world.settle()
+}
+
+/// What A says to B vanishes, the other way works: both notice that their link is useless, nobody's members suffer.
+pub(super) fn one_way_link(world: &mut World) -> Told {
+    world.begin()?;
+    let a = world.add_client_fixed("a", &["a"], 0);
+    world.add_client_fixed("b", &["b"], 1);
+    world.up(&["a", "b"])?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    let cut = world.one_way(&[0], &[1]);
+    let down = |w: &World| w.peer_state(0, 1) != Some(PeerState::Up) && w.peer_state(1, 0) != Some(PeerState::Up);
+    world.run_until(down, 8 * SECOND)?;
+    world.throughout(5 * MINUTE, "the useless link counts as up", down)?;
+    world.set(a, "a", "news");
+    world.run_until(|w| w.value(1, "a").as_deref() == Some("news"), 3 * SECOND)?;
+    world.heal(cut);
+    world.run_until(
+        |w| w.peer_state(0, 1) == Some(PeerState::Up) && w.peer_state(1, 0) == Some(PeerState::Up),
+        10 * SECOND,
+    )?;
+    world.pass(MINUTE)?;
+    log.never(world, Status::Down)?;
+    world.settle()
+}
+
+/// A client leaves cleanly on one side of a partition: the other can know no more than down, and stays left afterwards.
+pub(super) fn clean_leave_during_partition(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_fixed("c", &["m"], 0);
+    world.up(&["m"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(2 * SECOND)?;
+    world.client_close(client);
+    world.pass(MINUTE)?;
+    world.require(world.member(0, "m").is_none(), "the member did not leave at its own node")?;
+    world.require(world.status(1, "m") == Some(Status::Down), "the other side cannot know more than down")?;
+    let log = Log::on(world);
+    world.rejoin(cuts);
+    world.run_until(|w| w.absent_everywhere("m"), 15 * SECOND)?;
+    world.throughout(10 * MINUTE, "the member is back", |w| w.absent_everywhere("m"))?;
+    let up = log.of("m").into_iter().find(|seen| seen.shown().is_some_and(|(_, status)| status == Status::Up));
+    world.require(up.is_none(), &format!("a member that left was shown up: {up:?}"))?;
+    world.settle()
+}

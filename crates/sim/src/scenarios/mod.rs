@@ -1,0 +1,170 @@
+//! Named stories (section 10 of the replication design, and what went wrong in its first draft: H1 to H21), each a script
+//! over a [`World`]. Every story says what it expects and ends at peace, where all invariants are checked.
+
+mod claims;
+mod forgetting;
+mod hostile;
+mod incarnations;
+mod liveness;
+mod ownership;
+mod peers;
+mod regions;
+mod sessions;
+mod streams;
+mod support;
+
+use crate::drive::{Outcome, run_script};
+use crate::invariants::Violation;
+use crate::world::{Setup, World};
+use convoke_core::Mutation;
+
+/// One story.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    pub name: &'static str,
+    /// Rules of docs/protocol.md it is about.
+    pub rules: &'static str,
+    pub story: &'static str,
+    pub setup: fn() -> Setup,
+    /// It is told for the seeds from 1 to this one; some take their variants from the seed.
+    pub seeds: u64,
+    pub script: fn(&mut World) -> Result<(), Violation>,
+}
+
+macro_rules! scenarios {
+    ($($theme:ident::$name:ident, $seeds:literal, $setup:expr, $rules:literal, $story:literal;)*) => {
+        pub const ALL: &[Scenario] = &[$(Scenario {
+            name: stringify!($name),
+            rules: $rules,
+            story: $story,
+            setup: $setup,
+            seeds: $seeds,
+            script: $theme::$name,
+        },)*];
+    };
+}
+
+scenarios! {
+    sessions::h01_late_attach_does_not_win, 4, three, "C1", "an attach arrives after its client attached elsewhere";
+    sessions::h02_losing_is_told, 1, three, "C4", "a living session that loses is told, and acts on it";
+    claims::h03_old_tombstone_hides_no_newcomer, 1, three, "C1", "another client's old tombstone does not hide a new registration";
+    liveness::h04_unreachable_is_down_not_absent, 1, three, "L3", "members of an unreachable node are down, never absent";
+    ownership::h05_ordinary_reconnect_never_vanishes, 3, three, "L3, D3", "a move is one event, wherever its news arrives first";
+    ownership::h06_restart_drops_no_members, 3, three, "N2", "members of an older run wait for their clients, up";
+    liveness::h07_one_witness_is_enough, 1, five, "L2, P3", "a majority does not outvote the node that hears the owner";
+    incarnations::h08_same_number_twice, 2, three, "D1, N1", "a lost disk: the same incarnation number is used twice";
+    liveness::h09_fresh_replica_inherits_the_silence, 1, three, "L2", "a fresh replica knows for how long a node has been silent";
+    forgetting::h10_tombstones_outlive_their_writer, 2, three, "D6, D10", "the writer of a tombstone dies before all have heard of it";
+    forgetting::h11_collecting_an_inference_collects_all, 1, three, "L4, D8", "an inferred left takes the stated record with it";
+    forgetting::h12_takeover_from_a_lagging_copy, 1, three, "L4, D8", "an inference about what was collected is not taken in";
+    sessions::h13_sleeper_executes_nothing_old, 5, three, "L5", "a node that slept does not execute what it finds in its sockets";
+    incarnations::h14_nothing_dead_is_republished, 1, three, "D10", "a node given up behind a partition tells nothing dead";
+    incarnations::h15_given_up_node_returns_as_it_was, 1, three, "D10", "and returns with the same run, names and claims";
+    incarnations::h16_no_gap_for_a_given_up_node, 1, three, "D10, L3", "and nobody sees a gap";
+    ownership::h17_two_inferences_agree, 1, four, "L4", "two sides infer the same at different times: left stays left";
+    liveness::h18_the_guard_ends, 1, five, "L6", "a node that lost all others doubts itself, but not for ever";
+    sessions::h19_unregister_whose_answer_was_lost, 1, three, "C3", "an unregistration whose answer, and whose node, were lost";
+    sessions::h20_overtaken_requests_are_refused, 1, three, "C5", "requests that come again after later ones";
+    sessions::h21_old_answers_reassure_nobody, 1, three, "C5", "answers to old heartbeats are not fresh";
+
+    claims::three_claims_in_all_orders, 6, four, "D3, D9, D11", "three claims, one winner, in all six orders of arrival";
+    claims::takeover_while_ex_owner_updates_metadata, 1, three, "D3", "an ex-owner does not win by writing more";
+    claims::unregister_then_reregister_elsewhere, 4, three, "D3, C3", "the client's last call counts, in any order of arrival";
+    claims::two_clients_one_id_two_sides, 3, three, "D3, C4", "one wins, the other is told, no blows";
+    claims::two_processes_with_one_client_id, 3, three, "C2", "the second supersedes the first, which gives in";
+    claims::clocks_an_hour_apart_and_stepping_back, 1, three, "D3", "wall clocks decide nothing";
+    sessions::late_messages_of_an_old_stream_are_ignored, 1, three, "C2, C5", "heartbeats and unregistrations of a replaced stream";
+    sessions::drop_and_reattach_elsewhere_in_10_s, 5, three, "C6, R-12", "no subscriber ever sees down";
+    sessions::fast_liveness, 3, three, "C6", "a lost connection is down within a second, unless the client is back";
+
+    ownership::kill_node_only, 4, three, "L2, L3", "its clients move, and no member is ever down";
+    ownership::kill_node_and_its_client_together, 1, five, "L3, L4", "down everywhere, then left, by exactly one responsible node";
+    ownership::rolling_restart_of_three_under_load, 3, three, "N6", "no member is ever down";
+    ownership::drain_survives_moving, 1, three, "C7", "drain marks of members and nodes outlive moves and restarts";
+    liveness::mass_failure_guard, 1, three, "L6", "most clients silent: degraded, one further timeout, then down";
+    liveness::node_paused_30_s, 3, three, "L5", "no mass down";
+    liveness::a_b_cut_with_c_reachable, 1, three, "L2, D6", "half an hour without a direct link changes nothing";
+    liveness::one_way_link, 1, three, "P6", "both sides notice that their link is useless";
+    liveness::clean_leave_during_partition, 1, three, "D4, L3", "a clean leave stays left";
+
+    forgetting::delete_collect_lagging_replica_returns, 1, three, "D8", "deleted and forgotten while a replica was away";
+    forgetting::cut_full_merge_meets_a_lagging_third_node, 1, forgetting::small_chunks, "D8", "the full merge is cut, and a third node lags as well";
+    forgetting::collection_at_different_times, 1, three, "D8", "a tombstone collected minutes later at one node";
+    forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D8", "a full merge takes no living member away";
+    forgetting::long_sleep, 2, three, "N5", "a node that slept for 40 minutes starts a new run";
+    incarnations::crash_and_restart_with_lower_counters, 1, three, "N1", "a node restarts with nothing but its id";
+    incarnations::two_processes_with_one_id, 1, three, "N4", "the second process stops with an identity conflict";
+    incarnations::two_processes_with_one_id_meet, 1, three, "N4", "two established processes meet: the older stops";
+    incarnations::dead_node_given_up_at_different_times_never_returns, 1, three, "D10", "nothing of a dead node is handed back";
+    incarnations::partitions_of_14_16_and_40_minutes, 1, three, "D10, L3", "each side keeps its own; after healing both have all";
+    incarnations::total_restart, 3, three, "N2, N3", "every node is killed and started again";
+
+    peers::line_of_10_nodes, 1, peers::line_of_ten, "P8, D6, L2", "ten nodes find each other; then only neighbours are linked";
+    peers::star_with_hub_restarted, 1, peers::star_of_six, "P8, D6", "the hub restarts, also as the only way";
+    peers::one_sided_seeding, 1, peers::one_sided_five, "P4, N3", "each was told those that start after it";
+    peers::peer_that_accepts_and_never_reads, 1, three, "P1, P6, D5", "others are not slowed down, nothing piles up";
+    peers::simultaneous_dial_keeps_one_link, 5, two, "P5", "two nodes dial each other at once: one link comes of it, and stays";
+    peers::linked_nodes_dial_nobody, 3, three, "P4, P5", "no further connections are made";
+    peers::connection_alone_is_no_proof_of_life, 1, three, "P1", "the node behind a connection has to speak";
+    peers::everyone_lost_everyone_returns, 1, five, "P4", "five lone nodes re-form without an operator";
+    peers::timeline_of_seed_003, 1, three, "P1, P3, P4, D10", "the example of the seed, second by second";
+    regions::three_regions_converge_with_few_links, 1, regions::three_regions, "P9", "two links between regions carry everything";
+    regions::region_link_partition_heals, 1, regions::three_regions, "P9", "regions lose each other, and one is alone";
+    hostile::hostile_lengths, 1, three, "P7", "lengths and counts that nothing backs up";
+    hostile::hostile_claim_jumps, 1, three, "C1, P7", "claims beyond all claims";
+
+    streams::offline_subscriber_returns_to_the_same_node, 3, three, "S3, S4", "the exact view, nothing vanishes in between";
+    streams::offline_subscriber_returns_to_a_lagging_node, 2, streams::many_marks, "S4", "the node waits instead of showing old things";
+    streams::offline_subscriber_returns_to_a_fresh_node, 3, three, "S3", "a token means the same everywhere";
+    streams::subscriber_ahead_of_a_cut_off_node_is_reset, 1, three, "S4", "told explicitly, and right in the end";
+    streams::subscriber_returns_after_everything_was_forgotten, 2, three, "S4", "by versions, or with a reset";
+    streams::slow_subscriber_is_reset, 1, three, "S5", "nobody waits for a slow subscriber";
+}
+
+fn two() -> Setup {
+    Setup { nodes: 2, ..Setup::default() }
+}
+
+fn three() -> Setup {
+    Setup::default()
+}
+
+fn four() -> Setup {
+    Setup { nodes: 4, ..Setup::default() }
+}
+
+fn five() -> Setup {
+    Setup { nodes: 5, ..Setup::default() }
+}
+
+pub fn all() -> &'static [Scenario] {
+    ALL
+}
+
+pub fn find(name: &str) -> Option<&'static Scenario> {
+    ALL.iter().find(|scenario| scenario.name == name)
+}
+
+/// Tells a story for all its seeds; the outcome is that of the first seed that fails, or of all.
+pub fn run(scenario: &Scenario, verbose: bool) -> Outcome {
+    let mut outcome = run_once(scenario, 1, verbose);
+    for seed in 2..=scenario.seeds {
+        if outcome.violation.is_some() {
+            break;
+        }
+        let next = run_once(scenario, seed, verbose);
+        let before = std::mem::replace(&mut outcome, next);
+        outcome.stats.add(&before.stats);
+    }
+    outcome
+}
+
+fn run_once(scenario: &Scenario, seed: u64, verbose: bool) -> Outcome {
+    run_mutated(scenario, seed, Mutation::none(), verbose)
+}
+
+/// Tells a story for one seed, with a deliberate bug.
+pub fn run_mutated(scenario: &Scenario, seed: u64, mutation: Mutation, verbose: bool) -> Outcome {
+    let setup = Setup { seed, wall_seed: seed, mutation, ..(scenario.setup)() };
+    run_script(World::new(setup), scenario.script, verbose)
+}

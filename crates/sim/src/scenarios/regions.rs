@@ -1,0 +1,83 @@
+//! Several regions (P9).
+
+use super::support::{Log, Told};
+use crate::network::{Kind, MINUTE, Place, SECOND};
+use crate::world::{Setup, World};
+use convoke_core::member::Status;
+
+/// Nine nodes, three in each of three regions: host i is in region i mod 3.
+pub(super) fn three_regions() -> Setup {
+    Setup { nodes: 9, regions: 3, ..Setup::default() }
+}
+
+/// Connections between different regions.
+fn region_links(world: &World) -> usize {
+    let between = |one: Place, other: Place| match (one, other) {
+        (Place::Host(one), Place::Host(other)) => world.hosts[one].region != world.hosts[other].region,
+        _ => false,
+    };
+    let links =
+        world.network.connections.values().filter(|c| c.kind == Kind::Peer && c.ends.iter().all(|end| end.open));
+    links.filter(|c| between(c.ends[0].place, c.ends[1].place)).count()
+}
+
+/// Three regions hold the same with two links between each two, and a change crosses them at once.
+pub(super) fn three_regions_converge_with_few_links(world: &mut World) -> Told {
+    world.begin()?;
+    let clients: Vec<usize> =
+        (0..9).map(|host| world.add_client_fixed(&format!("c{host}"), &[&format!("m{host}")], host)).collect();
+    let ids: Vec<String> = (0..9).map(|host| format!("m{host}")).collect();
+    world.up(&ids.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let log = Log::on(world);
+    world.pass(MINUTE)?;
+    let links = region_links(world);
+    world.require((3..=6).contains(&links), &format!("{links} links between three regions"))?;
+    for value in 0..10 {
+        for (host, client) in clients.iter().enumerate() {
+            world.set(*client, &ids[host], value);
+        }
+        let shown = Some(value.to_string());
+        let everywhere = |w: &World| (0..9).all(|host| ids.iter().all(|id| w.value(host, id) == shown));
+        world.run_until(everywhere, SECOND)?;
+        world.pass(10 * SECOND)?;
+    }
+    log.never(world, Status::Down)?;
+    world.settle()
+}
+
+/// Two regions lose each other: the third passes everything on. Then one region is alone, and comes back.
+pub(super) fn region_link_partition_heals(world: &mut World) -> Told {
+    world.begin()?;
+    let zero = world.add_client_fixed("c0", &["m0"], 6);
+    let one = world.add_client_fixed("c1", &["m1"], 7);
+    world.up(&["m0", "m1"])?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    let (first, second, third) = ([0, 3, 6], [1, 4, 7], [2, 5, 8]);
+    let cuts = world.partition(&first, &second);
+    for value in 0..12 {
+        world.set(zero, "m0", value);
+        world.set(one, "m1", value);
+        let shown = Some(value.to_string());
+        world.run_until(
+            |w| (0..9).all(|host| w.value(host, "m0") == shown && w.value(host, "m1") == shown),
+            10 * SECOND,
+        )?;
+        world.pass(15 * SECOND)?;
+    }
+    log.never(world, Status::Down)?;
+    let alone = world.partition(&first, &third);
+    world.run_until(|w| w.status(0, "m1") == Some(Status::Down) && w.status(8, "m0") == Some(Status::Down), MINUTE)?;
+    world.set(zero, "m0", "alone");
+    world.pass(MINUTE)?;
+    world.require(
+        first.iter().all(|host| world.status(*host, "m0") == Some(Status::Up)),
+        "a lone region lost its own",
+    )?;
+    world.rejoin(cuts);
+    world.rejoin(alone);
+    world.run_until(|w| (0..9).all(|host| w.value(host, "m0").as_deref() == Some("alone")), 20 * SECOND)?;
+    world.up(&["m0", "m1"])?;
+    world.run_until(|w| region_links(w) <= 6, 2 * MINUTE)?;
+    world.settle()
+}

@@ -1,0 +1,247 @@
+//! Messages of clients that come late, twice or not at all (C1–C6).
+
+use super::support::{Log, Told};
+use crate::client::{Body, ClientMessage};
+use crate::network::{Item, MINUTE, Place, SECOND, Spike};
+use crate::world::World;
+use convoke_core::Code;
+use convoke_core::member::{Liveness, MetadataUpdate, Status};
+use convoke_core::node::{Attach, AttachMember, ConnId};
+
+/// An attach crawls; its client gives up and attaches elsewhere before it arrives (H1). In odd seeds the node it
+/// reaches has heard of that, in even ones it is cut off.
+pub(super) fn h01_late_attach_does_not_win(world: &mut World) -> Told {
+    world.begin()?;
+    let cut_off = world.setup.seed % 2 == 0;
+    let cuts = if cut_off { world.partition(&[0], &[1, 2]).to_vec() } else { Vec::new() };
+    let client = world.add_client_at("c", &["m"], 0);
+    while world.clients[client].conn().is_none() {
+        world.pass(20)?;
+    }
+    if let Some(connection) = world.clients[client].conn().and_then(|conn| world.network.connections.get_mut(&conn)) {
+        connection.extra = 14 * SECOND;
+    }
+    world.run_until(|w| w.at(client, 1) || w.at(client, 2), 13 * SECOND)?;
+    let (home, claim) = (world.stream_of(client).host, world.clients[client].claim);
+    world.require(
+        world.member(0, "m").is_some() != cut_off,
+        "the attach arrived too early, or the move was not heard of",
+    )?;
+    world.pass(10 * SECOND)?;
+    world.require(!cut_off || world.claim(0, "m") == Some(claim - 1), "the late attach was not carried out")?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.owned_by("m", home), 15 * SECOND)?;
+    world.throughout(MINUTE, "the late attach disturbed the real session", |w| {
+        w.at(client, home)
+            && w.clients[client].claim == claim
+            && w.owned_by("m", home)
+            && w.shown_everywhere("m", Status::Up)
+    })?;
+    world.settle()
+}
+
+/// A living session loses a member, or itself: the client is told and acts on it (H2).
+pub(super) fn h02_losing_is_told(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m", "kept"], 0);
+    world.up(&["m", "kept"])?;
+    let claim = world.clients[client].claim;
+    let taker = world.add_taker_at("d", &["m"], 1);
+    world.run_until(|w| w.attached(taker), 5 * SECOND)?;
+    world.pass(SECOND)?;
+    world.require(!world.holds(client, "m") && world.holds(taker, "m"), "the loser was not told")?;
+    world.require(
+        world.at(client, 0) && world.clients[client].claim == claim,
+        "the rest of the session did not go on",
+    )?;
+
+    // A newer attach of the same process turns up elsewhere.
+    let c = &world.clients[client];
+    let member = AttachMember { spec: c.members["kept"].spec.clone(), takeover: false };
+    let attach = Attach {
+        client: c.id.clone(),
+        nonce: c.nonce,
+        claim: claim + 3,
+        previous_claim: c.previous_claim,
+        members: vec![member],
+        ..Attach::default()
+    };
+    let done = world.with_node(2, |node, time, out| Some(node.attach(time, 0, ConnId(u64::MAX), &attach, out).is_ok()));
+    world.require(done == Some(true), "the newer attach was refused")?;
+    world.run_until(|w| w.attached(client) && w.clients[client].claim > claim + 3, 5 * SECOND)?;
+    world.up(&["m", "kept"])?;
+    world.settle()
+}
+
+/// A node that slept finds an attach in its sockets whose client is long elsewhere, and has unregistered since (H13).
+pub(super) fn h13_sleeper_executes_nothing_old(world: &mut World) -> Told {
+    world.begin()?;
+    let log = Log::on(world);
+    world.pause(0, 30 * SECOND);
+    let client = world.add_client_at("c", &["m", "kept"], 0);
+    world.run_until(|w| w.at(client, 1) || w.at(client, 2), 15 * SECOND)?;
+    let claim = world.clients[client].claim;
+    world.run_until(|w| w.status(1, "m").is_some() && w.status(2, "m").is_some(), SECOND)?;
+    world.client_unregister(client, "m");
+    world.run_until(|w| w.member(1, "m").is_none() && w.member(2, "m").is_none(), 5 * SECOND)?;
+    log.clear();
+    world.pass(30 * SECOND)?;
+    log.never_shown(world, "m")?;
+    world.up(&["kept"])?;
+    world.require(world.clients[client].claim == claim, "the real session lost")?;
+    world.settle()
+}
+
+/// An unregistration is carried out, but its answer is lost, and the node with it (H19).
+pub(super) fn h19_unregister_whose_answer_was_lost(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m", "kept"], 0);
+    world.up(&["m", "kept"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.cut_only_clients(Place::Host(0).bit(), Place::Client(client).bit());
+    world.client_unregister(client, "m");
+    world.run_until(|w| w.member(0, "m").is_none(), SECOND)?;
+    world.require(!world.clients[client].unregistered.is_empty(), "the answer arrived")?;
+    world.crash(0, crate::world::Crash::Silent);
+    world.require(world.status(1, "m") == Some(Status::Up), "the others have heard of it")?;
+    world.run_until(|w| w.at(client, 1) || w.at(client, 2), 25 * SECOND)?;
+    world.run_until(|w| w.absent_everywhere("m") && w.clients[client].unregistered.is_empty(), 5 * SECOND)?;
+    world.rejoin(cuts);
+    world.start(0);
+    world.throughout(MINUTE, "the member is back", |w| w.absent_everywhere("m"))?;
+    world.up(&["kept"])?;
+    world.settle()
+}
+
+/// Requests of a session arrive a second time, after later ones (H20).
+pub(super) fn h20_overtaken_requests_are_refused(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    let stream = world.stream_of(client);
+    world.set(client, "m", "first");
+    world.set(client, "m", "second");
+    world.register(client, "x");
+    world.client_unregister(client, "x");
+    world.register(client, "x");
+    world.run_until(|w| w.clients[client].pending.is_empty(), 5 * SECOND)?;
+    let refused = world.node(0).counters().requests_refused;
+    let update = Body::Update { id: "m".to_owned(), update: MetadataUpdate::set("v", "first"), expected: None };
+    for (seq, body) in [(1, update), (4, Body::Unregister { id: "x".to_owned() })] {
+        let late = ClientMessage::Request { session: stream.session, seq, body };
+        world.push(stream.conn, 0, Item::ToNode(Box::new(late)));
+    }
+    world.pass(SECOND)?;
+    world.require(world.node(0).counters().requests_refused == refused + 2, "an overtaken request was not refused")?;
+    world.up(&["m", "x"])?;
+    world.require((0..3).all(|host| world.value(host, "m").as_deref() == Some("second")), "an old value came back")?;
+    world.settle()
+}
+
+/// Answers take longer than a client can wait: that they keep coming must not reassure it (H21).
+pub(super) fn h21_old_answers_reassure_nobody(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    world.pass(10 * SECOND)?;
+    let id = world.network.number();
+    world.network.spikes.push(Spike { id, places: Place::Client(client).bit(), extra: 6 * SECOND });
+    let start = world.now;
+    while world.at(client, 0) && world.now < start + 30 * SECOND {
+        let fresh = world.now - world.clients[client].last_echo;
+        world.require(world.now < start + 13 * SECOND || fresh >= 6 * SECOND, "an old answer counts as fresh")?;
+        world.pass(SECOND / 10)?;
+    }
+    world.require(!world.at(client, 0), "the client trusts a node whose answers are too old")?;
+    world.end_spike(id);
+    world.run_until(|w| w.attached(client), 20 * SECOND)?;
+    world.up(&["m"])?;
+    world.settle()
+}
+
+/// Messages of a stream that was replaced: refused where the move is known, outranked where it is not.
+pub(super) fn late_messages_of_an_old_stream_are_ignored(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    for (from, to) in [(0, 1), (1, 1)] {
+        let old = world.stream_of(client);
+        world.require(old.host == from, "the client is elsewhere")?;
+        world.go(client, to);
+        world.run_until(|w| w.owned_by("m", to) && w.at(client, to), 5 * SECOND)?;
+        world.pass(SECOND)?;
+        let codes = world.with_node(from, |node, time, out| {
+            vec![
+                node.heartbeat(time, old.session, out).err(),
+                node.unregister(time, old.session, 9, "m", out).err(),
+                node.close_session(time, old.session, out).err(),
+            ]
+        });
+        let gone = codes.iter().all(|refusal| refusal.as_ref().is_some_and(|r| r.code == Code::SessionGone));
+        world.require(gone, &format!("the old stream was served: {codes:?}"))?;
+        world.throughout(10 * SECOND, "an old message had an effect", |w| {
+            w.owned_by("m", to) && w.shown_everywhere("m", Status::Up)
+        })?;
+    }
+    let old = world.stream_of(client);
+    let cuts = world.partition(&[1], &[0, 2]);
+    world.go(client, 2);
+    world.run_until(|w| w.at(client, 2), 5 * SECOND)?;
+    let done = world.with_node(1, |node, time, out| Some(node.unregister(time, old.session, 9, "m", out).is_ok()));
+    world.require(done == Some(true) && world.member(1, "m").is_none(), "the old node knew of the move")?;
+    world.pass(30 * SECOND)?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.owned_by("m", 2) && w.shown_everywhere("m", Status::Up), 15 * SECOND)?;
+    world.settle()
+}
+
+/// Ten clients lose their connections and are back, elsewhere, within ten seconds: nobody ever sees them down.
+pub(super) fn drop_and_reattach_elsewhere_in_10_s(world: &mut World) -> Told {
+    world.begin()?;
+    let ids: Vec<String> = (0..10).map(|i| format!("m{i}")).collect();
+    let clients: Vec<usize> = ids.iter().map(|id| world.add_client_at(id, &[id], 0)).collect();
+    world.up(&ids.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let log = Log::on(world);
+    let subscriber = world.subscribe_at(2);
+    world.run_until(|w| w.caught_up(subscriber), 5 * SECOND)?;
+    world.pass(MINUTE)?;
+    let mut cuts = Vec::new();
+    for client in &clients {
+        let conn = world.stream_of(*client).conn;
+        world.reset(conn);
+        cuts.extend(world.unplug(*client));
+    }
+    world.pass(5 * SECOND)?;
+    world.require(clients.iter().all(|client| !world.attached(*client)), "a client is attached without a network")?;
+    world.rejoin(cuts);
+    world.run_until(|w| clients.iter().all(|client| w.attached(*client)), 13 * SECOND)?;
+    world.pass(MINUTE)?;
+    log.never(world, Status::Down)?;
+    log.never(world, Status::Left)?;
+    world.settle()
+}
+
+/// With `fast` liveness a lost connection means down within a second, unless the client is back at once.
+pub(super) fn fast_liveness(world: &mut World) -> Told {
+    world.begin()?;
+    let fast = world.add_client_at("fast", &["fast"], 0);
+    world.clients[fast].liveness = Liveness::Fast;
+    let moving = world.add_client_at("moving", &["moving"], 0);
+    world.clients[moving].liveness = Liveness::Fast;
+    let normal = world.add_client_at("normal", &["normal"], 0);
+    world.up(&["fast", "moving", "normal"])?;
+    let log = Log::on(world);
+    world.go(moving, 1);
+    world.client_crash(fast, false);
+    world.client_crash(normal, false);
+    world.pass(SECOND)?;
+    world.require(world.shown_everywhere("fast", Status::Down), "a fast client's member is not down after a second")?;
+    world.throughout(12 * SECOND, "down before the heartbeat timeout", |w| w.shown_everywhere("normal", Status::Up))?;
+    world.run_until(|w| w.shown_everywhere("normal", Status::Down), 15 * SECOND)?;
+    world.require(world.shown_everywhere("moving", Status::Up), "the client that moved at once is not up")?;
+    let down = log.of("moving").into_iter().any(|seen| seen.shown().is_some_and(|(_, status)| status != Status::Up));
+    world.require(!down, "the client that moved at once was seen down")?;
+    world.client_start(fast);
+    world.up(&["fast"])?;
+    world.settle()
+}

@@ -1,0 +1,376 @@
+//! What the stories share: a log of every stream, cuts by pairs, clients with a fixed place, short checks.
+
+use crate::faults::Action;
+use crate::host::HostState;
+use crate::invariants::{Found, Invariant, Violation};
+use crate::network::{Cut, Micros, Place, SECOND};
+use crate::subscriber::{Return, Subscriber};
+use crate::world::{ClientTimer, Crash, World};
+use convoke_core::filter::Filter;
+use convoke_core::member::{MemberSpec, MetadataUpdate, NODE_ID_PREFIX, Space, Status};
+use convoke_core::node::{DegradedReason, PeerState, SessionId, StreamEvent};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+pub(super) type Told = Result<(), Violation>;
+
+/// How often a lasting condition is looked at.
+const STEP: Micros = SECOND / 5;
+
+/// One event of one stream. Each node has a stream that misses nothing: the checker's own.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) at: Micros,
+    pub(super) host: usize,
+    pub(super) subscriber: usize,
+    pub(super) event: StreamEvent,
+}
+
+impl Seen {
+    /// The member it is about, and as what it is shown.
+    pub(super) fn shown(&self) -> Option<(&str, Status)> {
+        match &self.event {
+            StreamEvent::Snapshot(member)
+            | StreamEvent::Registered(member)
+            | StreamEvent::Updated(member)
+            | StreamEvent::StatusChanged(member)
+            | StreamEvent::OwnerChanged(member) => Some((member.id(), member.status())),
+            StreamEvent::Unregistered { id, .. } => Some((id, Status::Left)),
+            StreamEvent::CaughtUp | StreamEvent::Reset(_) | StreamEvent::Mark(_) => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    seen: Vec<Seen>,
+    /// Host, and the last words of a run that ended.
+    ended: Vec<(usize, String)>,
+    degraded: Vec<(Micros, usize, DegradedReason)>,
+}
+
+/// Everything that any stream said since it was begun or cleared, how runs ended, and who doubted itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Log(Rc<RefCell<Entries>>);
+
+impl Log {
+    pub(super) fn on(world: &mut World) -> Log {
+        let log = Log::default();
+        world.invariants.push(Box::new(log.clone()));
+        log
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.borrow_mut().seen.clear();
+    }
+
+    /// What was said about one member.
+    pub(super) fn of(&self, id: &str) -> Vec<Seen> {
+        let about = |seen: &&Seen| seen.shown().is_some_and(|(shown, _)| shown == id);
+        self.0.borrow().seen.iter().filter(about).cloned().collect()
+    }
+
+    /// What one subscriber was told.
+    pub(super) fn by(&self, subscriber: usize) -> Vec<StreamEvent> {
+        let entries = self.0.borrow();
+        entries.seen.iter().filter(|seen| seen.subscriber == subscriber).map(|seen| seen.event.clone()).collect()
+    }
+
+    /// The first event that showed a client's member with this status, anywhere.
+    pub(super) fn first(&self, status: Status) -> Option<Seen> {
+        let found =
+            |seen: &&Seen| seen.shown().is_some_and(|(id, shown)| shown == status && !id.starts_with(NODE_ID_PREFIX));
+        self.0.borrow().seen.iter().find(found).cloned()
+    }
+
+    /// No member of a client was ever shown with this status.
+    pub(super) fn never(&self, world: &World, status: Status) -> Told {
+        match self.first(status) {
+            Some(seen) => {
+                let message = format!("subscriber {} at n{} was told: {:?}", seen.subscriber, seen.host, seen.event);
+                Err(Violation::new("scenario", seen.at, message))
+            }
+            None => world.finish(),
+        }
+    }
+
+    /// The member was never shown at this node, nor at any other.
+    pub(super) fn never_shown(&self, world: &World, id: &str) -> Told {
+        match self.of(id).into_iter().find(|seen| seen.shown().is_some_and(|(_, status)| status != Status::Left)) {
+            Some(seen) => {
+                Err(Violation::new("scenario", seen.at, format!("n{} shows {id} again: {:?}", seen.host, seen.event)))
+            }
+            None => world.finish(),
+        }
+    }
+
+    /// How the last run on a host ended.
+    pub(super) fn end_of(&self, host: usize) -> Option<String> {
+        self.0.borrow().ended.iter().rev().find(|(at, _)| *at == host).map(|(_, words)| words.clone())
+    }
+
+    /// When a host first doubted itself for this reason.
+    pub(super) fn degraded(&self, host: usize, reason: DegradedReason) -> Option<Micros> {
+        self.0.borrow().degraded.iter().find(|(_, at, why)| *at == host && *why == reason).map(|(at, ..)| *at)
+    }
+}
+
+impl Invariant for Log {
+    fn name(&self) -> &'static str {
+        "log"
+    }
+    fn rule(&self) -> &'static str {
+        ""
+    }
+    fn checks(&self) -> u64 {
+        0
+    }
+
+    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, _found: &mut Found) {
+        let host = world.subscribers[subscriber].at.map_or(usize::MAX, |(host, ..)| host);
+        let seen = Seen { at: world.now, host, subscriber, event: event.clone() };
+        self.0.borrow_mut().seen.push(seen);
+    }
+
+    fn after_input(&mut self, world: &World, host: usize, _found: &mut Found) {
+        let Some(node) = &world.hosts[host].node else { return };
+        for reason in node.degraded() {
+            self.0.borrow_mut().degraded.push((world.now, host, reason));
+        }
+    }
+
+    fn host_stopped(&mut self, world: &World, host: usize) {
+        let words = world.trace.last_lines().pop().unwrap_or_default();
+        self.0.borrow_mut().ended.push((host, words));
+    }
+}
+
+/// All hosts cut from each other, to be joined pair by pair.
+#[derive(Debug, Default)]
+pub(super) struct Scattered(BTreeMap<(usize, usize), [u64; 2]>);
+
+impl Scattered {
+    pub(super) fn join(&mut self, world: &mut World, one: usize, other: usize) {
+        if let Some(cuts) = self.0.remove(&(one.min(other), one.max(other))) {
+            world.rejoin(cuts);
+        }
+    }
+
+    pub(super) fn part(&mut self, world: &mut World, one: usize, other: usize) {
+        let cuts = world.partition(&[one], &[other]);
+        self.0.insert((one.min(other), one.max(other)), cuts);
+    }
+}
+
+/// Where a client's stream was at some moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    pub(super) host: usize,
+    pub(super) conn: u64,
+    pub(super) session: SessionId,
+}
+
+impl World {
+    /// Everybody is started, and ready.
+    pub(super) fn begin(&mut self) -> Told {
+        self.start_all();
+        self.run_until(World::all_ready, 30 * SECOND)?;
+        self.run_until(World::linked, 30 * SECOND)
+    }
+
+    /// All nodes of one region are linked to each other.
+    pub(super) fn linked(&self) -> bool {
+        self.running_hosts().into_iter().all(|host| {
+            let peers = self.node(host).peers();
+            peers.iter().all(|peer| peer.state == PeerState::Up || peer.region != self.hosts[host].config.region)
+        })
+    }
+
+    /// All of these are shown up by every node within a few seconds.
+    pub(super) fn up(&mut self, ids: &[&str]) -> Told {
+        self.run_until(|w| ids.iter().all(|id| w.shown_everywhere(id, Status::Up)), 10 * SECOND)
+    }
+
+    /// A condition holds for a while, without a break.
+    pub(super) fn throughout(&mut self, time: Micros, what: &str, holds: impl Fn(&World) -> bool) -> Told {
+        let end = self.now + time;
+        loop {
+            self.finish()?;
+            self.require(holds(self), what)?;
+            if self.now >= end {
+                return Ok(());
+            }
+            self.run_to((self.now + STEP).min(end));
+        }
+    }
+
+    /// Time passes, unless an invariant is violated: then there is no more of it.
+    pub(super) fn pass(&mut self, time: Micros) -> Told {
+        self.run_to(self.now + time);
+        self.finish()
+    }
+
+    pub(super) fn rejoin(&mut self, cuts: impl IntoIterator<Item = u64>) {
+        for cut in cuts {
+            self.heal(cut);
+        }
+    }
+
+    pub(super) fn scatter(&mut self) -> Scattered {
+        let mut scattered = Scattered::default();
+        for one in 0..self.hosts.len() {
+            for other in one + 1..self.hosts.len() {
+                scattered.part(self, one, other);
+            }
+        }
+        scattered
+    }
+
+    /// A client that reaches these hosts only. No host can be blamed for that.
+    pub(super) fn keep_to(&mut self, client: usize, hosts: &[usize]) -> [u64; 2] {
+        let reached: u128 = hosts.iter().map(|host| Place::Host(*host).bit()).sum();
+        self.cut_client(client, u128::from(u64::MAX) & !reached)
+    }
+
+    /// A client that reaches nobody.
+    pub(super) fn unplug(&mut self, client: usize) -> [u64; 2] {
+        self.cut_client(client, u128::from(u64::MAX))
+    }
+
+    fn cut_client(&mut self, client: usize, hosts: u128) -> [u64; 2] {
+        let client = Place::Client(client).bit();
+        [self.cut_only_clients(client, hosts), self.cut_only_clients(hosts, client)]
+    }
+
+    pub(super) fn cut_only_clients(&mut self, from: u128, to: u128) -> u64 {
+        let id = self.network.number();
+        self.network.cuts.push(Cut { id, from, to, clients_only: true });
+        id
+    }
+
+    /// A client at one node, now and for as long as the cuts last.
+    pub(super) fn add_client_fixed(&mut self, id: &str, members: &[&str], host: usize) -> usize {
+        let client = self.add_client_at(id, members, host);
+        self.keep_to(client, &[host]);
+        client
+    }
+
+    /// A client that takes its members from whoever has them.
+    pub(super) fn add_taker_at(&mut self, id: &str, members: &[&str], host: usize) -> usize {
+        let client = self.add_client_at(id, members, host);
+        for holding in self.clients[client].members.values_mut() {
+            holding.takeover = true;
+        }
+        client
+    }
+
+    /// Moves to another node at once.
+    pub(super) fn go(&mut self, client: usize, host: usize) {
+        self.client_move(client, Some(host));
+        self.client_timer(client, ClientTimer::Retry);
+    }
+
+    pub(super) fn at(&self, client: usize, host: usize) -> bool {
+        self.clients[client].attached_to() == Some(host)
+    }
+
+    pub(super) fn stream_of(&self, client: usize) -> Stream {
+        let c = &self.clients[client];
+        let (Some(host), Some(conn), Some(session)) = (c.attached_to(), c.conn(), self.session_of(client)) else {
+            panic!("c{client} is not attached: {:?}", c.state);
+        };
+        Stream { host, conn, session }
+    }
+
+    pub(super) fn holds(&self, client: usize, id: &str) -> bool {
+        self.clients[client].members.contains_key(id)
+    }
+
+    /// Sets one metadata value of a member.
+    pub(super) fn set(&mut self, client: usize, id: &str, value: impl ToString) {
+        self.client_update(client, id, MetadataUpdate::set("v", value.to_string()), false);
+    }
+
+    pub(super) fn value(&self, host: usize, id: &str) -> Option<String> {
+        self.member(host, id)?.metadata().get("v").map(str::to_owned)
+    }
+
+    pub(super) fn register(&mut self, client: usize, id: &str) {
+        self.client_register(client, MemberSpec::new(id, "s"), false);
+    }
+
+    /// Whether every running node shows the member as fed by this host.
+    pub(super) fn owned_by(&self, id: &str, host: usize) -> bool {
+        let owner = self.hosts[host].id.as_str();
+        let at = |seer: usize| self.member(seer, id).is_some_and(|member| member.owner().node == owner);
+        self.running_hosts().into_iter().all(at)
+    }
+
+    /// Claim, seq and writer of what a node holds under an id.
+    pub(super) fn rank(&self, host: usize, id: &str) -> Option<(u64, u64, String)> {
+        let slot = self.hosts[host].node.as_ref()?.slot(id)?;
+        Some((slot.claim, slot.seq, slot.origin.to_string()))
+    }
+
+    pub(super) fn claim(&self, host: usize, id: &str) -> Option<u64> {
+        self.rank(host, id).map(|(claim, ..)| claim)
+    }
+
+    /// Where a node believes a name to be.
+    pub(super) fn location(&self, host: usize, name: &str) -> Option<String> {
+        self.hosts[host].node.as_ref()?.name(name).map(|view| view.location)
+    }
+
+    pub(super) fn named_everywhere(&self, name: &str, location: &str) -> bool {
+        self.running_hosts().into_iter().all(|host| self.location(host, name).as_deref() == Some(location))
+    }
+
+    pub(super) fn peer_state(&self, host: usize, peer: usize) -> Option<PeerState> {
+        let id = &self.hosts[peer].id;
+        self.hosts[host].node.as_ref()?.peers().into_iter().find(|view| view.node == *id).map(|view| view.state)
+    }
+
+    /// Nothing is left under this id, not even a tombstone.
+    pub(super) fn forgotten(&self, host: usize, id: &str) -> bool {
+        self.hosts[host].node.as_ref().is_none_or(|node| node.slot(id).is_none())
+    }
+
+    /// A host that never comes back.
+    pub(super) fn lose(&mut self, host: usize, crash: Crash) {
+        self.crash(host, crash);
+        self.hosts[host].state = HostState::Gone;
+    }
+
+    /// Another machine, started, that is told of the first host.
+    pub(super) fn join_host(&mut self, name: &str) -> usize {
+        let host = self.add_host(name, vec!["h0:7000".to_owned()]);
+        self.start(host);
+        host
+    }
+
+    /// A second process with the id of a host.
+    pub(super) fn add_twin(&mut self, host: usize) -> usize {
+        let name = self.hosts[host].id.as_str().to_owned();
+        let seeds = (0..self.setup.nodes).filter(|i| *i != host).map(|i| format!("h{i}:7000")).collect();
+        let twin = self.add_host(&name, seeds);
+        self.hosts[twin].is_second = true;
+        self.hosts[twin].twin = Some(host);
+        self.hosts[host].twin = Some(twin);
+        twin
+    }
+
+    /// A quick subscriber to all members, connected to one node.
+    pub(super) fn subscribe_at(&mut self, host: usize) -> usize {
+        let subscriber = self.subscribers.len();
+        self.subscribers.push(Subscriber::new(Space::Member, Filter::service("s"), SECOND / 1000, 64));
+        if !self.subscriber_connect(subscriber, host, Return::Fresh) {
+            self.schedule_action(SECOND, Action::Reconnect { subscriber });
+        }
+        subscriber
+    }
+
+    pub(super) fn caught_up(&self, subscriber: usize) -> bool {
+        self.subscribers[subscriber].complete && self.subscribers[subscriber].token.is_some()
+    }
+}

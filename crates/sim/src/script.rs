@@ -1,0 +1,227 @@
+//! The scripted side of the world: what scenarios use.
+
+use crate::client::{ClientState, Holding};
+use crate::faults::Action;
+use crate::host::HostState;
+use crate::invariants::{self, CONVERGENCE_MAX, Violation};
+use crate::network::{Micros, Place, SECOND};
+use crate::world::{Crash, World};
+use convoke_core::member::{Member, MemberSpec, Status};
+use std::collections::BTreeMap;
+
+/// How often a condition is looked at.
+const POLL: Micros = SECOND / 4;
+/// All clients must be attached and quiet again within this time after convergence.
+const CLIENTS_SETTLE: Micros = 240 * SECOND;
+
+impl World {
+    /// Lets virtual time pass.
+    pub fn advance(&mut self, duration: Micros) {
+        self.run_to(self.now + duration);
+    }
+
+    /// Runs until a condition holds; an error if it does not within `deadline`, or if an invariant is violated.
+    pub fn run_until(&mut self, condition: impl Fn(&World) -> bool, deadline: Micros) -> Result<(), Violation> {
+        let end = self.now + deadline;
+        loop {
+            self.finish()?;
+            if condition(self) {
+                return Ok(());
+            }
+            if self.now >= end {
+                return Err(Violation::new(
+                    "scenario",
+                    self.now,
+                    "the awaited condition did not come about".to_owned(),
+                ));
+            }
+            self.run_to((self.now + POLL).min(end));
+        }
+    }
+
+    /// The first violation so far.
+    pub fn finish(&self) -> Result<(), Violation> {
+        self.violation.clone().map_or(Ok(()), Err)
+    }
+
+    /// A started client that wants these members (service `s`), at a node of its own choice.
+    pub fn add_client(&mut self, id: &str, members: &[&str]) -> usize {
+        let client = self.new_client(id.to_owned());
+        for member in members {
+            let holding = Holding {
+                spec: MemberSpec::new(*member, "s"),
+                takeover: false,
+                acknowledged: None,
+                acknowledged_metadata: BTreeMap::new(),
+                acknowledged_at: 0,
+            };
+            self.clients[client].members.insert((*member).to_owned(), holding);
+        }
+        self.client_start(client);
+        client
+    }
+
+    /// The same, attached to a given node first.
+    pub fn add_client_at(&mut self, id: &str, members: &[&str], host: usize) -> usize {
+        let client = self.add_client(id, members);
+        self.clients[client].prefer = Some(host);
+        client
+    }
+
+    /// Cuts two groups of hosts apart, both ways. Returns the cuts to heal.
+    pub fn partition(&mut self, one: &[usize], other: &[usize]) -> [u64; 2] {
+        [self.one_way(one, other), self.one_way(other, one)]
+    }
+
+    /// What the first group sends to the second vanishes; the other way works.
+    pub fn one_way(&mut self, from: &[usize], to: &[usize]) -> u64 {
+        self.note(format!("cut from {from:?} to {to:?}"));
+        self.cut(host_bits(from), host_bits(to))
+    }
+
+    /// Cuts a client off from some hosts, both ways.
+    pub fn cut_off(&mut self, client: usize, hosts: &[usize]) -> [u64; 2] {
+        let (one, other) = (Place::Client(client).bit(), host_bits(hosts));
+        [self.cut(one, other), self.cut(other, one)]
+    }
+
+    /// Both ends of every connection between two hosts see it break.
+    pub fn reset_between(&mut self, one: usize, other: usize) {
+        for conn in self.connections_between(one, other) {
+            self.reset(conn);
+        }
+    }
+
+    /// Ends all faults; hosts that are not lost for good run again.
+    pub fn heal_all(&mut self) {
+        self.note("everything is healed".to_owned());
+        self.faults.active = false;
+        let cuts: Vec<u64> = self.network.cuts.iter().map(|cut| cut.id).collect();
+        for cut in cuts {
+            self.heal(cut);
+        }
+        let spikes: Vec<u64> = self.network.spikes.iter().map(|spike| spike.id).collect();
+        for spike in spikes {
+            self.end_spike(spike);
+        }
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].is_second && self.hosts[host].running() {
+                self.crash(host, Crash::Process);
+            }
+            if self.hosts[host].is_second {
+                self.hosts[host].state = HostState::Gone;
+            }
+            if self.hosts[host].slow > 0 {
+                let boot = self.hosts[host].boot;
+                self.act(Action::EndSlow { host, boot });
+            }
+            self.resume(host);
+            if self.hosts[host].stopping && self.hosts[host].running() {
+                self.crash(host, Crash::Process);
+            }
+            self.start(host);
+        }
+        for subscriber in 0..self.subscribers.len() {
+            let pace = self.subscribers[subscriber].pace.min(SECOND);
+            self.subscribers[subscriber].pace = pace;
+            self.subscribers[subscriber].generation += 1;
+            self.subscribers[subscriber].reading = false;
+            self.schedule_read(subscriber);
+        }
+    }
+
+    /// Heals everything, requires convergence in time and settled clients, and makes the final checks.
+    pub fn settle(&mut self) -> Result<(), Violation> {
+        self.heal_all();
+        let healed = self.now;
+        while let Err(missing) = invariants::converged(self) {
+            self.finish()?;
+            if self.now - healed > CONVERGENCE_MAX {
+                return self.fail("converges_in_time", format!("30 s after the last fault: {missing}"));
+            }
+            self.advance(POLL);
+        }
+        self.finish()?;
+        self.stats.convergence.push(self.now - healed);
+        let converged = self.now;
+        while let Some(unsettled) = self.unsettled_client() {
+            self.finish()?;
+            if self.now - converged > CLIENTS_SETTLE {
+                let state = format!("c{unsettled} did not settle: {:?}", self.clients[unsettled].state);
+                return self.fail("no_lost_registration", state);
+            }
+            self.advance(SECOND);
+        }
+        self.quiesce()
+    }
+
+    /// Waits for a still moment, then makes the final checks.
+    pub fn quiesce(&mut self) -> Result<(), Violation> {
+        let start = self.now;
+        self.advance(5 * SECOND);
+        while let Err(missing) = invariants::converged(self) {
+            self.finish()?;
+            if self.now - start > CONVERGENCE_MAX {
+                return self.fail("one_resolution", format!("30 s without faults: {missing}"));
+            }
+            self.advance(POLL);
+        }
+        self.finish()?;
+        self.check(|invariant, world, found| invariant.at_quiescence(world, found));
+        self.finish()
+    }
+
+    fn fail(&mut self, invariant: &'static str, message: String) -> Result<(), Violation> {
+        self.violate(Violation::new(invariant, self.now, message));
+        self.finish()
+    }
+
+    /// A client that is still on its way somewhere.
+    fn unsettled_client(&self) -> Option<usize> {
+        self.clients.iter().position(|client| match client.state {
+            ClientState::Dead | ClientState::Stopped => false,
+            ClientState::Attached { .. } => !client.pending.is_empty() || self.now - client.changed_at < 3 * SECOND,
+            _ => true,
+        })
+    }
+
+    // ---- looking ----
+
+    pub fn node(&self, host: usize) -> &convoke_core::Node {
+        self.hosts[host].node.as_ref().expect("the host runs")
+    }
+
+    pub fn all_ready(&self) -> bool {
+        self.hosts.iter().all(|host| !host.running() || host.serving().is_some())
+    }
+
+    pub fn member(&self, host: usize, id: &str) -> Option<Member> {
+        self.hosts[host].node.as_ref()?.member(id)
+    }
+
+    pub fn status(&self, host: usize, id: &str) -> Option<Status> {
+        self.member(host, id).map(|member| member.status())
+    }
+
+    /// Whether every running node shows the member with this status.
+    pub fn shown_everywhere(&self, id: &str, status: Status) -> bool {
+        self.running_hosts().into_iter().all(|host| self.status(host, id) == Some(status))
+    }
+
+    pub fn absent_everywhere(&self, id: &str) -> bool {
+        self.running_hosts().into_iter().all(|host| self.member(host, id).is_none())
+    }
+
+    pub fn attached(&self, client: usize) -> bool {
+        self.clients[client].attached_to().is_some()
+    }
+
+    /// Fails a scenario with a reason.
+    pub fn require(&self, holds: bool, what: &str) -> Result<(), Violation> {
+        if holds { Ok(()) } else { Err(Violation::new("scenario", self.now, what.to_owned())) }
+    }
+}
+
+fn host_bits(hosts: &[usize]) -> u128 {
+    hosts.iter().fold(0, |bits, host| bits | Place::Host(*host).bit())
+}

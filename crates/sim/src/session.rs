@@ -1,0 +1,634 @@
+//! The moves of clients: connect, attach, heartbeat, lose, come back (C1–C6, R-51, R-54); and the node's side of it.
+
+use crate::client::{Body, ClientMessage, ClientState, NodeMessage, Pending};
+use crate::faults::Fault;
+use crate::host::{Host, HostState};
+use crate::invariants::Violation;
+use crate::network::{Item, Micros, Place, SECOND};
+use crate::world::{ClientTimer, Event, World, micros};
+use convoke_core::node::{ConnId, Notice, SessionId};
+use convoke_core::{Code, Refusal};
+
+const CONNECT_TIMEOUT: Micros = 3 * SECOND;
+const BACKOFF_BASE: Micros = SECOND / 2;
+const BACKOFF_MAX: Micros = 20 * SECOND;
+
+/// One line for the trace.
+pub(crate) fn describe(message: &ClientMessage) -> String {
+    match message {
+        ClientMessage::Attach(attach) => {
+            let ids: Vec<&str> = attach.members.iter().map(|m| m.spec.id.as_str()).collect();
+            format!(
+                "attach {} claim {} after {} with {ids:?} without {:?}",
+                attach.client, attach.claim, attach.previous_claim, attach.unregistered
+            )
+        }
+        ClientMessage::Heartbeat { session, .. } => format!("heartbeat {session:?}"),
+        ClientMessage::Request { session, seq, body } => match body {
+            Body::Register(member) => format!("{session:?} #{seq} register {}", member.spec.id),
+            Body::Update { id, update, expected } => {
+                format!("{session:?} #{seq} update {id} {update:?} if {expected:?}")
+            }
+            Body::Unregister { id } => format!("{session:?} #{seq} unregister {id}"),
+        },
+        ClientMessage::Close { session } => format!("close {session:?}"),
+    }
+}
+
+impl World {
+    // ---- the node's side ----
+
+    /// A node serves a message of a client and answers on the same connection.
+    pub(crate) fn serve(&mut self, host: usize, conn: u64, message: ClientMessage) {
+        let wall = self.hosts[host].wall_ms(self.now);
+        let answer = match message {
+            ClientMessage::Attach(request) => {
+                let claim = request.claim;
+                let result =
+                    self.with_node(host, |node, time, out| Some(node.attach(time, wall, ConnId(conn), &request, out)));
+                result.map(|result| NodeMessage::Attached { claim, result })
+            }
+            ClientMessage::Heartbeat { session, sent } => {
+                let result = self.with_node(host, |node, time, out| Some(node.heartbeat(time, session, out)));
+                result.map(|result| NodeMessage::Beat { sent, result })
+            }
+            ClientMessage::Request { session, seq, body } => {
+                let result = self.with_node(host, |node, time, out| {
+                    Some(match body {
+                        Body::Register(member) => node.register(time, wall, session, seq, &member, out).map(Some),
+                        Body::Update { id, update, expected } => {
+                            node.update(time, session, seq, &id, &update, expected, out).map(Some)
+                        }
+                        Body::Unregister { id } => node.unregister(time, session, seq, &id, out).map(|()| None),
+                    })
+                });
+                result.map(|result| NodeMessage::Answer { seq, result })
+            }
+            ClientMessage::Close { session } => {
+                let result = self.with_node(host, |node, time, out| Some(node.close_session(time, session, out)));
+                result.map(NodeMessage::Closed)
+            }
+        };
+        if let Some(answer) = answer {
+            self.push(conn, 1, Item::ToClient(Box::new(answer)));
+        }
+    }
+
+    pub(crate) fn notify(&mut self, host: usize, conn: u64, notice: Notice) {
+        self.note(format!("n{host} notifies connection {conn}: {notice:?}"));
+        self.push(conn, 1, Item::ToClient(Box::new(NodeMessage::Notice(notice))));
+    }
+
+    // ---- the client's side ----
+
+    /// (Re)starts a client's process.
+    pub fn client_start(&mut self, client: usize) {
+        let nonce = self.rng.u64(1..);
+        let now = self.now;
+        let c = &mut self.clients[client];
+        if c.state != ClientState::Dead {
+            return;
+        }
+        c.process += 1;
+        c.nonce = nonce;
+        c.claim = 0;
+        c.previous_claim = 0;
+        c.superseded = 0;
+        c.attempts = 0;
+        c.lost_at = now;
+        c.steady_since = None;
+        c.last_echo = 0;
+        c.died_at = None;
+        c.closing = false;
+        c.unregistered.clear();
+        c.pending.clear();
+        c.history.clear();
+        if let Some(members) = c.restart_with.take() {
+            c.members = members;
+        }
+        let ids: Vec<String> = c.members.keys().cloned().collect();
+        for id in ids {
+            self.truth.wanted(&id, client, now);
+        }
+        self.note(format!("c{client} starts"));
+        self.client_wait(client, 0);
+    }
+
+    /// The process dies. `silent`: its machine too, so that no node sees the connection end.
+    pub fn client_crash(&mut self, client: usize, silent: bool) {
+        let now = self.now;
+        if !self.clients[client].alive() {
+            return;
+        }
+        self.note(format!("c{client} crashes{}", if silent { " silently" } else { "" }));
+        self.client_drop_connection(client, silent);
+        let c = &mut self.clients[client];
+        c.state = ClientState::Dead;
+        c.process += 1;
+        c.generation += 1;
+        c.died_at = Some(now);
+        c.changed_at = now;
+        let members = std::mem::take(&mut c.members);
+        let ids: Vec<String> = members.keys().chain(c.unregistered.iter()).cloned().collect();
+        c.unregistered.clear();
+        c.pending.clear();
+        c.restart_with = Some(members);
+        for id in ids {
+            self.truth.abandoned(&id, client, now);
+        }
+    }
+
+    /// Longest time for which a record without a living client may be shown, if nothing else goes wrong.
+    pub fn linger(&self) -> Micros {
+        let t = &self.setup.timers;
+        self.orphan_patience()
+            + 2 * micros(t.heartbeat_timeout)
+            + micros(t.admission_window()) * 2
+            + micros(t.reconnect_timeout)
+            + 15 * SECOND
+    }
+
+    pub(crate) fn client_drop_connection(&mut self, client: usize, silent: bool) {
+        if let Some(conn) = self.clients[client].conn() {
+            let (now, host) = (self.now, self.clients[client].attached_to());
+            if let (Some(_), Some(last)) = (host, self.clients[client].history.back_mut()) {
+                last.2 = now;
+            }
+            self.close_end(conn, 0, silent);
+        }
+    }
+
+    /// Waits, then tries again.
+    fn client_wait(&mut self, client: usize, delay: Micros) {
+        let at = self.now + delay;
+        let c = &mut self.clients[client];
+        c.state = ClientState::Waiting;
+        c.generation += 1;
+        let generation = c.generation;
+        self.schedule(at, Event::ClientTimer { client, generation, timer: ClientTimer::Retry });
+    }
+
+    /// Gives the connection up and comes back elsewhere, with exponential backoff and full jitter.
+    pub(crate) fn client_lost(&mut self, client: usize, why: &str) {
+        if !self.clients[client].alive() {
+            return;
+        }
+        let host = self.clients[client].host();
+        self.note(format!("c{client} leaves n{}: {why}", host.map_or("-".to_owned(), |host| host.to_string())));
+        self.client_drop_connection(client, false);
+        let now = self.now;
+        let c = &mut self.clients[client];
+        if c.attempts == 0 {
+            c.lost_at = now;
+        }
+        c.avoid = host;
+        c.changed_at = now;
+        c.pending.clear();
+        for holding in c.members.values_mut() {
+            holding.acknowledged = None;
+        }
+        let mut limit = (BACKOFF_BASE << c.attempts.min(10)).min(BACKOFF_MAX);
+        if now - c.lost_at < 60 * SECOND {
+            limit = limit.min(c.heartbeat_timeout / 2);
+        }
+        c.attempts += 1;
+        let delay = self.rng.u64(..limit.max(1));
+        self.client_wait(client, delay);
+    }
+
+    /// Moves to another node without need.
+    pub fn client_move(&mut self, client: usize, to: Option<usize>) {
+        self.clients[client].prefer = to;
+        self.client_lost(client, "moves");
+    }
+
+    fn client_dial(&mut self, client: usize) {
+        let usable = |host: &Host| host.state != HostState::Gone && !host.is_second;
+        let mut candidates: Vec<usize> = (0..self.hosts.len()).filter(|h| usable(&self.hosts[*h])).collect();
+        let (avoid, prefer) = (self.clients[client].avoid.take(), self.clients[client].prefer.take());
+        if candidates.len() > 1 {
+            candidates.retain(|host| Some(*host) != avoid);
+        }
+        let Some(&host) = candidates.get(self.rng.usize(..candidates.len().max(1))) else {
+            self.client_wait(client, SECOND);
+            return;
+        };
+        let host = prefer.unwrap_or(host);
+        let c = &mut self.clients[client];
+        c.state = ClientState::Connecting { conn: None, host };
+        c.generation += 1;
+        let (generation, run) = (c.generation, c.process);
+        let place = Place::Client(client);
+        let latency = self.latency(place, Place::Host(host));
+        self.schedule(self.now + latency, Event::DialArrives { from: place, run, dial: generation, to: host });
+        self.schedule(
+            self.now + CONNECT_TIMEOUT,
+            Event::ClientTimer { client, generation, timer: ClientTimer::Connect },
+        );
+    }
+
+    pub(crate) fn client_connection(&mut self, client: usize, conn: u64) {
+        let dial = self.network.connections.get(&conn).map(|connection| connection.dial);
+        let c = &mut self.clients[client];
+        match &mut c.state {
+            ClientState::Connecting { conn: held, .. } if dial == Some(c.generation) => *held = Some(conn),
+            _ => self.close_end(conn, 0, false),
+        }
+    }
+
+    pub(crate) fn client_refused(&mut self, client: usize, run: u64) {
+        let c = &self.clients[client];
+        if c.process == run && matches!(c.state, ClientState::Connecting { conn: None, .. }) {
+            self.client_lost(client, "connection refused");
+        }
+    }
+
+    pub(crate) fn client_established(&mut self, client: usize, conn: u64) {
+        if let ClientState::Connecting { conn: Some(held), host } = self.clients[client].state {
+            if held == conn {
+                self.client_attach(client, conn, host);
+            }
+        }
+    }
+
+    fn client_attach(&mut self, client: usize, conn: u64, host: usize) {
+        let now = self.now;
+        let c = &mut self.clients[client];
+        let request = c.attach_request();
+        c.state = ClientState::Attaching { conn, host, sent: now };
+        c.pending.clear();
+        c.generation += 1;
+        c.changed_at = now;
+        let generation = c.generation;
+        let patience = 2 * c.heartbeat_interval;
+        self.stats.operations += 1;
+        // Sometimes the attach crawls: the client gives up and is long elsewhere when it arrives (H1).
+        if self.faults.late_messages && self.rng.u32(..40) == 0 {
+            let extra = self.rng.u64(SECOND / 2..self.orphan_patience());
+            if let Some(connection) = self.network.connections.get_mut(&conn) {
+                connection.extra = extra;
+                self.faults.count(Fault::ClientLateMessage);
+            }
+        }
+        self.push(conn, 0, Item::ToNode(Box::new(ClientMessage::Attach(request))));
+        self.schedule(now + patience, Event::ClientTimer { client, generation, timer: ClientTimer::Attach });
+    }
+
+    pub(crate) fn client_timer(&mut self, client: usize, timer: ClientTimer) {
+        let now = self.now;
+        match timer {
+            ClientTimer::Retry => self.client_dial(client),
+            ClientTimer::Connect => {
+                if matches!(self.clients[client].state, ClientState::Connecting { .. }) {
+                    self.client_lost(client, "no connection in time");
+                }
+            }
+            ClientTimer::Attach => {
+                if matches!(self.clients[client].state, ClientState::Attaching { .. } | ClientState::Closing { .. }) {
+                    self.client_lost(client, "no answer in time");
+                }
+            }
+            ClientTimer::Heartbeat => {
+                let c = &self.clients[client];
+                let ClientState::Attached { conn, session, .. } = c.state else { return };
+                if now.saturating_sub(c.last_echo) > 2 * c.heartbeat_interval + SECOND / 10 {
+                    self.client_lost(client, "heartbeats are not answered");
+                    return;
+                }
+                let (generation, interval) = (c.generation, c.heartbeat_interval);
+                self.push(conn, 0, Item::ToNode(Box::new(ClientMessage::Heartbeat { session, sent: now })));
+                self.schedule(now + interval, Event::ClientTimer { client, generation, timer: ClientTimer::Heartbeat });
+            }
+        }
+    }
+
+    pub(crate) fn client_closed(&mut self, client: usize, conn: u64) {
+        if self.clients[client].conn() == Some(conn) {
+            self.client_lost(client, "the connection was closed");
+        }
+    }
+
+    pub(crate) fn client_message(&mut self, client: usize, conn: u64, message: NodeMessage) {
+        if self.clients[client].conn() != Some(conn) {
+            return;
+        }
+        self.trace.event(self.now, 5, client as u64, conn);
+        match message {
+            NodeMessage::Attached { claim, result } => {
+                let ClientState::Attaching { host, sent, .. } = self.clients[client].state else { return };
+                if claim != self.clients[client].claim {
+                    return;
+                }
+                match result {
+                    Ok(attached) => self.client_attached(client, conn, host, sent, &attached),
+                    Err(refusal) => self.client_attach_refused(client, conn, host, &refusal),
+                }
+            }
+            NodeMessage::Beat { sent, result } => {
+                if !matches!(self.clients[client].state, ClientState::Attached { .. }) {
+                    return;
+                }
+                match result {
+                    Ok(()) => self.clients[client].heard(sent),
+                    Err(refusal) => self.client_lost(client, &format!("heartbeat refused: {refusal}")),
+                }
+            }
+            NodeMessage::Answer { seq, result } => self.client_answer(client, conn, seq, result),
+            NodeMessage::Closed(result) => {
+                if matches!(self.clients[client].state, ClientState::Closing { .. }) {
+                    match result {
+                        Ok(()) => self.client_closed_cleanly(client),
+                        Err(refusal) => self.client_lost(client, &format!("close refused: {refusal}")),
+                    }
+                }
+            }
+            NodeMessage::Notice(notice) => self.client_notice(client, notice),
+        }
+    }
+
+    fn client_attached(
+        &mut self,
+        client: usize,
+        conn: u64,
+        host: usize,
+        sent: Micros,
+        attached: &convoke_core::node::Attached,
+    ) {
+        let now = self.now;
+        self.note(format!(
+            "c{client} is attached to n{host}, claim {}, refused {:?}",
+            self.clients[client].claim, attached.refused
+        ));
+        let c = &mut self.clients[client];
+        c.state = ClientState::Attached { conn, host, session: attached.session };
+        c.previous_claim = c.claim;
+        c.attempts = 0;
+        c.superseded = 0;
+        c.seq = 0;
+        c.changed_at = now;
+        c.heartbeat_interval = micros(attached.heartbeat_interval);
+        c.heartbeat_timeout = micros(attached.timeout);
+        c.heard(sent);
+        c.generation += 1;
+        if c.history.len() == 8 {
+            c.history.pop_front();
+        }
+        c.history.push_back((host, now, Micros::MAX));
+        let generation = c.generation;
+        let interval = c.heartbeat_interval;
+        for (id, version) in &attached.versions {
+            if let (Some(holding), Some(metadata)) = (c.members.get_mut(id), c.attach_members.get(id)) {
+                holding.acknowledged = Some(*version);
+                holding.acknowledged_metadata = metadata.clone();
+                holding.acknowledged_at = now;
+            }
+        }
+        let missing: Vec<String> = c
+            .attach_members
+            .keys()
+            .filter(|id| {
+                !attached.versions.iter().any(|(v, _)| v == *id) && !attached.refused.iter().any(|(r, _)| r == *id)
+            })
+            .cloned()
+            .collect();
+        let acknowledged = std::mem::take(&mut c.attach_unregistered);
+        let by = (host, self.hosts[host].boot);
+        for id in &acknowledged {
+            if c.unregistered.remove(id) && !c.members.contains_key(id) {
+                self.truth.unregistered(id, client, by);
+            }
+        }
+        if !missing.is_empty() {
+            self.violate(Violation::new(
+                "answers",
+                now,
+                format!("attach of c{client} at n{host} says nothing of {missing:?}"),
+            ));
+        }
+        for (id, refusal) in &attached.refused {
+            match refusal.code {
+                Code::AlreadyRegistered | Code::TakenOver => self.client_gives_up(client, id),
+                _ => self.unexpected(client, &format!("attach of {id}"), refusal),
+            }
+        }
+        self.schedule(now + interval, Event::ClientTimer { client, generation, timer: ClientTimer::Heartbeat });
+        if self.clients[client].closing {
+            self.client_close(client);
+        }
+    }
+
+    fn client_attach_refused(&mut self, client: usize, conn: u64, host: usize, refusal: &Refusal) {
+        self.note(format!("c{client} is refused by n{host}: {refusal}"));
+        match refusal.code {
+            Code::StaleEpoch => {
+                let c = &mut self.clients[client];
+                c.claim = c.claim.max(refusal.known.unwrap_or(0));
+                self.client_attach(client, conn, host);
+            }
+            Code::Superseded => self.client_superseded(client),
+            Code::NotReady | Code::ResourceExhausted => self.client_lost(client, "not ready"),
+            _ => self.unexpected(client, "attach", refusal),
+        }
+    }
+
+    /// Told that another process holds the client id: it may be an echo of the past, so look again, then give in (C2).
+    fn client_superseded(&mut self, client: usize) {
+        self.client_drop_connection(client, false);
+        let c = &mut self.clients[client];
+        c.superseded += 1;
+        c.changed_at = self.now;
+        if c.superseded <= 2 {
+            let delay = c.heartbeat_timeout + c.heartbeat_timeout / 4;
+            self.client_wait(client, delay);
+            return;
+        }
+        self.note(format!("c{client} stops: superseded"));
+        self.client_stop(client);
+    }
+
+    fn client_stop(&mut self, client: usize) {
+        let now = self.now;
+        let c = &mut self.clients[client];
+        c.state = ClientState::Stopped;
+        c.generation += 1;
+        c.changed_at = now;
+        let ids: Vec<String> = c.members.keys().chain(c.unregistered.iter()).cloned().collect();
+        c.members.clear();
+        c.unregistered.clear();
+        for id in ids {
+            self.truth.abandoned(&id, client, now);
+        }
+    }
+
+    fn client_gives_up(&mut self, client: usize, id: &str) {
+        self.note(format!("c{client} gives up {id}"));
+        let now = self.now;
+        self.clients[client].members.remove(id);
+        self.clients[client].changed_at = now;
+        self.truth.abandoned(id, client, now);
+    }
+
+    fn client_notice(&mut self, client: usize, notice: Notice) {
+        self.note(format!("c{client} hears {notice:?}"));
+        match notice {
+            Notice::Lost { known } => {
+                let c = &mut self.clients[client];
+                // About a session that this client has itself replaced.
+                if known < c.previous_claim {
+                    return;
+                }
+                c.claim = c.claim.max(known);
+                self.client_lost(client, "lost its session");
+            }
+            Notice::Superseded { known } => {
+                if known >= self.clients[client].previous_claim {
+                    self.client_superseded(client);
+                }
+            }
+            Notice::TakenOver { id } => self.client_gives_up(client, &id),
+            Notice::Handover { target } => {
+                let to = target.and_then(|target| {
+                    let alive = |h: &Host| h.id == target.node && !h.is_second;
+                    self.hosts.iter().position(alive)
+                });
+                self.client_move(client, to);
+            }
+        }
+    }
+
+    fn client_answer(
+        &mut self,
+        client: usize,
+        conn: u64,
+        seq: u64,
+        result: Result<Option<convoke_core::version::Version>, Refusal>,
+    ) {
+        let now = self.now;
+        let ClientState::Attached { host, .. } = self.clients[client].state else { return };
+        let Some(pending) = self.clients[client].pending.remove(&seq) else { return };
+        self.clients[client].changed_at = now;
+        match (pending, result) {
+            (Pending::Register { id, after }, Ok(version)) => {
+                if let Some(holding) = self.clients[client].members.get_mut(&id) {
+                    holding.acknowledged = version;
+                    holding.acknowledged_metadata = after;
+                    holding.acknowledged_at = now;
+                }
+            }
+            (Pending::Update { id, after, conditional }, Ok(version)) => {
+                if let Some(holding) = self.clients[client].members.get_mut(&id) {
+                    holding.acknowledged = version;
+                    holding.acknowledged_metadata = after.clone();
+                    holding.acknowledged_at = now;
+                    if conditional {
+                        holding.spec.metadata = after;
+                    }
+                }
+            }
+            (Pending::Unregister { id }, Ok(_)) => {
+                if self.clients[client].unregistered.remove(&id) && !self.clients[client].members.contains_key(&id) {
+                    let by = (host, self.hosts[host].boot);
+                    self.truth.unregistered(&id, client, by);
+                }
+            }
+            (pending, Err(refusal)) => self.client_request_refused(client, conn, host, &pending, &refusal),
+        }
+    }
+
+    fn client_request_refused(&mut self, client: usize, conn: u64, host: usize, pending: &Pending, refusal: &Refusal) {
+        self.note(format!("c{client} is refused by n{host}: {pending:?}: {refusal}"));
+        match (refusal.code, pending) {
+            (
+                Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied,
+                Pending::Register { id, .. } | Pending::Update { id, .. },
+            ) => {
+                let id = id.clone();
+                self.client_gives_up(client, &id);
+            }
+            (Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied, Pending::Unregister { id }) => {
+                let (id, now) = (id.clone(), self.now);
+                self.clients[client].unregistered.remove(&id);
+                self.truth.abandoned(&id, client, now);
+            }
+            (Code::StaleVersion, Pending::Update { conditional: true, .. }) => {}
+            (Code::StaleEpoch, Pending::Register { .. }) => {
+                let c = &mut self.clients[client];
+                c.claim = c.claim.max(refusal.known.unwrap_or(0));
+                self.client_attach(client, conn, host);
+            }
+            (
+                Code::SessionGone | Code::NotRegistered | Code::NotReady | Code::ResourceExhausted | Code::StaleEpoch,
+                _,
+            ) => {
+                self.client_lost(client, "request refused");
+            }
+            _ => self.unexpected(client, &format!("{pending:?}"), refusal),
+        }
+    }
+
+    /// Asks for a clean close: everything unregistered at once.
+    pub fn client_close(&mut self, client: usize) {
+        let now = self.now;
+        let c = &mut self.clients[client];
+        if !c.alive() {
+            return;
+        }
+        c.closing = true;
+        let ids: Vec<String> = c.members.keys().cloned().collect();
+        c.members.clear();
+        c.unregistered.extend(ids.iter().cloned());
+        c.changed_at = now;
+        if let ClientState::Attached { conn, host, session } = c.state {
+            c.state = ClientState::Closing { conn, host };
+            c.generation += 1;
+            let generation = c.generation;
+            let patience = 2 * c.heartbeat_interval;
+            self.push(conn, 0, Item::ToNode(Box::new(ClientMessage::Close { session })));
+            self.schedule(now + patience, Event::ClientTimer { client, generation, timer: ClientTimer::Attach });
+        }
+        for id in ids {
+            self.truth.releasing(&id, client);
+        }
+    }
+
+    fn client_closed_cleanly(&mut self, client: usize) {
+        let now = self.now;
+        let by = self.clients[client].host().map_or((usize::MAX, 0), |host| (host, self.hosts[host].boot));
+        self.note(format!("c{client} has closed"));
+        self.client_drop_connection(client, false);
+        let c = &mut self.clients[client];
+        c.state = ClientState::Stopped;
+        c.generation += 1;
+        c.changed_at = now;
+        let ids = std::mem::take(&mut c.unregistered);
+        for id in ids {
+            self.truth.unregistered(&id, client, by);
+        }
+    }
+
+    /// Sends a request in the present session.
+    pub(crate) fn client_request(&mut self, client: usize, body: Body, pending: Pending) {
+        let ClientState::Attached { conn, session, .. } = self.clients[client].state else { return };
+        let c = &mut self.clients[client];
+        c.seq += 1;
+        let seq = c.seq;
+        c.pending.insert(seq, pending);
+        c.changed_at = self.now;
+        let message = ClientMessage::Request { session, seq, body };
+        self.maybe_duplicate(conn, &message);
+        self.push(conn, 0, Item::ToNode(Box::new(message)));
+    }
+
+    fn unexpected(&mut self, client: usize, what: &str, refusal: &Refusal) {
+        let message = format!("{what} of c{client} was refused: {refusal}");
+        self.violate(Violation::new("answers", self.now, message));
+    }
+
+    /// The session a client believes in.
+    pub fn session_of(&self, client: usize) -> Option<SessionId> {
+        match self.clients[client].state {
+            ClientState::Attached { session, .. } => Some(session),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What a run did, added up for the summary.
+
+use crate::faults::Fault;
+use crate::network::Micros;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    pub seeds: u64,
+    pub simulated: Micros,
+    pub events: u64,
+    pub operations: u64,
+    pub faults: BTreeMap<Fault, u64>,
+    /// Checks made, by invariant.
+    pub checks: BTreeMap<&'static str, u64>,
+    /// Times from the last heal to convergence.
+    pub convergence: Vec<Micros>,
+}
+
+impl Stats {
+    pub fn add(&mut self, other: &Stats) {
+        self.seeds += other.seeds;
+        self.simulated += other.simulated;
+        self.events += other.events;
+        self.operations += other.operations;
+        for (fault, count) in &other.faults {
+            *self.faults.entry(*fault).or_default() += count;
+        }
+        for (invariant, count) in &other.checks {
+            *self.checks.entry(invariant).or_default() += count;
+        }
+        self.convergence.extend(&other.convergence);
+    }
+
+    pub fn hours(&self) -> f64 {
+        self.simulated as f64 / 3.6e9
+    }
+
+    pub fn fault_count(&self) -> u64 {
+        self.faults.values().sum()
+    }
+
+    /// The share `q` of convergence times is at most this.
+    pub fn quantile(&self, q: f64) -> Micros {
+        let mut sorted = self.convergence.clone();
+        sorted.sort_unstable();
+        let index = ((sorted.len() as f64 * q).ceil() as usize).saturating_sub(1);
+        sorted.get(index).copied().unwrap_or(0)
+    }
+
+    /// Fault kinds that never happened ("sometimes" assertions).
+    pub fn missing_faults(&self) -> Vec<Fault> {
+        Fault::ALL.iter().copied().filter(|fault| !self.faults.contains_key(fault)).collect()
+    }
+}

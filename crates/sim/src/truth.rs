@@ -1,0 +1,89 @@
+//! What an observer outside knows for sure about every member id.
+
+use crate::network::Micros;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One member id.
+#[derive(Clone, Debug, Default)]
+pub struct Claimed {
+    /// Clients whose application wants it registered now.
+    pub wanted_by: BTreeSet<usize>,
+    /// Clients whose application unregistered it and has no answer yet.
+    pub releasing: BTreeSet<usize>,
+    /// Clients that ever wanted it.
+    pub ever: BTreeSet<usize>,
+    /// Since when a record may linger that nobody wants any more: its client crashed or was told that it lost, or the
+    /// only node that knew of the unregistration died. Zero: nothing lingers.
+    pub silent_since: Micros,
+    /// A run of a node (host, boot) that knows that it is unregistered.
+    pub known_by: Option<(usize, u64)>,
+    /// When it was first wanted, or wanted again after having been gone.
+    pub wanted_at: Micros,
+}
+
+impl Claimed {
+    /// More than one client ever wanted this id.
+    pub fn contested(&self) -> bool {
+        self.ever.len() > 1
+    }
+
+    /// Nobody wants it.
+    pub fn unwanted(&self) -> bool {
+        self.wanted_by.is_empty() && self.releasing.is_empty()
+    }
+
+    /// The one client that wants it, if no other ever did.
+    pub fn sole_holder(&self) -> Option<usize> {
+        if self.contested() { None } else { self.wanted_by.first().copied() }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Truth {
+    pub ids: BTreeMap<String, Claimed>,
+}
+
+impl Truth {
+    pub fn wanted(&mut self, id: &str, client: usize, now: Micros) {
+        let claimed = self.ids.entry(id.to_owned()).or_default();
+        if claimed.wanted_by.is_empty() {
+            claimed.wanted_at = now;
+        }
+        claimed.wanted_by.insert(client);
+        claimed.releasing.remove(&client);
+        claimed.ever.insert(client);
+        claimed.known_by = None;
+    }
+
+    /// The application called unregister; the outcome is open.
+    pub fn releasing(&mut self, id: &str, client: usize) {
+        if let Some(claimed) = self.ids.get_mut(id) {
+            claimed.wanted_by.remove(&client);
+            claimed.releasing.insert(client);
+        }
+    }
+
+    /// The client knows that its unregistration was carried out.
+    pub fn unregistered(&mut self, id: &str, client: usize, by: (usize, u64)) {
+        if let Some(claimed) = self.ids.get_mut(id) {
+            claimed.wanted_by.remove(&client);
+            claimed.releasing.remove(&client);
+            if claimed.wanted_by.is_empty() {
+                claimed.known_by = Some(by);
+            }
+        }
+    }
+
+    /// The client no longer speaks for it, without having unregistered it.
+    pub fn abandoned(&mut self, id: &str, client: usize, now: Micros) {
+        if let Some(claimed) = self.ids.get_mut(id) {
+            claimed.wanted_by.remove(&client);
+            claimed.releasing.remove(&client);
+            claimed.silent_since = claimed.silent_since.max(now);
+        }
+    }
+
+    pub fn get(&self, id: &str) -> Option<&Claimed> {
+        self.ids.get(id)
+    }
+}

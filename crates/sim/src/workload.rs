@@ -1,0 +1,337 @@
+//! What applications do: register, update, unregister, close; names; drains.
+
+use crate::client::{Body, Client, ClientState, Holding, Pending};
+use crate::faults::{Action, Fault};
+use crate::network::SECOND;
+use crate::world::{World, micros};
+use convoke_core::Code;
+use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
+use convoke_core::node::AttachMember;
+use std::collections::BTreeMap;
+
+const MEMBERS_MAX: usize = 6;
+const CLIENTS_MAX: usize = 60;
+const NAMES: u64 = 12;
+const SHARED_IDS: u64 = 4;
+
+impl World {
+    /// One operation of somebody.
+    pub(crate) fn operate(&mut self) {
+        match self.rng.u32(..100) {
+            0..8 => self.operate_name(),
+            8..12 => self.operate_drain(),
+            _ => {
+                if self.clients.is_empty() {
+                    return;
+                }
+                let client = self.rng.usize(..self.clients.len());
+                self.client_operation(client);
+            }
+        }
+    }
+
+    pub(crate) fn client_operation(&mut self, client: usize) {
+        let c = &self.clients[client];
+        if c.state == ClientState::Stopped {
+            self.rebirth(client);
+            return;
+        }
+        let free = matches!(c.state, ClientState::Attached { .. } | ClientState::Waiting) && !c.closing;
+        let conditional = c.pending.values().any(|p| matches!(p, Pending::Update { conditional: true, .. }));
+        if !free || conditional || c.pending.len() >= 3 || c.observes {
+            return;
+        }
+        self.stats.operations += 1;
+        let count = c.members.len();
+        match self.rng.u32(..100) {
+            0..2 => {
+                self.note(format!("c{client} closes"));
+                self.client_close(client);
+            }
+            2..22 if count < MEMBERS_MAX => self.register_new(client),
+            22..36 if count > 0 => self.unregister_one(client),
+            36..46 => self.register_again(client),
+            _ if count > 0 => self.update_one(client),
+            _ => self.register_new(client),
+        }
+    }
+
+    /// Registers a member as the application wants it; sent at once if there is a session.
+    pub fn client_register(&mut self, client: usize, spec: MemberSpec, takeover: bool) {
+        let id = spec.id.clone();
+        let now = self.now;
+        if self.truth.get(&id).is_some_and(|claimed| claimed.wanted_by.iter().any(|other| *other != client)) {
+            self.faults.count(Fault::DuplicateId);
+        }
+        self.truth.wanted(&id, client, now);
+        let c = &mut self.clients[client];
+        c.unregistered.remove(&id);
+        c.changed_at = now;
+        let holding = Holding {
+            spec: spec.clone(),
+            takeover,
+            acknowledged: None,
+            acknowledged_metadata: BTreeMap::new(),
+            acknowledged_at: 0,
+        };
+        c.members.insert(id.clone(), holding);
+        let after = spec.metadata.clone();
+        self.note(format!("c{client} registers {id}"));
+        self.client_request(client, Body::Register(AttachMember { spec, takeover }), Pending::Register { id, after });
+    }
+
+    pub fn client_unregister(&mut self, client: usize, id: &str) {
+        let c = &mut self.clients[client];
+        if c.members.remove(id).is_none() {
+            return;
+        }
+        c.unregistered.insert(id.to_owned());
+        c.changed_at = self.now;
+        self.truth.releasing(id, client);
+        self.note(format!("c{client} unregisters {id}"));
+        self.client_request(client, Body::Unregister { id: id.to_owned() }, Pending::Unregister { id: id.to_owned() });
+    }
+
+    /// Changes metadata; conditional on the acknowledged version if asked and known.
+    pub fn client_update(&mut self, client: usize, id: &str, update: MetadataUpdate, conditional: bool) {
+        let c = &mut self.clients[client];
+        c.changed_at = self.now;
+        let Some(holding) = c.members.get_mut(id) else { return };
+        let after = applied(&update, &holding.spec.metadata);
+        let attached = matches!(c.state, ClientState::Attached { .. });
+        let expected = if conditional && attached && c.pending.is_empty() { holding.acknowledged } else { None };
+        if expected.is_none() {
+            holding.spec.metadata = after.clone();
+        }
+        let pending = Pending::Update { id: id.to_owned(), after, conditional: expected.is_some() };
+        self.client_request(client, Body::Update { id: id.to_owned(), update, expected }, pending);
+    }
+
+    fn register_new(&mut self, client: usize) {
+        let shared = self.faults.contested_ids && self.rng.u32(..8) == 0;
+        let id = if shared {
+            format!("shared-{}", self.rng.u64(..SHARED_IDS))
+        } else {
+            self.faults.next_id += 1;
+            format!("m{}", self.faults.next_id)
+        };
+        if self.clients[client].members.contains_key(&id) {
+            return;
+        }
+        let takeover = shared && self.rng.bool();
+        let spec = self.spec(&id);
+        self.client_register(client, spec, takeover);
+    }
+
+    pub(crate) fn spec(&mut self, id: &str) -> MemberSpec {
+        let mut spec = MemberSpec::new(id, format!("s{}", self.rng.u32(..4)));
+        spec.address = "10.0.0.1:80".to_owned();
+        spec.locality = format!("r{}", self.rng.u32(..3));
+        for key in 0..self.rng.u32(..4) {
+            spec.metadata.insert(format!("k{key}"), format!("{:x}", self.rng.u16(..)));
+        }
+        spec
+    }
+
+    fn random_member(&mut self, client: usize) -> Option<String> {
+        let ids: Vec<String> = self.clients[client].members.keys().cloned().collect();
+        self.rng.choice(ids)
+    }
+
+    fn unregister_one(&mut self, client: usize) {
+        let Some(id) = self.random_member(client) else { return };
+        self.client_unregister(client, &id);
+        if self.rng.u32(..4) == 0 {
+            let spec = self.spec(&id);
+            self.client_register(client, spec, false);
+        }
+    }
+
+    /// An id that this client, and nobody else, had before.
+    fn register_again(&mut self, client: usize) {
+        let former: Vec<String> = self
+            .truth
+            .ids
+            .iter()
+            .filter(|(_, claimed)| claimed.wanted_by.is_empty() && claimed.ever.contains(&client))
+            .map(|(id, _)| id.clone())
+            .collect();
+        match self.rng.choice(former) {
+            Some(id) if self.clients[client].members.len() < MEMBERS_MAX => {
+                let spec = self.spec(&id);
+                self.client_register(client, spec, false);
+            }
+            _ => self.update_one(client),
+        }
+    }
+
+    fn update_one(&mut self, client: usize) {
+        let Some(id) = self.random_member(client) else { return };
+        let key = format!("k{}", self.rng.u32(..5));
+        let value = (self.rng.u32(..5) > 0).then(|| format!("{:x}", self.rng.u32(..)));
+        let mode = if self.rng.u32(..8) == 0 { UpdateMode::Replace } else { UpdateMode::Merge };
+        let update = MetadataUpdate { mode, changes: [(key, value)].into() };
+        let conditional = self.rng.u32(..6) == 0;
+        self.client_update(client, &id, update, conditional);
+    }
+
+    /// A process that ended in order is started again later, as a new client.
+    fn rebirth(&mut self, client: usize) {
+        let number = self.rng.u32(..);
+        let c = &mut self.clients[client];
+        c.state = ClientState::Dead;
+        c.id = format!("c{client}-{number:x}");
+        c.restart_with = None;
+        c.members.clear();
+        self.client_start(client);
+    }
+
+    /// Two processes with one client id (C2).
+    pub(crate) fn second_process(&mut self, client: usize) -> bool {
+        if self.clients.len() >= CLIENTS_MAX {
+            return false;
+        }
+        let mut second = self.clients[client].clone();
+        second.state = ClientState::Dead;
+        second.process = 0;
+        second.generation = 0;
+        second.closing = false;
+        second.unregistered.clear();
+        for holding in second.members.values_mut() {
+            holding.acknowledged = None;
+        }
+        let index = self.clients.len();
+        self.clients.push(second);
+        self.client_start(index);
+        true
+    }
+
+    /// A client with no members yet; start it with `client_start`.
+    pub fn new_client(&mut self, id: String) -> usize {
+        let timers = &self.setup.timers;
+        let (interval, timeout) = (micros(timers.heartbeat_interval), micros(timers.heartbeat_timeout));
+        let region = self.rng.usize(..self.setup.regions.max(1));
+        self.clients.push(Client::new(id, 0, region, interval, timeout));
+        self.clients.len() - 1
+    }
+
+    /// Gives the workload its clients; `fast` liveness and mere observers among them.
+    pub(crate) fn populate(&mut self, clients: usize, members: usize) {
+        for index in 0..clients {
+            let client = self.new_client(format!("c{index}"));
+            if self.rng.u32(..6) == 0 {
+                self.clients[client].liveness = Liveness::Fast;
+            }
+            if self.rng.u32(..12) == 0 {
+                self.clients[client].observes = true;
+            } else {
+                for _ in 0..self.rng.usize(1..=members) {
+                    self.faults.next_id += 1;
+                    let id = format!("m{}", self.faults.next_id);
+                    let spec = self.spec(&id);
+                    let holding = Holding {
+                        spec,
+                        takeover: false,
+                        acknowledged: None,
+                        acknowledged_metadata: BTreeMap::new(),
+                        acknowledged_at: 0,
+                    };
+                    self.clients[client].members.insert(id, holding);
+                }
+            }
+            let delay = self.rng.u64(..10 * SECOND);
+            self.schedule_action(delay, Action::StartClient { client });
+        }
+    }
+
+    // ---- names and drains ----
+
+    /// The application of a node that became ready registers its names again (N2).
+    pub(crate) fn application_ready(&mut self, host: usize, boot: u64) {
+        if self.hosts[host].boot != boot || !self.hosts[host].running() {
+            return;
+        }
+        if self.hosts[host].paused() {
+            self.schedule_action(SECOND / 5, Action::Ready { host, boot });
+            return;
+        }
+        let names = self.hosts[host].names.clone();
+        for (name, location) in names {
+            self.register_name(host, &name, &location);
+        }
+        if self.rng.u32(..10) > 0 {
+            self.with_node(host, |node, time, out| node.names_complete(time, out));
+        }
+    }
+
+    /// A node registers a name on behalf of the application around it.
+    pub fn register_name(&mut self, host: usize, name: &str, location: &str) {
+        if self.hosts[host].paused() {
+            return;
+        }
+        let done = self.with_node(host, |node, time, out| Some(node.register_name(time, name, location, out)));
+        self.note(format!("n{host} registers name {name} at {location}: {done:?}"));
+        match done {
+            Some(Ok(_)) => {
+                self.hosts[host].names.insert(name.to_owned(), location.to_owned());
+            }
+            Some(Err(refusal)) if refusal.code == Code::AlreadyRegistered => {
+                self.hosts[host].names.remove(name);
+            }
+            _ => {}
+        }
+    }
+
+    pub fn unregister_name(&mut self, host: usize, name: &str) {
+        if self.hosts[host].paused() {
+            return;
+        }
+        let done = self.with_node(host, |node, time, out| Some(node.unregister_name(time, name, out)));
+        self.note(format!("n{host} unregisters name {name}: {done:?}"));
+        if let Some(Ok(())) = done {
+            self.hosts[host].names.remove(name);
+        }
+    }
+
+    fn operate_name(&mut self) {
+        let running = self.running_hosts();
+        let Some(host) = self.rng.choice(running) else { return };
+        self.stats.operations += 1;
+        let held: Vec<String> = self.hosts[host].names.keys().cloned().collect();
+        if self.rng.u32(..3) == 0
+            && let Some(name) = self.rng.choice(held)
+        {
+            self.unregister_name(host, &name);
+            return;
+        }
+        let name = format!("name-{}", self.rng.u64(..NAMES));
+        let location = format!("at-n{host}-{:x}", self.rng.u16(..));
+        self.register_name(host, &name, &location);
+    }
+
+    fn operate_drain(&mut self) {
+        let running = self.running_hosts();
+        let Some(host) = self.rng.choice(running) else { return };
+        let wanted: Vec<String> =
+            self.truth.ids.iter().filter(|(_, c)| !c.wanted_by.is_empty()).map(|(id, _)| id.clone()).collect();
+        let Some(id) = self.rng.choice(wanted) else { return };
+        if self.hosts[host].paused() {
+            return;
+        }
+        self.stats.operations += 1;
+        let drained = self.rng.bool();
+        let done = self.with_node(host, |node, time, out| Some(node.drain(time, &id, drained, out)));
+        self.note(format!("n{host} drains {id} ({drained}): {done:?}"));
+    }
+}
+
+fn applied(update: &MetadataUpdate, current: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut map = if update.mode == UpdateMode::Replace { BTreeMap::new() } else { current.clone() };
+    for (key, value) in &update.changes {
+        match value {
+            Some(value) => map.insert(key.clone(), value.clone()),
+            None => map.remove(key),
+        };
+    }
+    map
+}
