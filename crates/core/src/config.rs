@@ -2,6 +2,7 @@
 
 use crate::time::Duration;
 use crate::version::NodeId;
+use crate::wire;
 
 /// All durations of the registry and peer planes. Defaults are those of the requirements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,6 +218,22 @@ impl Config {
         if l.chunk_bytes + largest > l.frame_bytes {
             return Err(ConfigError::Frame { frame: l.frame_bytes, needed: l.chunk_bytes + largest });
         }
+        for (name, value, largest) in [
+            ("id_bytes", l.id_bytes, wire::ID_BYTES_MAX),
+            ("attribute_bytes", l.attribute_bytes, wire::TEXT_BYTES_MAX),
+            ("metadata_key_bytes", l.metadata_key_bytes, wire::TEXT_BYTES_MAX),
+            ("metadata_value_bytes", l.metadata_value_bytes, wire::TEXT_BYTES_MAX),
+            ("metadata_pairs", l.metadata_pairs, wire::PAIRS_MAX),
+            ("endpoints", l.endpoints, wire::PAIRS_MAX),
+            ("cluster", self.cluster.len(), wire::ADDRESS_BYTES_MAX),
+            ("region", self.region.len(), wire::ADDRESS_BYTES_MAX),
+            ("peer_address", self.peer_address.len(), wire::ADDRESS_BYTES_MAX),
+            ("client_address", self.client_address.len(), wire::ADDRESS_BYTES_MAX),
+        ] {
+            if value > largest {
+                return Err(ConfigError::TooLarge { name, value, largest });
+            }
+        }
         for (name, value) in [
             ("id_bytes", l.id_bytes),
             ("attribute_bytes", l.attribute_bytes),
@@ -244,6 +261,8 @@ pub enum ConfigError {
     Share { name: &'static str, value: f64 },
     #[error("frame_bytes is {frame}, too small for one chunk and the largest member: set it to at least {needed}")]
     Frame { frame: usize, needed: usize },
+    #[error("{name} is {value}, more than peers can be told: set it to at most {largest}")]
+    TooLarge { name: &'static str, value: usize, largest: usize },
     #[error("{name} is 0: set it to at least 1")]
     Zero { name: &'static str },
 }

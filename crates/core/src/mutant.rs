@@ -41,6 +41,7 @@ mutants! {
     FloorNotRaised: "D8", "collection does not force lagging peers into a full merge";
     FullMergeKeepsAbsent: "D8", "a full merge drops nothing";
     TombstonesCollectedEarly: "D8", "tombstones are kept for a tenth of their time";
+    TombstoneNotRepeated: "D8", "a tombstone that meets news of an older claim stays silent";
     NamesNotDropped: "D10", "the names of a dead node stay for ever";
     WrittenOffNotRestated: "D10", "a node that others gave up does not state its records again";
     ClaimsStartOver: "D8", "claims of a key start over once its tombstone was collected";
@@ -51,6 +52,7 @@ mutants! {
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
     OwnerChangeReleasesFirst: "L3", "an owner that loses a session unregisters its members";
     SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of going down";
+    ReturnedBelievedAtOnce: "L3", "what a returned owner had stated shows before its news are in";
     EvidenceByAgeAlone: "L2", "relayed evidence counts without a higher life number";
     NoRelayedEvidence: "L2", "only direct evidence counts";
     InferredWithoutBasisKept: "L4", "an inferred record of something collected is kept";

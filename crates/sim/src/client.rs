@@ -133,6 +133,8 @@ pub struct Client {
     pub died_at: Option<Micros>,
     /// Everything about this client has been still since then.
     pub changed_at: Micros,
+    /// Another process was run with this id: whose word counts is then a matter of time (C2).
+    pub shares_id: bool,
     /// Has no members, and never will.
     pub observes: bool,
     /// Members it wants when it is started again after a crash.
@@ -170,6 +172,7 @@ impl Client {
             prefer: None,
             died_at: None,
             changed_at: 0,
+            shares_id: false,
             observes: false,
             restart_with: None,
         }

@@ -3,11 +3,15 @@
 //! The real core runs on virtual hosts in virtual time and exchanges real frames over a virtual network; one seed
 //! decides everything. See `world.rs` for scripting, `plan.rs` for what a seed means, `invariants/` for what must hold.
 
+mod actions;
+mod answers;
 pub mod client;
 pub mod drive;
 pub mod faults;
 pub mod host;
+mod inputs;
 pub mod invariants;
+mod machine;
 pub mod mutants;
 pub mod network;
 pub mod plan;
@@ -19,6 +23,7 @@ pub mod stats;
 pub mod subscriber;
 pub mod trace;
 pub mod truth;
+mod wires;
 mod workload;
 pub mod world;
 

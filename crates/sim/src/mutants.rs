@@ -21,7 +21,7 @@ pub struct Caught {
 /// Tries seeds until an invariant is violated.
 pub fn hunt(mutant: Mutant, seeds: u64) -> Caught {
     for seed in 1..=seeds {
-        let plan = if seed % BRIEF_PER_FULL == 0 { Plan::full(seed) } else { Plan::brief(seed) };
+        let plan = if seed.is_multiple_of(BRIEF_PER_FULL) { Plan::full(seed) } else { Plan::brief(seed) };
         let outcome = run_plan(&plan.clone().with_mutation(Mutation::of(mutant)), false);
         if let Some(violation) = outcome.violation {
             // Only a difference counts: a seed that fails without the mutant as well shows nothing.

@@ -182,6 +182,7 @@ impl World {
         c.state = ClientState::Dead;
         c.id = format!("c{client}-{number:x}");
         c.restart_with = None;
+        c.shares_id = false;
         c.members.clear();
         self.client_start(client);
     }
@@ -191,6 +192,7 @@ impl World {
         if self.clients.len() >= CLIENTS_MAX {
             return false;
         }
+        self.clients[client].shares_id = true;
         let mut second = self.clients[client].clone();
         second.state = ClientState::Dead;
         second.process = 0;
@@ -260,7 +262,7 @@ impl World {
             self.register_name(host, &name, &location);
         }
         if self.rng.u32(..10) > 0 {
-            self.with_node(host, |node, time, out| node.names_complete(time, out));
+            self.with_node(host, convoke_core::Node::names_complete);
         }
     }
 

@@ -108,7 +108,7 @@ impl CausalMap {
         let slot = self.slots.find(Space::Member, id)?;
         let record = self.at(slot);
         let owner = self.origins.entry(record.origin.index);
-        let applies = !owner.admitted && inferred.applies(record, owner.evidence.life);
+        let applies = !owner.admitted && inferred.applies(record, owner.judged_life);
         if !applies || self.mutation.is(Mutant::InferredCollectedAlone) {
             return None;
         }

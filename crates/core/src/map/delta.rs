@@ -74,8 +74,9 @@ impl CausalMap {
         let me = self.origins.me();
         let mut items = ItemsWriter::default();
         for item in distinct {
+            // What was collected meanwhile cannot be pushed, and must not be claimed either.
             let superseded = match item {
-                ItemRef::Stated(slot) => self.slots.get(*slot).is_some_and(|record| record.origin.index != me),
+                ItemRef::Stated(slot) => self.slots.get(*slot)?.origin.index != me,
                 ItemRef::Inferred(_) => false,
             };
             if superseded && self.mutation.is(Mutant::PushOmitsSuperseding) {

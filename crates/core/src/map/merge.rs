@@ -39,6 +39,8 @@ pub(crate) struct Stored {
 pub(crate) struct FullMerge {
     /// Slots, and what they showed until then.
     pub(crate) removed: Vec<(u32, Member)>,
+    /// What members showed until the inferred record about them was dropped.
+    pub(crate) uninferred: Vec<Member>,
 }
 
 impl CausalMap {
@@ -99,7 +101,22 @@ impl CausalMap {
             endpoints: item.endpoints.to_metadata(),
             metadata: item.metadata.to_metadata(),
         };
-        self.store(record, Heard::ago(clock, item.age))
+        match self.store(record, Heard::ago(clock, item.age)) {
+            Outcome::Outranked(loser) => self.repeat_tombstone(loser, clock),
+            outcome => outcome,
+        }
+    }
+
+    /// News of a claim that a tombstone here outranks. Whoever has collected that tombstone takes the claim in and covers
+    /// the tombstone's dot; so it is said again, with a new one (D8). A session that thereby loses is told, and claims anew.
+    fn repeat_tombstone(&mut self, loser: Arc<Record>, clock: Clock) -> Outcome {
+        let Some(held) = self.record(loser.space, &loser.id) else { return Outcome::Outranked(loser) };
+        let settled = held.is_live() || !loser.is_live() || held.origin.index == loser.origin.index;
+        if settled || !self.may_write || self.mutation.is(Mutant::TombstoneNotRepeated) {
+            return Outcome::Outranked(loser);
+        }
+        let again = Record { seq: held.seq + 1, ..Record::clone(held) };
+        Outcome::Stored(self.write(again, clock))
     }
 
     fn apply_inferred(&mut self, item: &InferredItem<'_>, clock: Clock) -> Outcome {
@@ -297,6 +314,7 @@ impl CausalMap {
             .map(|(id, _)| id.clone())
             .collect();
         for id in void {
+            merge.uninferred.extend(self.record(Space::Member, &id).map(|record| self.member(record)));
             self.drop_inferred(&id);
         }
         self.join(context, clock);

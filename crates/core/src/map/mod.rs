@@ -50,6 +50,8 @@ pub(crate) struct CausalMap {
     names_limit: usize,
     incarnations_limit: usize,
     recent_limit: usize,
+    /// A starting node writes nothing: it may still take another incarnation (N1).
+    pub(crate) may_write: bool,
     mutation: Mutation,
 }
 
@@ -72,6 +74,7 @@ impl CausalMap {
             names_limit: limits.names,
             incarnations_limit: limits.incarnations_per_node,
             recent_limit: limits.push_backlog,
+            may_write: false,
             mutation,
         }
     }
@@ -131,7 +134,7 @@ impl CausalMap {
         if owner.admitted || record.space == Space::Name {
             return record.status;
         }
-        let life = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { owner.evidence.life };
+        let life = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { owner.judged_life };
         match self.inferred.get(&record.id) {
             Some(inferred) if inferred.applies(record, life) => Status::Left,
             _ if self.mutation.is(Mutant::SilentOwnerHidesMember) => Status::Left,

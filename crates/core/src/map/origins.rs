@@ -27,6 +27,10 @@ pub(crate) struct OriginEntry {
     pub(crate) evidence: Evidence,
     /// Whether the origin counts as alive (L2); kept up to date by the liveness rules.
     pub(crate) admitted: bool,
+    /// The life number that inferred records are judged by (L4): the highest known when it was last admitted.
+    pub(crate) judged_life: u64,
+    /// It gives signs of life again, but what it wrote meanwhile is not here yet (L3): how much that is, since when.
+    pub(crate) returning: Option<(u64, Heard)>,
     /// Records stored so far; tells whether the takeover (L4) has anything new to look at.
     pub(crate) stores: u64,
     /// Life number and `stores` when its members were last taken over by this node.
@@ -40,6 +44,8 @@ pub(crate) struct OriginEntry {
 pub(crate) struct Evidence {
     /// Highest life number heard; 0 = none yet.
     pub(crate) life: u64,
+    /// Writes it had made by then.
+    pub(crate) written: u64,
     pub(crate) heard: Heard,
     /// Who told: `None` = the origin itself.
     pub(crate) via: Option<NodeId>,
@@ -102,8 +108,10 @@ impl Origins {
             written_off: 0,
             stated: BTreeMap::new(),
             inferred: BTreeMap::new(),
-            evidence: Evidence { life: 0, heard: Heard::now(clock), via: None, assumed: true },
+            evidence: Evidence { life: 0, written: 0, heard: Heard::now(clock), via: None, assumed: true },
             admitted: true,
+            judged_life: 0,
+            returning: None,
             stores: 0,
             taken_over: None,
             names_dropped: None,
@@ -157,6 +165,7 @@ impl Origins {
             retired: self.retired.clone(),
             written_off: self.written_off(),
             claim_floor: 0,
+            grace_ms: 0,
         }
     }
 

@@ -44,16 +44,13 @@ impl MemberSpec {
 
     /// Checks everything a client may have got wrong; the refusal names the field and the limit.
     pub fn check(&self, limits: &Limits) -> Result<(), Refusal> {
-        check_text("id", &self.id, limits.id_bytes, Empty::Refused)?;
+        check_id(&self.id, limits)?;
         check_text("service", &self.service, limits.attribute_bytes, Empty::Refused)?;
         check_text("locality", &self.locality, limits.attribute_bytes, Empty::Allowed)?;
         check_text("revision", &self.revision, limits.attribute_bytes, Empty::Allowed)?;
         check_address("address", &self.address, limits)?;
         if self.service == NODE_SERVICE {
             return Err(reserved("service", NODE_SERVICE));
-        }
-        if self.id.starts_with(NODE_ID_PREFIX) {
-            return Err(reserved("id", NODE_ID_PREFIX));
         }
         if self.endpoints.len() > limits.endpoints {
             let message = format!("{} endpoints, at most {} are allowed", self.endpoints.len(), limits.endpoints);
@@ -86,10 +83,17 @@ pub(super) fn check_metadata(metadata: &BTreeMap<String, String>, limits: &Limit
     Ok(())
 }
 
+/// Checks the id of a member.
+pub fn check_id(id: &str, limits: &Limits) -> Result<(), Refusal> {
+    check_text("id", id, limits.id_bytes, Empty::Refused)?;
+    if id.starts_with(NODE_ID_PREFIX) { Err(reserved("id", NODE_ID_PREFIX)) } else { Ok(()) }
+}
+
 /// Checks a client id.
 pub fn check_client_id(client: &str, limits: &Limits) -> Result<(), Refusal> {
     check_text("client", client, limits.id_bytes, Empty::Refused)
-        .map_err(|refusal| Refusal { code: Code::InvalidArgument, ..refusal })
+        .map_err(|refusal| Refusal { code: Code::InvalidArgument, ..refusal })?;
+    if client.starts_with(NODE_ID_PREFIX) { Err(reserved("client", NODE_ID_PREFIX)) } else { Ok(()) }
 }
 
 /// Checks an actor-style name and its location.
@@ -133,7 +137,7 @@ fn check_address(field: &'static str, address: &str, limits: &Limits) -> Result<
             Some(v6) => v6.strip_suffix(']').is_some_and(|v6| v6.contains(':')),
             None => !host.contains(':'),
         };
-        !host.is_empty() && host_fits && !host.contains(char::is_whitespace) && port.parse::<u16>().is_ok()
+        !host.is_empty() && host_fits && !host.contains(char::is_whitespace) && port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok()
     });
     if well_formed { Ok(()) } else { Err(invalid(field, format!("{field} {address:?} is not host:port"))) }
 }

@@ -2,7 +2,7 @@
 
 use super::{Attach, AttachMember, Attached, ConnId, Effect, Node, Notice, Output, Phase, SessionId};
 use crate::error::{Code, Refusal};
-use crate::member::{Client, Kind, Metadata, Record, Space, Status, check_client_id};
+use crate::member::{Client, Kind, Metadata, Record, Space, Status, check_client_id, check_id};
 use crate::mutant::Mutant;
 use crate::sessions::Session;
 use crate::time::{Heard, Time};
@@ -11,6 +11,10 @@ use crate::wire::MAX_CLAIM;
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// A client counts its attempts; nobody gets further ahead of what is known by counting. Without a bound one client
+/// could use all numbers up.
+const CLAIM_JUMP_MAX: u64 = 1 << 20;
 
 impl Node {
     /// Attaches a client, or attaches it again.
@@ -22,7 +26,7 @@ impl Node {
         request: &Attach,
         out: &mut Output,
     ) -> Result<Attached, Refusal> {
-        self.observe(now, out);
+        self.observe_client(now, out)?;
         self.wall_ms = wall_ms;
         let result = self.check_attach(request).map(|claim| self.do_attach(conn, request, claim, out));
         self.count_refusal(result)
@@ -67,9 +71,10 @@ impl Node {
             }
         }
         for id in &request.unregistered {
-            if id.is_empty() || id.len() > limits.id_bytes {
-                let message = format!("id has {} bytes, 1 to {} are allowed", id.len(), limits.id_bytes);
-                return Err(Refusal::new(Code::InvalidMember, message).field("id").limit(limits.id_bytes));
+            check_id(id, limits)?;
+            if ids.contains(id.as_str()) {
+                let message = format!("member {id:?} is both registered and unregistered");
+                return Err(Refusal::new(Code::InvalidMember, message).field("id"));
             }
         }
         self.check_claim(request, &ids)
@@ -94,6 +99,11 @@ impl Node {
         let named = ids.iter().copied().chain(request.unregistered.iter().map(String::as_str));
         let known = named.map(|id| self.map.known_claim(Space::Member, id)).chain(session.map(|s| s.claim)).max();
         let known = known.unwrap_or(0);
+        let reachable = known.max(self.map.claim_floor()).saturating_add(CLAIM_JUMP_MAX);
+        if request.claim > reachable {
+            let message = format!("attach number {} is too far above {known}", request.claim);
+            return Err(Refusal::new(Code::InvalidArgument, message).field("claim").limit(reachable));
+        }
         if request.claim > known {
             return Ok(request.claim);
         }

@@ -48,7 +48,7 @@ impl Node {
         self.map.record(Space::Member, id).map(|record| self.map.member(record))
     }
 
-    fn route_shown(&mut self, id: &str, before: Option<Member>, out: &mut Output) {
+    pub(super) fn route_shown(&mut self, id: &str, before: Option<Member>, out: &mut Output) {
         self.subscribers.stamp += 1;
         if let (Some(before), Some(after)) = (before, self.shown_member(id))
             && before.status() != after.status()

@@ -24,11 +24,12 @@ impl Node {
             let Some(sent) = link.sent.filter(|sent| *sent < written && link.outgoing.is_none()) else { continue };
             let frame = frames.entry(sent).or_insert_with(|| {
                 let items = self.map.push_items(sent, self.clock)?;
-                if items.len() > self.config.limits.frame_bytes / 2 {
+                let frame = Message::encode_push(&self.me, sent, written, &items);
+                if frame.len() > self.config.limits.frame_bytes {
                     self.counters.pushes_too_large += 1;
                     return None;
                 }
-                Some(Bytes::from(Message::encode_push(&self.me, sent, written, &items)))
+                Some(Bytes::from(frame))
             });
             match frame {
                 Some(frame) => {
@@ -43,7 +44,7 @@ impl Node {
     }
 
     /// Number of writes of this node.
-    fn written(&self) -> u64 {
+    pub(super) fn written(&self) -> u64 {
         self.map.origins.entry(self.map.origins.me()).seen
     }
 
@@ -71,6 +72,7 @@ impl Node {
             self.counters.pushes_gapped += 1;
             self.want(id, out);
         } else if to > seen {
+            self.welcome_back(index, out);
             self.forward(id, origin, frame, out);
         }
     }
@@ -112,22 +114,32 @@ impl Node {
         }
         let exchange = self.peers.links.get_mut(&id).map_or(0, Link::next_exchange);
         self.counters.exchanges_started += 1;
-        let context = self.map.context();
+        let context = self.context_to_send();
         let evidence = self.all_evidence();
         self.send(id, &Message::Want { exchange, context, evidence }, out);
+    }
+
+    /// The context, and for how long this node itself calls nothing absent.
+    fn context_to_send(&self) -> Context {
+        let grace = match self.phase {
+            Phase::Ready { absence_from, .. } => absence_from.since(self.clock.now),
+            _ => Duration::ZERO,
+        };
+        Context { grace_ms: grace.as_millis() as u64, ..self.map.context() }
     }
 
     /// Everything known of everyone's life: what a fresh replica needs to inherit (L2).
     fn all_evidence(&self) -> Vec<EvidenceItem> {
         let me = self.map.origins.me();
-        let known = self.map.origins.iter().filter(|(index, entry)| *index != me && entry.evidence.life > 0);
-        known.map(|(index, _)| self.evidence_of(index)).collect()
+        let others = self.map.origins.iter().filter(|(index, _)| *index != me);
+        others.map(|(index, _)| self.evidence_of(index)).collect()
     }
 
     pub(super) fn evidence_of(&self, index: u32) -> EvidenceItem {
         let entry = self.map.origins.entry(index);
         let age_ms = entry.evidence.heard.silence(self.clock).as_millis() as u64;
-        EvidenceItem { origin: entry.origin.id.clone(), life: entry.evidence.life, age_ms }
+        let (life, written) = (entry.evidence.life, entry.evidence.written);
+        EvidenceItem { origin: entry.origin.id.clone(), life, written, age_ms }
     }
 
     pub(super) fn relayed_all(&mut self, evidence: &[EvidenceItem], via: &NodeId, out: &mut Output) {
@@ -138,7 +150,7 @@ impl Node {
 
     /// Starts sending what a peer with this context misses.
     pub(super) fn send_delta(&mut self, id: LinkId, exchange: u64, receiver: Context, reply: bool, out: &mut Output) {
-        let context = self.map.context();
+        let context = self.context_to_send();
         let pending = match self.map.delta(&receiver) {
             Delta::Full => Pending::Full(Cursor::Slot(0)),
             Delta::Items(items) => Pending::List { items, next: 0 },
@@ -324,13 +336,18 @@ impl Node {
             for (slot, before) in &merge.removed {
                 self.on_removed(*slot, before, out);
             }
+            for before in merge.uninferred {
+                let id = before.id().to_owned();
+                self.route_shown(&id, Some(before), out);
+            }
         } else {
             self.map.join(context, self.clock);
         }
+        self.welcome_all_back(out);
         self.mind_forgotten(context, out);
         self.subscribers.stamp += 1;
         if self.peers.peers.get(node).is_some_and(|peer| peer.ready) {
-            self.become_ready(false, out);
+            self.become_ready(false, Duration::from_millis(context.grace_ms), out);
         }
     }
 }

@@ -65,7 +65,7 @@ impl Node {
         let inferred = self.map.inferred(id).map(|inferred| InferredView {
             by: inferred.origin.id.node.clone(),
             life: inferred.life,
-            applies: inferred.applies(record, owner.evidence.life) && !owner.admitted,
+            applies: inferred.applies(record, owner.judged_life) && !owner.admitted,
         });
         let slot = self.map.slot_of(Space::Member, id)?;
         let session = self.sessions.of_slot(slot).and_then(|id| self.sessions.get(id)).map(|session| SessionView {

@@ -4,7 +4,7 @@ use super::{Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase};
 use crate::peer::LinkPhase;
 use crate::time::{Heard, Time};
 use crate::version::NodeId;
-use crate::wire::{Message, WireError};
+use crate::wire::{Message, RefuseReason, WireError};
 use bytes::Bytes;
 
 impl Node {
@@ -36,8 +36,8 @@ impl Node {
         match (link.phase, link.dialed, message) {
             (LinkPhase::Handshake, false, Message::Hello(hello)) => self.handle_hello(id, &hello, out),
             (LinkPhase::Handshake, true, Message::Welcome(hello)) => self.handle_welcome(id, &hello, out),
-            (LinkPhase::Handshake, true, Message::Refuse { reason, heard }) => {
-                self.handle_refuse(id, reason, heard, out);
+            (LinkPhase::Handshake, true, Message::Refuse { reason, node, heard }) => {
+                self.handle_refuse(id, reason, node, heard, out);
             }
             (LinkPhase::Handshake | LinkPhase::Candidate, _, _) => return Err(WireError::Invalid("message order")),
             (LinkPhase::Up, _, message) => self.handle_up(id, message, frame, out)?,
@@ -52,10 +52,12 @@ impl Node {
         // The peer still uses this link: a second connection of it is superfluous (P5).
         if let Some(candidate) = self.peers.peers.get_mut(&node).and_then(|peer| peer.candidate.take()) {
             self.peers.links.remove(&candidate);
+            let node = self.me.node.clone();
+            self.send(candidate, &Message::Refuse { reason: RefuseReason::Linked, node, heard: None }, out);
             out.effects.push(Effect::CloseLink { link: candidate });
         }
-        let life = if let Message::Ping(ping) = &message { Some(ping.life) } else { None };
-        self.direct_evidence(&origin, life, out);
+        let ping = if let Message::Ping(ping) = &message { Some((ping.life, ping.written)) } else { None };
+        self.direct_evidence(&origin, ping, out);
         match message {
             Message::Ping(ping) => self.handle_ping(id, &node, ping, out),
             Message::Push { origin, from, to, items } => self.handle_push(id, &origin, from, to, &items, frame, out),

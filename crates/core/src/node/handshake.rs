@@ -52,7 +52,8 @@ impl Node {
         if reason != RefuseReason::Oneself {
             out.events.push(Event::PeerRefused { node: Some(node), reason: format!("{reason:?}") });
         }
-        self.send(id, &Message::Refuse { reason, heard }, out);
+        let me = self.me.node.clone();
+        self.send(id, &Message::Refuse { reason, node: me, heard }, out);
         self.close(id, LossReason::Closed, out);
     }
 
@@ -76,7 +77,8 @@ impl Node {
             {
                 let link = link.id;
                 let heard = Some(hello.origin.incarnation);
-                self.send(link, &Message::Refuse { reason: RefuseReason::Identity, heard }, out);
+                let me = self.me.node.clone();
+                self.send(link, &Message::Refuse { reason: RefuseReason::Identity, node: me, heard }, out);
             }
             return;
         }
@@ -128,6 +130,13 @@ impl Node {
             *refused = None;
         }
         self.note_seed(id, &node, false);
+        // Both dialed at once, and the other's dial is up already: the smaller id's stays (P5).
+        let linked = self.peers.link_to(&node).filter(|link| link.id != id);
+        let same = linked.is_some_and(|link| link.origin.as_ref() == Some(&hello.origin));
+        if same && self.me.node > node {
+            self.close(id, LossReason::Replaced, out);
+            return;
+        }
         self.identify(id, hello, out);
         self.remember_peer(hello);
         self.establish(id, out);
@@ -217,10 +226,12 @@ impl Node {
         &mut self,
         id: LinkId,
         reason: RefuseReason,
+        node: NodeId,
         heard: Option<Incarnation>,
         out: &mut Output,
     ) {
         match reason {
+            RefuseReason::Linked => self.note_seed(id, &node, false),
             RefuseReason::Oneself => {
                 let me = self.me.node.clone();
                 self.note_seed(id, &me, true);
@@ -231,8 +242,7 @@ impl Node {
                 }
             }
             RefuseReason::Cluster | RefuseReason::Version | RefuseReason::Full => {
-                let node = self.peers.links.get(&id).and_then(|link| link.peer.clone());
-                out.events.push(Event::PeerRefused { node, reason: format!("{reason:?}") });
+                out.events.push(Event::PeerRefused { node: Some(node), reason: format!("{reason:?}") });
             }
         }
         self.close(id, LossReason::Closed, out);

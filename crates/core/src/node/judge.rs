@@ -40,6 +40,12 @@ impl Hold {
         self.holding_until
     }
 
+    /// Until when judgements wait, if they do. A wait that is over lets them pass, even before the next tick.
+    pub(super) fn holds(&mut self, now: Time, pass: Duration) -> Option<Time> {
+        self.expire(now, pass);
+        self.is_holding(now).then_some(self.holding_until)
+    }
+
     /// Whether the wait ended just now.
     fn expire(&mut self, now: Time, pass: Duration) -> bool {
         let over = self.holding_until != Time::ZERO && now >= self.holding_until;
@@ -56,22 +62,20 @@ impl Hold {
 }
 
 impl Node {
-    /// A message came from the origin itself.
-    pub(super) fn direct_evidence(&mut self, origin: &OriginId, life: Option<u64>, out: &mut Output) {
+    /// A message came from the origin itself; a ping says its life number and how much it has written.
+    pub(super) fn direct_evidence(&mut self, origin: &OriginId, ping: Option<(u64, u64)>, out: &mut Output) {
         let Some(index) = self.map.admit_origin(origin, self.clock) else { return };
         let heard = Heard::now(self.clock);
         let entry = self.map.origins.entry_mut(index);
         entry.evidence.heard = heard;
         entry.evidence.via = None;
         entry.evidence.assumed = false;
-        let raised = life.is_some_and(|life| life > entry.evidence.life);
-        match (raised, entry.admitted) {
-            (false, true) => {}
-            _ => self.reshow(index, out, |map| {
-                let entry = map.origins.entry_mut(index);
-                entry.evidence.life = entry.evidence.life.max(life.unwrap_or(0));
-                entry.admitted = true;
-            }),
+        if let Some((life, written)) = ping
+            && life > entry.evidence.life
+        {
+            entry.evidence.life = life;
+            entry.evidence.written = entry.evidence.written.max(written);
+            self.note_life(index, out);
         }
     }
 
@@ -80,37 +84,85 @@ impl Node {
         if item.origin == self.me || self.mutation.is(Mutant::NoRelayedEvidence) {
             return;
         }
+        let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
         let age = Duration::from_millis(item.age_ms);
         let young = age < self.config.timers.admission_window();
-        let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
-        let evidence = &self.map.origins.entry(index).evidence;
         let heard = Heard::ago(self.clock, age);
+        let evidence = &mut self.map.origins.entry_mut(index).evidence;
         let first = evidence.assumed;
         let newer = item.life > evidence.life;
+        // Nobody has heard of it yet: then whoever waited longest knows best (a fresh replica inherits the clock).
+        if first && item.life == 0 && evidence.heard.is_after(heard) {
+            evidence.heard = heard;
+            if !young {
+                self.reshow(index, out, |map| map.origins.entry_mut(index).admitted = false);
+            }
+            return;
+        }
         if !newer && !self.mutation.is(Mutant::EvidenceByAgeAlone) {
             return;
         }
-        let younger = heard.is_after(evidence.heard);
+        evidence.life = evidence.life.max(item.life);
+        evidence.written = evidence.written.max(item.written);
+        if first || heard.is_after(evidence.heard) {
+            evidence.heard = heard;
+            evidence.via = Some(via.clone());
+            evidence.assumed = false;
+        }
         // If a newer run of this node's own id lives on, two processes use the id: the older one stops (N4). A single
         // sighting may be of a run that just died.
         let namesake = item.origin.node == self.me.node && item.origin.incarnation > self.me.incarnation;
         if namesake && young && !first && newer {
             self.stop_now(StopReason::IdentityConflict, out);
-            return;
+        } else if young {
+            self.note_life(index, out);
+        } else if first {
+            self.reshow(index, out, |map| {
+                let entry = map.origins.entry_mut(index);
+                entry.admitted = false;
+                entry.judged_life = entry.evidence.life;
+            });
         }
-        let admitted = self.map.origins.entry(index).admitted;
-        let admit = if first { young } else { admitted || young };
-        let via = via.clone();
-        self.reshow(index, out, |map| {
-            let entry = map.origins.entry_mut(index);
-            entry.evidence.life = entry.evidence.life.max(item.life);
-            if first || younger {
-                entry.evidence.heard = heard;
-                entry.evidence.via = Some(via);
-                entry.evidence.assumed = false;
-            }
-            entry.admitted = admit;
-        });
+    }
+
+    /// There is young evidence of an origin. One that had fallen silent is believed again once its news are in.
+    fn note_life(&mut self, index: u32, out: &mut Output) {
+        let entry = self.map.origins.entry_mut(index);
+        if entry.admitted {
+            entry.judged_life = entry.evidence.life;
+        } else {
+            let since = Heard::now(self.clock);
+            entry.returning.get_or_insert((entry.evidence.written, since));
+            self.welcome_back(index, out);
+        }
+    }
+
+    /// Admits a returned origin if this node has taken in what it had written when it returned, or could not for long.
+    pub(super) fn welcome_back(&mut self, index: u32, out: &mut Output) {
+        let window = self.config.timers.admission_window();
+        let entry = self.map.origins.entry(index);
+        let Some((written, since)) = entry.returning else { return };
+        let caught_up = entry.seen >= written || self.mutation.is(Mutant::ReturnedBelievedAtOnce);
+        let waited = since.attentive_silence(self.clock, Duration::MAX) >= window;
+        if self.silence(index) > window {
+            self.map.origins.entry_mut(index).returning = None;
+        } else if caught_up || waited {
+            self.reshow(index, out, |map| {
+                let entry = map.origins.entry_mut(index);
+                entry.returning = None;
+                entry.admitted = true;
+                entry.judged_life = entry.evidence.life;
+            });
+        }
+    }
+
+    /// After something was taken in: who can be believed again?
+    pub(super) fn welcome_all_back(&mut self, out: &mut Output) {
+        let returning: Vec<u32> =
+            self.map.origins.iter().filter(|(_, entry)| entry.returning.is_some()).map(|(index, _)| index).collect();
+        for index in returning {
+            self.welcome_back(index, out);
+        }
     }
 
     /// Changes how an origin is judged, and tells subscribers which members look different now (L3).
@@ -150,6 +202,7 @@ impl Node {
 
     /// Withdraws admission from origins that have been silent for too long (L2), with second thoughts (L6).
     pub(super) fn judge_origins(&mut self, out: &mut Output) {
+        self.welcome_all_back(out);
         let now = self.clock.now;
         let wait = self.config.timers.heartbeat_timeout;
         for (hold, reason) in

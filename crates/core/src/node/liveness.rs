@@ -14,7 +14,7 @@ const FAST_GRACE: Duration = Duration::from_millis(500);
 impl Node {
     /// The client lives. No allocation, no lock, nothing replicated.
     pub fn heartbeat(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Refusal> {
-        self.observe(now, out);
+        self.observe_client(now, out)?;
         self.counters.heartbeats += 1;
         let superseded_counts = self.mutation.is(Mutant::OldSessionHeartbeats);
         match self.sessions.get_mut(session) {
@@ -35,7 +35,7 @@ impl Node {
 
     /// Clean close: all members of the session are unregistered at once.
     pub fn close_session(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Refusal> {
-        self.observe(now, out);
+        self.observe_client(now, out)?;
         let result = self.session(session).map(|_| ());
         if result.is_ok()
             && let Some(session) = self.sessions.remove(session)
@@ -79,7 +79,9 @@ impl Node {
         let forgiven = timers.dead_peer_timeout;
         let silence = session.heard.attentive_silence(self.clock, forgiven);
         let cut = session.cut_at.is_some_and(|at| self.clock.now >= at + FAST_GRACE);
-        let leave_at = session.timeout + timers.reconnect_timeout;
+        // A little more than the client was promised, for the news that it attached elsewhere in the last moment.
+        let down_at = session.timeout + timers.ping_interval / 2;
+        let leave_at = down_at + timers.reconnect_timeout;
         if session.down && silence >= leave_at && !self.mutation.is(Mutant::DownNeverLeaves) {
             self.counters.sessions_left += 1;
             if let Some(session) = self.sessions.remove(id) {
@@ -89,8 +91,8 @@ impl Node {
             }
             return;
         }
-        let mut next = if session.down { leave_at } else { session.timeout };
-        if !session.down && (silence >= session.timeout || cut) {
+        let mut next = if session.down { leave_at } else { down_at };
+        if !session.down && (silence >= down_at || cut) {
             if let Some(hold) = self.hold_mass_failure(cut, out) {
                 self.check_session_at(id, hold);
                 return;
@@ -100,7 +102,10 @@ impl Node {
             next = leave_at;
         }
         if let Some(session) = self.sessions.get(id) {
-            let due = session.heard.due(self.clock, next, forgiven);
+            let mut due = session.heard.due(self.clock, next, forgiven);
+            if let Some(cut) = session.cut_at.filter(|_| !session.down) {
+                due = due.min(cut + FAST_GRACE);
+            }
             // A due time in the past means that lateness was capped; look again soon.
             self.check_session_at(id, due.max(now + Duration::from_millis(1)));
         }
@@ -118,12 +123,12 @@ impl Node {
     /// Whether so many sessions fell silent at once that this node doubts itself first (L6). Returns until when.
     fn hold_mass_failure(&mut self, cut: bool, out: &mut Output) -> Option<Time> {
         let now = self.clock.now;
-        let guard = &self.guard.sessions;
-        if cut || now < guard.passing_until {
+        let held = self.guard.sessions.holds(now, self.config.timers.heartbeat_timeout);
+        if cut || now < self.guard.sessions.passing_until {
             return None;
         }
-        if now < guard.holding_until {
-            return Some(guard.holding_until);
+        if held.is_some() {
+            return held;
         }
         let (mut silent, mut silent_members, mut members) = (0, 0, 0);
         for (_, session) in self.sessions.iter().filter(|(_, s)| !s.down && !s.superseded) {

@@ -29,6 +29,7 @@ pub use explain::{EvidenceView, Explanation, InferredView, SessionView};
 pub use queries::{NameView, PeerView, ServiceView, Sizes, SlotView};
 
 use crate::config::{Config, ConfigError};
+use crate::error::Refusal;
 use crate::map::CausalMap;
 use crate::member::Client;
 use crate::mutant::{Mutant, Mutation};
@@ -165,16 +166,17 @@ impl Node {
         }
     }
 
-    /// Notes the time, and how much of it was slept through (L5, N5). First in every call.
-    fn observe(&mut self, now: Time, out: &mut Output) {
+    /// Notes the time, and how much of it was slept through (L5, N5). First in every call. False if the node slept so
+    /// long that its clients were dropped: what they sent is as old as the sleep.
+    fn observe(&mut self, now: Time, out: &mut Output) -> bool {
         if self.phase == Phase::Over {
-            return;
+            return false;
         }
         let expected = self.timers.next().unwrap_or(now).max(self.clock.now);
         let late = now.since(expected);
         self.clock.now = now.max(self.clock.now);
         if late <= LATE_MIN {
-            return;
+            return true;
         }
         out.events.push(Event::Late { by: late });
         if !self.mutation.is(Mutant::LatenessNotForgiven) {
@@ -182,11 +184,21 @@ impl Node {
         }
         if late >= self.config.timers.dead_peer_timeout && !self.mutation.is(Mutant::LongSleepForgiven) {
             self.restart(RestartReason::SleptTooLong, out);
-        } else if late >= self.config.timers.heartbeat_timeout
+            return false;
+        }
+        if late >= self.config.timers.heartbeat_timeout
             && !self.mutation.is(Mutant::SleeperReadsBufferedMessages)
         {
             self.drop_clients(out);
+            return false;
         }
+        true
+    }
+
+    /// A client's message: not carried out if it was waiting while the node slept.
+    fn observe_client(&mut self, now: Time, out: &mut Output) -> Result<(), Refusal> {
+        let awake = self.observe(now, out);
+        self.count_refusal(if awake { Ok(()) } else { Err(attach::session_gone()) })
     }
 
     /// Everything periodic.

@@ -55,10 +55,11 @@ impl Node {
             .collect();
         let (life, ready, context_hash) = (self.life, self.is_ready(), self.map.origins.context_hash());
         let regions = self.linked_regions();
+        let written = self.written();
         let clock = self.clock;
         let Some(link) = self.peers.links.get_mut(&id) else { return };
         let (seq, echo) = (link.next_ping(clock), link.heard_seq);
-        let ping = Ping { seq, echo, life, context_hash, ready, regions, ask, evidence };
+        let ping = Ping { seq, echo, life, written, context_hash, ready, regions, ask, evidence };
         self.send(id, &Message::Ping(ping), out);
     }
 

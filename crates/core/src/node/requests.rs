@@ -21,7 +21,7 @@ impl Node {
         member: &AttachMember,
         out: &mut Output,
     ) -> Result<Version, Refusal> {
-        self.observe(now, out);
+        self.observe_client(now, out)?;
         self.wall_ms = wall_ms;
         let result = self.do_register(session, seq, member, out);
         self.count_refusal(result)
@@ -104,7 +104,7 @@ impl Node {
         expected: Option<Version>,
         out: &mut Output,
     ) -> Result<Version, Refusal> {
-        self.observe(now, out);
+        self.observe_client(now, out)?;
         let result = self.do_update(session, seq, id, update, expected, out);
         self.count_refusal(result)
     }
@@ -148,7 +148,7 @@ impl Node {
         id: &str,
         out: &mut Output,
     ) -> Result<(), Refusal> {
-        self.observe(now, out);
+        self.observe_client(now, out)?;
         let result = self.check_request(session, seq).and_then(|()| self.own_slot(session, id)).map(|slot| {
             self.executed(session, seq, out);
             self.sessions.take(slot);

@@ -7,7 +7,7 @@ use crate::error::{Code, Refusal};
 use crate::map::CausalMap;
 use crate::member::Space;
 use crate::mutant::Mutant;
-use crate::time::Time;
+use crate::time::{Duration, Time};
 use crate::timers::Timer;
 use crate::version::{Incarnation, NodeId};
 use crate::wire::Message;
@@ -27,7 +27,7 @@ impl Node {
         if self.peers.seeds.iter().all(|seed| seed.address == self.config.peer_address)
             || self.mutation.is(Mutant::ReadyBeforeExchange)
         {
-            self.become_ready(true, out);
+            self.become_ready(true, self.config.timers.heartbeat_timeout, out);
         }
     }
 
@@ -35,14 +35,15 @@ impl Node {
         matches!(self.phase, Phase::Ready { .. })
     }
 
-    /// The registry is complete: clients may come (N3). `alone` if no peer said so.
-    pub(super) fn become_ready(&mut self, alone: bool, out: &mut Output) {
+    /// The registry is complete: clients may come (N3). `alone` if no peer said so. During the grace nothing is called
+    /// absent: the peer may itself have started alone a moment ago.
+    pub(super) fn become_ready(&mut self, alone: bool, grace: Duration, out: &mut Output) {
         if !matches!(self.phase, Phase::Starting { .. }) {
             return;
         }
         let now = self.clock.now;
-        let grace = if alone { self.config.timers.heartbeat_timeout } else { std::time::Duration::ZERO };
         self.phase = Phase::Ready { since: now, absence_from: now + grace };
+        self.map.may_write = true;
         out.events.push(Event::Ready { alone });
         self.write_node_record(out);
     }
@@ -58,7 +59,7 @@ impl Node {
         let none_ready = reachable.iter().all(|(_, ready)| !ready);
         let lowest = reachable.iter().all(|(node, _)| self.me.node < **node);
         if none_ready && lowest {
-            self.become_ready(true, out);
+            self.become_ready(true, self.config.timers.heartbeat_timeout, out);
         }
     }
 

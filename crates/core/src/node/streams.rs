@@ -15,7 +15,7 @@ impl Node {
         resume: Resume,
         out: &mut Output,
     ) -> Result<SubscriberId, Refusal> {
-        self.observe(now, out);
+        self.observe_client(now, out)?;
         let result =
             self.check_subscribe(&resume).map(|absence_from| self.begin_stream(&interest, resume, absence_from));
         let result = result.map(|begin| self.subscribers.insert(interest, begin, out));

@@ -28,7 +28,7 @@ impl Token {
             .origins
             .iter()
             .filter(|(_, entry)| !entry.admitted)
-            .map(|(_, entry)| (entry.origin.id.clone(), entry.evidence.life))
+            .map(|(_, entry)| (entry.origin.id.clone(), entry.judged_life))
             .collect();
         Token { clock: map.origins.context().clock, written_off: map.origins.written_off(), silent }
     }
@@ -90,7 +90,7 @@ impl Token {
                 _ if restored => 0,
                 // Shown as stated then and now, or silent then and ever since: only writes count.
                 (None, true) => self.clock.get(id) + 1,
-                (Some(life), false) if *life == entry.evidence.life => self.clock.get(id) + 1,
+                (Some(life), false) if *life == entry.judged_life => self.clock.get(id) + 1,
                 _ if mutation.is(Mutant::ResumeIgnoresAdmission) => self.clock.get(id) + 1,
                 _ => 0,
             };

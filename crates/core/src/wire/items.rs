@@ -1,16 +1,12 @@
 //! Records on the wire: a table of origins and clients, then the items that refer to it.
 
-use super::{MAX_CLAIM, MAX_COUNTER, Reader, WireError, Writer};
+use super::{MAX_CLAIM, MAX_COUNTER, PAIRS_MAX, Reader, TEXT_BYTES_MAX, WireError, Writer};
 use crate::liveness::Inferred;
 use crate::member::{Client, Kind, Metadata, Origin, Pairs, Record, Space, Status};
 use crate::time::Duration;
 use crate::version::{Incarnation, NodeId, OriginId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Hard bounds of the format, above what any configuration may set.
-const TEXT_LIMIT: usize = 64 * 1024;
-const PAIRS_LIMIT: u64 = 4 * 1024;
 
 /// One item as read from a frame; strings borrow from it.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +65,7 @@ pub(crate) struct PairsItem<'a> {
 impl PairsItem<'_> {
     pub(crate) fn to_metadata(&self) -> Metadata {
         let mut reader = Reader::new(self.bytes);
-        let mut text = move || reader.text("pair", TEXT_LIMIT).expect("checked when the frame was decoded");
+        let mut text = move || reader.text("pair", TEXT_BYTES_MAX).expect("checked when the frame was decoded");
         Metadata::from_sorted((0..self.count).map(|_| {
             let key = text();
             (key, text())
@@ -82,6 +78,8 @@ impl PairsItem<'_> {
 pub(crate) struct EvidenceItem {
     pub(crate) origin: OriginId,
     pub(crate) life: u64,
+    /// How many writes the origin had made by then.
+    pub(crate) written: u64,
     pub(crate) age_ms: u64,
 }
 
@@ -99,7 +97,7 @@ impl<'a> Items<'a> {
         let origins =
             (0..reader.count("origins", 10)?).map(|_| decode_origin(reader)).collect::<Result<Vec<_>, _>>()?;
         let clients = (0..reader.count("clients", 9)?)
-            .map(|_| Ok((reader.text("client", TEXT_LIMIT)?, reader.fixed64("nonce")?)))
+            .map(|_| Ok((reader.text("client", TEXT_BYTES_MAX)?, reader.fixed64("nonce")?)))
             .collect::<Result<Vec<_>, WireError>>()?;
         let count = reader.count("items", 8)?;
         let body = *reader;
@@ -132,7 +130,7 @@ fn decode_item<'f: 'i, 'i>(
     if n == 0 {
         return Err(WireError::Invalid("n"));
     }
-    let id = reader.text("id", TEXT_LIMIT)?;
+    let id = reader.text("id", TEXT_BYTES_MAX)?;
     if id.is_empty() {
         return Err(WireError::Invalid("id"));
     }
@@ -167,12 +165,12 @@ fn decode_item<'f: 'i, 'i>(
         client,
         nonce,
         id,
-        service: reader.text("service", TEXT_LIMIT)?,
-        locality: reader.text("locality", TEXT_LIMIT)?,
-        revision: reader.text("revision", TEXT_LIMIT)?,
+        service: reader.text("service", TEXT_BYTES_MAX)?,
+        locality: reader.text("locality", TEXT_BYTES_MAX)?,
+        revision: reader.text("revision", TEXT_BYTES_MAX)?,
         created: reader.varint("created")?,
         since: reader.varint("since")?,
-        address: reader.text("address", TEXT_LIMIT)?,
+        address: reader.text("address", TEXT_BYTES_MAX)?,
         endpoints: decode_pairs(reader)?,
         metadata: decode_pairs(reader)?,
         age: if tag & RECORD_LEFT == 0 { Duration::ZERO } else { decode_age(reader)? },
@@ -189,16 +187,16 @@ fn decode_age(reader: &mut Reader<'_>) -> Result<Duration, WireError> {
 }
 
 fn decode_pairs<'a>(reader: &mut Reader<'a>) -> Result<PairsItem<'a>, WireError> {
-    let count = reader.bounded("pairs", PAIRS_LIMIT)?;
+    let count = reader.bounded("pairs", PAIRS_MAX as u64)?;
     let mut walk = *reader;
     let mut previous: Option<&str> = None;
     for _ in 0..count {
-        let key = walk.text("pair", TEXT_LIMIT)?;
+        let key = walk.text("pair", TEXT_BYTES_MAX)?;
         if previous.is_some_and(|previous| previous >= key) {
             return Err(WireError::Invalid("pair"));
         }
         previous = Some(key);
-        walk.text("pair", TEXT_LIMIT)?;
+        walk.text("pair", TEXT_BYTES_MAX)?;
     }
     let bytes = reader.bytes("pairs", reader.len() - walk.len())?;
     Ok(PairsItem { count, bytes })

@@ -1,11 +1,9 @@
 //! The messages peers exchange.
 
 use super::items::{decode_incarnation, decode_node_id, decode_origin, encode_incarnation, encode_origin};
-use super::{EvidenceItem, Items, ItemsWriter, MAX_CLAIM, MAX_COUNTER, Reader, WireError, Writer};
+use super::{ADDRESS_BYTES_MAX, EvidenceItem, ID_BYTES_MAX, Items, ItemsWriter, MAX_CLAIM, MAX_COUNTER, Reader, WireError, Writer};
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use std::collections::BTreeMap;
-
-const ADDRESS_LIMIT: usize = 1024;
 
 /// A context as it travels (D1, D10): what has been taken in, and whose further writes are of no interest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +14,8 @@ pub(crate) struct Context {
     pub(crate) written_off: VectorClock,
     /// Highest claim among what was collected (D8).
     pub(crate) claim_floor: u64,
+    /// For how much longer the sender calls nothing absent (N3).
+    pub(crate) grace_ms: u64,
 }
 
 impl Context {
@@ -36,6 +36,7 @@ impl Context {
         }
         encode_clock(writer, &self.written_off);
         writer.varint(self.claim_floor);
+        writer.varint(self.grace_ms);
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -44,7 +45,9 @@ impl Context {
             .map(|_| Ok((decode_node_id(reader)?, decode_incarnation(reader)?)))
             .collect::<Result<_, WireError>>()?;
         let written_off = decode_clock(reader)?;
-        Ok(Context { clock, retired, written_off, claim_floor: reader.bounded("claim floor", MAX_CLAIM)? })
+        let claim_floor = reader.bounded("claim floor", MAX_CLAIM)?;
+        let grace_ms = reader.bounded("grace", MAX_COUNTER)?;
+        Ok(Context { clock, retired, written_off, claim_floor, grace_ms })
     }
 }
 
@@ -70,6 +73,8 @@ pub(crate) struct Ping {
     /// Highest sequence received from the other side.
     pub(crate) echo: u64,
     pub(crate) life: u64,
+    /// How many writes the sender has made (L3).
+    pub(crate) written: u64,
     pub(crate) context_hash: u64,
     pub(crate) ready: bool,
     /// Other regions this node has a link to (P9).
@@ -101,6 +106,8 @@ pub(crate) enum RefuseReason {
     Identity,
     Oneself,
     Full,
+    /// There is a link already, and it works.
+    Linked,
 }
 
 /// How a node sees its link to another.
@@ -116,10 +123,8 @@ pub(crate) enum LinkState {
 pub(crate) enum Message<'a> {
     Hello(Hello),
     Welcome(Hello),
-    Refuse {
-        reason: RefuseReason,
-        heard: Option<Incarnation>,
-    },
+    /// `node` says who refuses.
+    Refuse { reason: RefuseReason, node: NodeId, heard: Option<Incarnation> },
     Ping(Ping),
     Push {
         origin: OriginId,
@@ -208,9 +213,10 @@ impl Message<'_> {
         match self {
             Message::Hello(hello) => encode_hello(&mut w, 0, hello),
             Message::Welcome(hello) => encode_hello(&mut w, 1, hello),
-            Message::Refuse { reason, heard } => {
+            Message::Refuse { reason, node, heard } => {
                 w.byte(2);
                 w.byte(*reason as u8);
+                w.text(node.as_str());
                 encode_heard(&mut w, *heard);
             }
             Message::Ping(ping) => {
@@ -218,6 +224,7 @@ impl Message<'_> {
                 w.varint(ping.seq);
                 w.varint(ping.echo);
                 w.varint(ping.life);
+                w.varint(ping.written);
                 w.fixed64(ping.context_hash);
                 w.flag(ping.ready);
                 w.count(ping.regions.len());
@@ -286,18 +293,20 @@ impl<'a> Message<'a> {
                     2 => RefuseReason::Identity,
                     3 => RefuseReason::Oneself,
                     4 => RefuseReason::Full,
+                    5 => RefuseReason::Linked,
                     _ => return Err(WireError::Invalid("reason")),
                 };
-                Message::Refuse { reason, heard: decode_heard(reader)? }
+                Message::Refuse { reason, node: decode_node_id(reader)?, heard: decode_heard(reader)? }
             }
             3 => Message::Ping(Ping {
                 seq: reader.bounded("seq", MAX_COUNTER)?,
                 echo: reader.bounded("echo", MAX_COUNTER)?,
                 life: reader.bounded("life", MAX_COUNTER)?,
+                written: reader.bounded("written", MAX_COUNTER)?,
                 context_hash: reader.fixed64("context hash")?,
                 ready: reader.flag("ready")?,
                 regions: (0..reader.count("regions", 1)?)
-                    .map(|_| Ok(reader.text("region", ADDRESS_LIMIT)?.to_owned()))
+                    .map(|_| Ok(reader.text("region", ADDRESS_BYTES_MAX)?.to_owned()))
                     .collect::<Result<_, WireError>>()?,
                 ask: (0..reader.count("ask", 10)?).map(|_| decode_origin(reader)).collect::<Result<_, _>>()?,
                 evidence: decode_evidence(reader)?,
@@ -350,7 +359,7 @@ impl<'a> Message<'a> {
                 Message::HealthReport { query, about, state, evidence: evidence.pop() }
             }
             11 => Message::Drain {
-                id: reader.text("id", ADDRESS_LIMIT)?,
+                id: reader.text("id", ID_BYTES_MAX)?,
                 drain: reader.bounded("drain", u64::from(u32::MAX / 2))? as u32,
             },
             12 => Message::Goodbye { leaving: reader.flag("leaving")? },
@@ -382,18 +391,18 @@ fn encode_hello(w: &mut Writer, tag: u8, hello: &Hello) {
 fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, WireError> {
     Ok(Hello {
         version: reader.bounded("version", u64::from(u32::MAX))? as u32,
-        cluster: reader.text("cluster", ADDRESS_LIMIT)?.to_owned(),
+        cluster: reader.text("cluster", ADDRESS_BYTES_MAX)?.to_owned(),
         origin: decode_origin(reader)?,
-        region: reader.text("region", ADDRESS_LIMIT)?.to_owned(),
-        peer_address: reader.text("peer address", ADDRESS_LIMIT)?.to_owned(),
-        client_address: reader.text("client address", ADDRESS_LIMIT)?.to_owned(),
+        region: reader.text("region", ADDRESS_BYTES_MAX)?.to_owned(),
+        peer_address: reader.text("peer address", ADDRESS_BYTES_MAX)?.to_owned(),
+        client_address: reader.text("client address", ADDRESS_BYTES_MAX)?.to_owned(),
         ready: reader.flag("ready")?,
         heard: decode_heard(reader)?,
         nodes: (0..reader.count("nodes", 4)?)
             .map(|_| {
                 let node = decode_node_id(reader)?;
-                let region = reader.text("region", ADDRESS_LIMIT)?.to_owned();
-                Ok((node, region, reader.text("peer address", ADDRESS_LIMIT)?.to_owned()))
+                let region = reader.text("region", ADDRESS_BYTES_MAX)?.to_owned();
+                Ok((node, region, reader.text("peer address", ADDRESS_BYTES_MAX)?.to_owned()))
             })
             .collect::<Result<_, WireError>>()?,
     })
@@ -429,16 +438,18 @@ fn encode_evidence(w: &mut Writer, evidence: &[EvidenceItem]) {
     for item in evidence {
         encode_origin(w, &item.origin);
         w.varint(item.life);
+        w.varint(item.written);
         w.varint(item.age_ms);
     }
 }
 
 fn decode_evidence(reader: &mut Reader<'_>) -> Result<Vec<EvidenceItem>, WireError> {
-    (0..reader.count("evidence", 12)?)
+    (0..reader.count("evidence", 13)?)
         .map(|_| {
             Ok(EvidenceItem {
                 origin: decode_origin(reader)?,
                 life: reader.bounded("life", MAX_COUNTER)?,
+                written: reader.bounded("written", MAX_COUNTER)?,
                 age_ms: reader.bounded("age", MAX_COUNTER)?,
             })
         })

@@ -19,6 +19,12 @@ pub(crate) use writer::Writer;
 /// Version of this format, named in every Hello. Peers of another version are refused, not guessed at.
 pub const PROTOCOL_VERSION: u32 = 1;
 
+/// Hard bounds of the format; no configuration may allow more.
+pub(crate) const TEXT_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const ID_BYTES_MAX: usize = 1024;
+pub(crate) const ADDRESS_BYTES_MAX: usize = 1024;
+pub(crate) const PAIRS_MAX: usize = 4 * 1024;
+
 /// Claims, sequences and counters above these are not reachable by counting; they are refused as hostile.
 pub(crate) const MAX_CLAIM: u64 = 1 << 48;
 pub(crate) const MAX_COUNTER: u64 = 1 << 56;

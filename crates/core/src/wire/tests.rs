@@ -44,11 +44,13 @@ fn assert_same(item: &Item<'_>, content: &Content) {
             assert_eq!((item.created, item.since), (record.created, record.since));
             assert_eq!(item.endpoints.to_metadata(), record.endpoints);
             assert_eq!(item.metadata.to_metadata(), record.metadata);
+            assert_eq!(item.age, samples::age_of(record));
         }
         (Item::Inferred(item), Content::Inferred(id, inferred)) => {
             assert_eq!((item.origin, item.n, item.id), (&inferred.origin.id, inferred.n, id.as_str()));
             assert_eq!((item.about, item.about_n), (&inferred.about.id, inferred.about_n));
             assert_eq!((item.claim, item.life), (inferred.claim, inferred.life));
+            assert_eq!(item.age, samples::age_of_inferred(inferred));
         }
         _ => panic!("{item:?} was written as {content:?}"),
     }
@@ -90,7 +92,7 @@ fn the_sample_record_is_what_the_hand_made_frame_says() {
     let record = samples::record("x");
     assert_eq!(record.kind, Kind::Live);
     let mut items = ItemsWriter::default();
-    items.record(&record);
+    items.record(&record, samples::age_of(&record));
     let real = Message::encode_push(&samples::origin("a"), 0, 1, &items);
     assert_eq!(push_of(&samples::record_body(&record)), real);
 }

@@ -211,12 +211,15 @@ fn bad_subscriptions_are_refused() {
     let interest = || Interest { space: Space::Member, filter: Filter::all() };
     let version: Version = "1.1.00000000".parse().unwrap();
     let known: BTreeMap<String, Version> = ["a", "b", "c"].map(|id| (id.to_owned(), version)).into();
-    for resume in [Resume::Known(known.clone()), Resume::Token { token: Vec::new(), known: Some(known.clone()) }] {
+    for resume in [
+        Resume::Known(known.clone()),
+        Resume::Token { token: Vec::new(), recent: BTreeMap::new(), known: Some(known.clone()) },
+    ] {
         let refusal = lone.refused(|node, now, _, out| node.subscribe(now, interest(), resume, out));
         assert_refusal(&refusal, Code::TooLarge, "known", Some(2));
     }
     // A token that is not one is no error: the stream starts over, and says so.
-    let garbage = Resume::Token { token: vec![0xff; 100], known: None };
+    let garbage = Resume::Token { token: vec![0xff; 100], recent: BTreeMap::new(), known: None };
     let subscriber = lone.node.subscribe(lone.now, interest(), garbage, &mut lone.out).unwrap();
     let mut events = Vec::new();
     lone.node.take(lone.now, subscriber, 100, &mut events);
@@ -272,8 +275,8 @@ fn a_starting_node_and_an_ended_session_refuse_everything() {
         lone.refused(|node, now, session, out| node.register(now, 2, session, 9, &one, out)),
         lone.refused(|node, now, session, out| node.update(now, session, 9, "m", &update, None, out)),
         lone.refused(|node, now, session, out| node.unregister(now, session, 9, "m", out)),
-        lone.refused(|node, now, session, out| node.heartbeat(now, session, out)),
-        lone.refused(|node, now, session, out| node.close_session(now, session, out)),
+        lone.refused(Node::heartbeat),
+        lone.refused(Node::close_session),
     ];
     assert!(refusals.iter().all(|refusal| refusal.code == Code::SessionGone), "{refusals:?}");
 }

@@ -89,10 +89,10 @@ impl Cluster {
     /// All hosts started one after the other, and everything settled.
     pub fn settled(names: &[&str]) -> Self {
         let mut cluster = Cluster::new(names);
-        for at in 0..names.len() {
+        for (at, name) in names.iter().enumerate() {
             cluster.start(at);
             cluster.run(Duration::from_secs(1));
-            assert!(cluster.node(at).is_ready(), "{} is not ready", names[at]);
+            assert!(cluster.node(at).is_ready(), "{name} is not ready");
         }
         cluster.run(Duration::from_secs(3));
         cluster.assert_agreed();
@@ -110,7 +110,7 @@ impl Cluster {
         let nonce = host.runs * 1000 + at as u64;
         let start = Start { persisted: host.persisted, nonce, wall_ms: 1, ..Start::default() };
         host.node = Some(Node::new(host.config.clone(), start, self.now).unwrap());
-        self.call(at, |node, now, out| node.begin(now, out));
+        self.call(at, Node::begin);
     }
 
     /// The process dies; its peers notice the end of file shortly after.
@@ -182,7 +182,7 @@ impl Cluster {
                 let (_, delivery) = self.queue.pop_first().expect("just looked at");
                 self.receive(delivery);
             } else {
-                self.call(wake.1, |node, now, out| node.wake(now, out));
+                self.call(wake.1, Node::wake);
             }
         }
         self.now = end;

@@ -3,6 +3,7 @@
 use crate::cluster::{Cluster, attach};
 use convoke_core::member::Status;
 use convoke_core::node::Explanation;
+use convoke_core::version::NodeId;
 use std::time::Duration;
 
 const A: usize = 0;
@@ -50,7 +51,7 @@ fn evidence_that_was_passed_on_names_who_passed_it_on() {
     cluster.cut(A, B);
     cluster.run(Duration::from_secs(30));
     let there = explain(&cluster, B, "orders-1");
-    assert_eq!(there.evidence.via.as_ref().map(|node| node.as_str()), Some("c"));
+    assert_eq!(there.evidence.via.as_ref().map(NodeId::as_str), Some("c"));
     assert!(there.owner_admitted && there.evidence.age < Duration::from_secs(5), "{there}");
     assert!(there.to_string().contains("passed on by c"), "{there}");
 }

@@ -1,6 +1,7 @@
 //! Draining, stopping, and large crowds (R-16, N6, P7).
 
 use crate::cluster::{Cluster, Seen, attach};
+use convoke_core::Node;
 use convoke_core::error::Code;
 use convoke_core::member::Status;
 use convoke_core::node::{ConnId, Event, Notice, PeerState, StopReason};
@@ -99,7 +100,7 @@ fn a_graceful_stop_hands_its_sessions_over_and_nothing_is_ever_down() {
     }
     cluster.call(A, |node, now, out| node.register_name(now, "actor", "a", out)).unwrap();
     cluster.run(secs(1));
-    cluster.call(A, |node, now, out| node.stop(now, out));
+    cluster.call(A, Node::stop);
     assert_eq!(cluster.attach(A, 99, &attach("late", 1, &["x"])).unwrap_err().code, Code::NotReady);
 
     // Each client goes where it is told to, a moment after it was told.
@@ -149,7 +150,7 @@ fn a_graceful_stop_does_not_wait_for_ever_nor_for_nobody() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     let session = cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap().session;
     let asked = cluster.now;
-    cluster.call(A, |node, now, out| node.stop(now, out));
+    cluster.call(A, Node::stop);
     for _ in 0..5 {
         cluster.run(secs(5));
         cluster.call(A, |node, now, out| node.heartbeat(now, session, out)).expect("its client may still move");
@@ -163,7 +164,7 @@ fn a_graceful_stop_does_not_wait_for_ever_nor_for_nobody() {
 
     // Alone, there is nowhere to go.
     let asked = cluster.now;
-    cluster.call(B, |node, now, out| node.stop(now, out));
+    cluster.call(B, Node::stop);
     assert_eq!(cluster.times(B, |seen| matches!(seen, Seen::Stopped(_))), [asked]);
 }
 

@@ -100,14 +100,12 @@ impl Invariant for ContextTruthful {
 impl ContextTruthful {
     fn record(&mut self, origin: usize, slot: SlotView, at: Micros) {
         let writes = self.writes.entry((slot.name, slot.id)).or_default();
-        let mut own = writes.iter().enumerate().filter(|(_, write)| write.origin == origin);
-        let (first, count) = (own.next(), own.clone().count());
-        let last = own.last().or(first);
-        if last.is_some_and(|(_, last)| last.n >= slot.n) {
+        let own: Vec<usize> = (0..writes.len()).filter(|index| writes[*index].origin == origin).collect();
+        if own.last().is_some_and(|last| writes[*last].n >= slot.n) {
             return;
         }
-        if let Some((oldest, _)) = first.filter(|_| count + 1 >= REMEMBERED) {
-            writes.remove(oldest);
+        if own.len() >= REMEMBERED {
+            writes.remove(own[0]);
         }
         let live = slot.stated != Status::Left;
         writes.push(Write { origin, n: slot.n, claim: slot.claim, seq: slot.seq, live, at });

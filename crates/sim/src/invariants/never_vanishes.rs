@@ -71,7 +71,13 @@ fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
     let index = claimed.sole_holder()?;
     let client = &world.clients[index];
     client.members.get(id)?.acknowledged?;
-    let settled = |at: Micros| world.now.saturating_sub(at) > 30 * SECOND;
+    if client.shares_id {
+        return None;
+    }
+    // It was known here, with a living owner, before the present trouble began.
+    let held = &world.hosts[host];
+    let blind = held.trouble.lasting(world.now) + held.last_pause.1 + RECENT;
+    let settled = |at: Micros| world.now.saturating_sub(at) > blind;
     let silent = world.now.saturating_sub(client.last_echo);
     let steady = client.steady(world.now).is_some_and(settled) && silent < reconnect / 2;
     let calm = |host: usize| {

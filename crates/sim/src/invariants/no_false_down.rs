@@ -57,6 +57,9 @@ pub(super) fn steady_holder(world: &World, id: &str, window: Micros) -> Option<u
     let claimed = world.truth.get(id)?;
     let index = claimed.sole_holder()?;
     let client = &world.clients[index];
+    if client.shares_id {
+        return None;
+    }
     let since = client.steady(world.now)?;
     let holding = client.members.get(id)?;
     let long = |at: Micros| world.now.saturating_sub(at) > window;

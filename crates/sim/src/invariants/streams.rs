@@ -11,11 +11,14 @@ use std::collections::BTreeMap;
 
 const NAME: &str = "streams";
 
+/// Claim and sequence at which a member left a view, and when.
+type Removed = BTreeMap<String, ((u64, u64), Micros)>;
+
 #[derive(Debug, Default)]
 pub struct Streams {
     checks: u64,
     /// Per subscriber: what was last said about a member that is no longer in view, and when.
-    removed: BTreeMap<usize, BTreeMap<String, ((u64, u64), Micros)>>,
+    removed: BTreeMap<usize, Removed>,
     /// How often a subscriber was found with nothing to read; only some of these are compared in full.
     drained: u64,
 }
@@ -91,7 +94,7 @@ impl Invariant for Streams {
 
     fn drained(&mut self, world: &World, subscriber: usize, found: &mut Found) {
         self.drained += 1;
-        if self.drained % 16 == 0 {
+        if self.drained.is_multiple_of(16) {
             self.exact(world, subscriber, found);
         }
     }
@@ -171,16 +174,13 @@ fn names_mismatch(reader: &Subscriber, node: &Node) -> Option<String> {
 /// Ranks of one member never go back.
 fn behind(reader: &Subscriber, member: &Member) -> Option<String> {
     let held = reader.view.get(member.id())?;
-    let back = reader.returned != Return::Known && member.rank() < held.rank();
+    // Whoever comes with versions is told what this node has, be it older.
+    let by_version = !reader.complete && matches!(reader.returned, Return::Known | Return::TokenAndKnown);
+    let back = !by_version && member.rank() < held.rank();
     back.then(|| format!("goes back from {held:?}"))
 }
 
-fn came_back(
-    world: &World,
-    reader: &Subscriber,
-    removed: &BTreeMap<String, ((u64, u64), Micros)>,
-    member: &Member,
-) -> Option<String> {
+fn came_back(world: &World, reader: &Subscriber, removed: &Removed, member: &Member) -> Option<String> {
     let (left_at, when) = removed.get(member.id())?;
     // Once the tombstone is collected, here or where a full merge came from, claims start again.
     let (host, ..) = reader.at?;

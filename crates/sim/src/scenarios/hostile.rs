@@ -1,13 +1,14 @@
 //! Peers and clients that say what they must not (P7, C1).
 
 use super::support::{Log, Told};
-use crate::network::{Item, Place, SECOND};
+use crate::network::{Item, MINUTE, Place, SECOND};
 use crate::world::World;
 use bytes::Bytes;
 use convoke_core::Code;
 use convoke_core::member::{MemberSpec, Status};
 use convoke_core::node::{Attach, AttachMember, ConnId, LinkId, PeerState};
-use convoke_core::version::OriginId;
+use convoke_core::version::{Incarnation, NodeId, OriginId};
+use convoke_core::wire::PROTOCOL_VERSION;
 
 /// A frame under construction, in the format of the peers.
 #[derive(Default)]
@@ -129,9 +130,10 @@ fn inject(world: &mut World, frame: Frame) -> Told {
     Ok(())
 }
 
-/// Clients that ask for impossible claims are refused; the highest possible one harms nobody but its own id.
+/// Clients that ask for claims nobody reaches by counting are refused; one that is merely far ahead harms nobody else,
+/// not even when what it left behind has been collected.
 pub(super) fn hostile_claim_jumps(world: &mut World) -> Told {
-    const HIGHEST: u64 = 1 << 48;
+    const AHEAD: u64 = 1000;
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 1);
     world.up(&["m"])?;
@@ -142,16 +144,16 @@ pub(super) fn hostile_claim_jumps(world: &mut World) -> Told {
         members: vec![AttachMember { spec: MemberSpec::new("evil", "s"), takeover: true }],
         ..Attach::default()
     };
-    for claim in [0, HIGHEST + 1, u64::MAX] {
+    for claim in [0, 1 << 32, 1 << 48, (1 << 48) + 1, u64::MAX] {
         let refused =
             world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(claim), out).err());
         let code = refused.map(|refusal| refusal.code);
         world.require(code == Some(Code::InvalidArgument), &format!("claim {claim} leads to {code:?}"))?;
     }
     let attached =
-        world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(HIGHEST), out).ok());
-    let Some(attached) = attached else { return world.require(false, "the highest claim was refused") };
-    world.run_until(|w| w.claim(2, "evil") == Some(HIGHEST), 5 * SECOND)?;
+        world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(AHEAD), out).ok());
+    let Some(attached) = attached else { return world.require(false, "a claim that is a little ahead was refused") };
+    world.run_until(|w| w.claim(2, "evil") == Some(AHEAD), 5 * SECOND)?;
     world.with_node(0, |node, time, out| node.close_session(time, attached.session, out).is_ok());
     let claim = world.clients[client].claim;
     world.go(client, 2);
@@ -159,5 +161,38 @@ pub(super) fn hostile_claim_jumps(world: &mut World) -> Told {
     world.require(world.claim(0, "m") == Some(claim + 1), "others have to claim more than before")?;
     world.register(client, "more");
     world.up(&["m", "more"])?;
+    world.run_until(|w| (0..3).all(|host| w.forgotten(host, "evil")), 33 * MINUTE)?;
+    world.register(client, "late");
+    world.add_client_at("d", &["later"], 0);
+    world.up(&["late", "later"])?;
+    world.settle()
+}
+
+/// A peer that speaks, but says with every ping that it hears nothing: that link is useless (P6).
+pub(super) fn deaf_peer_is_lost(world: &mut World) -> Told {
+    world.begin()?;
+    let link = LinkId(u64::MAX);
+    let incarnation = Incarnation { number: 1, nonce: 7 };
+    let deaf = OriginId { node: NodeId::new("zz").expect("a valid id"), incarnation };
+    let cluster = world.hosts[0].config.cluster.clone();
+    let region = world.hosts[0].config.region.clone();
+    let hello = Frame::of(0).number(u64::from(PROTOCOL_VERSION)).text(&cluster).origin(&deaf).text(&region);
+    let hello = hello.text("").text("").byte(0).byte(0).number(0);
+    let state = |w: &World| w.node(0).peers().into_iter().find(|peer| peer.node == deaf.node).map(|peer| peer.state);
+    world.with_node(0, |node, time, out| {
+        node.accepted(time, link, out);
+        node.received(time, link, &hello.0, out);
+    });
+    world.require(state(world) == Some(PeerState::Up), "the peer was not taken")?;
+    for seq in 1..=20 {
+        let ping = Frame::of(3).number(seq).number(0).number(seq).number(0).fixed(&[0; 8]).byte(0).number(0).number(0).number(0);
+        world.with_node(0, |node, time, out| node.received(time, link, &ping.0, out));
+        world.pass(SECOND / 2)?;
+        world.require(seq > 4 || state(world) == Some(PeerState::Up), "given up at once")?;
+    }
+    world.require(state(world) != Some(PeerState::Up), "a peer that hears nothing counts as up")?;
+    world.require(world.node(0).counters().frames_malformed == 0, "the pings were not understood")?;
+    let forgotten = world.with_node(0, |node, time, out| Some(node.forget(time, &deaf.node, out).is_ok()));
+    world.require(forgotten == Some(true), "it cannot be forgotten")?;
     world.settle()
 }

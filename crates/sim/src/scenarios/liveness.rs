@@ -1,7 +1,7 @@
 //! Who counts as alive, to whom, and for how long (L2–L6).
 
 use super::support::{Log, Told};
-use crate::network::{MINUTE, SECOND};
+use crate::network::{MINUTE, Place, SECOND, Spike};
 use crate::world::{Crash, World};
 use convoke_core::member::Status;
 use convoke_core::node::{DegradedReason, PeerState};
@@ -115,15 +115,23 @@ pub(super) fn h18_the_guard_ends(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node is stopped for 30 s (SIGSTOP) under ten clients. They move; it holds its own sleep against nobody.
+/// A node is stopped for 30 s (SIGSTOP) under many clients, or under few (no guard, L6). They move; it holds its own
+/// sleep against nobody.
 pub(super) fn node_paused_30_s(world: &mut World) -> Told {
+    paused_30_s(world, if world.setup.seed % 2 == 0 { 5 } else { 10 })
+}
+
+/// The same with one other node: no majority to be in doubt about.
+pub(super) fn node_of_two_paused_30_s(world: &mut World) -> Told {
+    paused_30_s(world, 5)
+}
+
+fn paused_30_s(world: &mut World, sleepers: usize) -> Told {
     world.begin()?;
-    let ids: Vec<String> = (0..30).map(|i| format!("m{i}")).collect();
-    let clients: Vec<usize> = ids
-        .iter()
-        .enumerate()
-        .map(|(i, id)| world.add_client_at(id, &[id], if i < 10 { 0 } else { 1 + i % 2 }))
-        .collect();
+    let ids: Vec<String> = (0..sleepers + 12).map(|i| format!("m{i}")).collect();
+    let awake = world.hosts.len() - 1;
+    let home = |i: usize| if i < sleepers { 0 } else { 1 + i % awake };
+    let clients: Vec<usize> = ids.iter().enumerate().map(|(i, id)| world.add_client_at(id, &[id], home(i))).collect();
     world.up(&ids.iter().map(String::as_str).collect::<Vec<_>>())?;
     world.pass(MINUTE)?;
     let log = Log::on(world);
@@ -133,6 +141,26 @@ pub(super) fn node_paused_30_s(world: &mut World) -> Told {
     log.never(world, Status::Left)?;
     world.require(clients.iter().all(|client| world.attached(*client)), "a client is lost")?;
     world.up(&ids.iter().map(String::as_str).collect::<Vec<_>>())?;
+    world.settle()
+}
+
+/// Two survivors tell each other about a dead node over slow links: that does not make it younger (L2).
+pub(super) fn rumours_keep_nobody_alive(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    for extra in [7 * SECOND / 10, 13 * SECOND / 10] {
+        let id = world.network.number();
+        world.network.spikes.push(Spike { id, places: Place::Host(1).bit(), extra });
+        world.hosts[1].trouble.begin(world.now);
+        world.pass(10 * SECOND)?;
+    }
+    world.require(world.shown_everywhere("m", Status::Up), "slow links alone are no reason")?;
+    world.lose(0, Crash::Silent);
+    world.client_crash(client, true);
+    world.run_until(|w| w.shown_everywhere("m", Status::Down), 30 * SECOND)?;
+    world.throughout(4 * MINUTE, "alive again by hearsay", |w| w.shown_everywhere("m", Status::Down))?;
+    world.run_until(|w| w.absent_everywhere("m"), 2 * MINUTE)?;
     world.settle()
 }
 

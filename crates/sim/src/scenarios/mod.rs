@@ -74,6 +74,8 @@ scenarios! {
     claims::two_processes_with_one_client_id, 3, three, "C2", "the second supersedes the first, which gives in";
     claims::clocks_an_hour_apart_and_stepping_back, 1, three, "D3", "wall clocks decide nothing";
     sessions::late_messages_of_an_old_stream_are_ignored, 1, three, "C2, C5", "heartbeats and unregistrations of a replaced stream";
+    sessions::members_not_named_keep_their_timers, 1, three, "C4, C2", "a newer session does not name a member";
+    sessions::hung_client_is_down_and_up_again, 1, three, "C6", "a heartbeat after down brings members up";
     sessions::drop_and_reattach_elsewhere_in_10_s, 5, three, "C6, R-12", "no subscriber ever sees down";
     sessions::fast_liveness, 3, three, "C6", "a lost connection is down within a second, unless the client is back";
 
@@ -82,14 +84,16 @@ scenarios! {
     ownership::rolling_restart_of_three_under_load, 3, three, "N6", "no member is ever down";
     ownership::drain_survives_moving, 1, three, "C7", "drain marks of members and nodes outlive moves and restarts";
     liveness::mass_failure_guard, 1, three, "L6", "most clients silent: degraded, one further timeout, then down";
-    liveness::node_paused_30_s, 3, three, "L5", "no mass down";
+    liveness::rumours_keep_nobody_alive, 1, three, "L2", "two survivors tell each other about a dead node";
+    liveness::node_of_two_paused_30_s, 4, two, "L5", "the same with one other node";
+    liveness::node_paused_30_s, 4, three, "L5", "no mass down";
     liveness::a_b_cut_with_c_reachable, 1, three, "L2, D6", "half an hour without a direct link changes nothing";
     liveness::one_way_link, 1, three, "P6", "both sides notice that their link is useless";
     liveness::clean_leave_during_partition, 1, three, "D4, L3", "a clean leave stays left";
 
     forgetting::delete_collect_lagging_replica_returns, 1, three, "D8", "deleted and forgotten while a replica was away";
     forgetting::cut_full_merge_meets_a_lagging_third_node, 1, forgetting::small_chunks, "D8", "the full merge is cut, and a third node lags as well";
-    forgetting::collection_at_different_times, 1, three, "D8", "a tombstone collected minutes later at one node";
+    forgetting::collection_at_different_times, 4, three, "D8", "a tombstone collected minutes later at one node";
     forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D8", "a full merge takes no living member away";
     forgetting::long_sleep, 2, three, "N5", "a node that slept for 40 minutes starts a new run";
     incarnations::crash_and_restart_with_lower_counters, 1, three, "N1", "a node restarts with nothing but its id";
@@ -111,6 +115,7 @@ scenarios! {
     regions::three_regions_converge_with_few_links, 1, regions::three_regions, "P9", "two links between regions carry everything";
     regions::region_link_partition_heals, 1, regions::three_regions, "P9", "regions lose each other, and one is alone";
     hostile::hostile_lengths, 1, three, "P7", "lengths and counts that nothing backs up";
+    hostile::deaf_peer_is_lost, 1, three, "P6", "a peer that says that it hears nothing";
     hostile::hostile_claim_jumps, 1, three, "C1, P7", "claims beyond all claims";
 
     streams::offline_subscriber_returns_to_the_same_node, 3, three, "S3, S4", "the exact view, nothing vanishes in between";
@@ -118,6 +123,8 @@ scenarios! {
     streams::offline_subscriber_returns_to_a_fresh_node, 3, three, "S3", "a token means the same everywhere";
     streams::subscriber_ahead_of_a_cut_off_node_is_reset, 1, three, "S4", "told explicitly, and right in the end";
     streams::subscriber_returns_after_everything_was_forgotten, 2, three, "S4", "by versions, or with a reset";
+    streams::snapshot_while_the_registry_changes, 1, three, "S2", "changes behind and ahead of the cursor";
+    streams::offline_subscriber_learns_of_silence, 1, three, "S3", "what nobody wrote down is told as well";
     streams::slow_subscriber_is_reset, 1, three, "S5", "nobody waits for a slow subscriber";
 }
 

@@ -60,8 +60,8 @@ pub(super) fn kill_node_and_its_client_together(world: &mut World) -> Told {
 /// The old owner's release could be seen before the new claim (H5): a move is one event, also where its news is late.
 pub(super) fn h05_ordinary_reconnect_never_vanishes(world: &mut World) -> Told {
     world.begin()?;
-    let client = world.add_client_at("c", &["m"], 0);
-    world.up(&["m"])?;
+    let client = world.add_client_at("c", &["m", "n", "o"], 0);
+    world.up(&["m", "n", "o"])?;
     let log = Log::on(world);
     for (from, to, far) in [(0, 1, 2), (1, 2, 0), (2, 0, 1)] {
         let cuts = world.partition(&[to], &[far]);

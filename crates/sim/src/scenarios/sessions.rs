@@ -3,7 +3,7 @@
 use super::support::{Log, Told};
 use crate::client::{Body, ClientMessage};
 use crate::network::{Item, MINUTE, Place, SECOND, Spike};
-use crate::world::World;
+use crate::world::{ClientTimer, World};
 use convoke_core::Code;
 use convoke_core::member::{Liveness, MetadataUpdate, Status};
 use convoke_core::node::{Attach, AttachMember, ConnId};
@@ -243,5 +243,52 @@ pub(super) fn fast_liveness(world: &mut World) -> Told {
     world.require(!down, "the client that moved at once was seen down")?;
     world.client_start(fast);
     world.up(&["fast"])?;
+    world.settle()
+}
+
+/// A client attaches elsewhere and no longer names a member: that keeps the timers of the old session, whatever the old
+/// stream still says (C4).
+pub(super) fn members_not_named_keep_their_timers(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m", "dropped"], 0);
+    world.up(&["m", "dropped"])?;
+    let old = world.stream_of(client);
+    world.pass(2 * SECOND)?;
+    world.clients[client].members.remove("dropped");
+    let now = world.now;
+    world.truth.abandoned("dropped", client, now);
+    world.go(client, 1);
+    world.run_until(|w| w.owned_by("m", 1), 5 * SECOND)?;
+    for beat in 1..=64 {
+        let heard = world.with_node(0, |node, time, out| Some(node.heartbeat(time, old.session, out).is_ok()));
+        world.require(heard == Some(false), "a heartbeat of the old stream counts")?;
+        let shown = world.status(2, "dropped");
+        world.require(beat > 3 || shown == Some(Status::Up), "not up although its time is not over")?;
+        world.require(beat <= 5 || shown != Some(Status::Up), "up although its client is silent")?;
+        world.pass(5 * SECOND)?;
+    }
+    world.run_until(|w| w.absent_everywhere("dropped"), 20 * SECOND)?;
+    world.require(world.shown_everywhere("m", Status::Up) && world.at(client, 1), "the newer session was disturbed")?;
+    world.settle()
+}
+
+/// A client hangs for longer than the heartbeat timeout and then goes on with the same session: down, and up again (C6).
+pub(super) fn hung_client_is_down_and_up_again(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    let stream = world.stream_of(client);
+    let claim = world.claim(0, "m");
+    world.clients[client].generation += 1;
+    world.throughout(19 * SECOND, "down before the timeout", |w| w.shown_everywhere("m", Status::Up))?;
+    world.run_until(|w| w.shown_everywhere("m", Status::Down), 3 * SECOND)?;
+    world.pass(MINUTE)?;
+    let beat = ClientMessage::Heartbeat { session: stream.session, sent: world.now };
+    world.push(stream.conn, 0, Item::ToNode(Box::new(beat)));
+    world.pass(SECOND / 10)?;
+    world.require(world.shown_everywhere("m", Status::Up), "a heartbeat does not bring it up")?;
+    world.client_timer(client, ClientTimer::Heartbeat);
+    world.throughout(MINUTE, "not up any more", |w| w.shown_everywhere("m", Status::Up) && w.at(client, 0))?;
+    world.require(world.claim(2, "m") == claim, "a new session was needed")?;
     world.settle()
 }

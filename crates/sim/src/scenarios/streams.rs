@@ -6,7 +6,7 @@ use crate::network::{MINUTE, Micros, Place, SECOND, Spike};
 use crate::subscriber::Return;
 use crate::world::{Setup, World};
 use convoke_core::Timers;
-use convoke_core::member::Status;
+use convoke_core::member::{Member, Status};
 use convoke_core::node::{ResetReason, StreamEvent};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ pub(super) fn many_marks() -> Setup {
 /// One client with members of every fate, and a subscriber at n0 that has seen them.
 fn prepare(world: &mut World) -> Result<(usize, usize), Violation> {
     world.begin()?;
+    // After the grace in which nothing is called absent (N3).
+    world.pass(30 * SECOND)?;
     let client = world.add_client_fixed("c", &["kept", "changed", "deleted", "again"], 0);
     world.up(&["kept", "changed", "deleted", "again"])?;
     let subscriber = world.subscribe_at(0);
@@ -201,5 +203,58 @@ pub(super) fn slow_subscriber_is_reset(world: &mut World) -> Told {
     world.run_until(|w| w.caught_up(slow) && w.subscribers[slow].view == w.subscribers[quick].view, 25 * SECOND)?;
     let reset = |subscriber| log.by(subscriber).iter().any(|e| matches!(e, StreamEvent::Reset(ResetReason::Overflow)));
     world.require(reset(slow) && !reset(quick), "the slow one was not told, or the quick one was")?;
+    world.settle()
+}
+
+/// A large snapshot is read slowly while members behind and ahead of its cursor change (S2).
+pub(super) fn snapshot_while_the_registry_changes(world: &mut World) -> Told {
+    world.begin()?;
+    let ids: Vec<String> = (0..60).map(|i| format!("m{i}")).collect();
+    let client = world.add_client_fixed("c", &ids.iter().map(String::as_str).collect::<Vec<_>>(), 0);
+    world.run_until(|w| w.shown_everywhere("m59", Status::Up), 10 * SECOND)?;
+    let subscriber = world.subscribe_at(1);
+    world.subscribers[subscriber].pace = SECOND / 10;
+    world.subscribers[subscriber].batch = 2;
+    world.pass(SECOND)?;
+    world.require(!world.caught_up(subscriber), "read too quickly to be met by a change")?;
+    for id in &ids[..40] {
+        world.set(client, id, "new");
+    }
+    for id in &ids[40..] {
+        world.client_unregister(client, id);
+    }
+    world.register(client, "added");
+    world.run_until(|w| w.caught_up(subscriber), 30 * SECOND)?;
+    world.pass(10 * SECOND)?;
+    let view = &world.subscribers[subscriber].view;
+    let new = |id: &String| view.get(id).is_some_and(|member| member.metadata().get("v") == Some("new"));
+    let exact = view.len() == 41 && ids[..40].iter().all(new) && view.contains_key("added");
+    world.require(exact, &format!("the view has {} members, or old ones", view.len()))?;
+    world.settle()
+}
+
+/// While a subscriber is away a node falls silent, which nobody writes down: it is told when it comes back, and told
+/// again when the node is (S3).
+pub(super) fn offline_subscriber_learns_of_silence(world: &mut World) -> Told {
+    world.begin()?;
+    world.add_client_fixed("c", &["m"], 2);
+    world.up(&["m"])?;
+    let subscriber = world.subscribe_at(0);
+    world.run_until(|w| w.caught_up(subscriber), 5 * SECOND)?;
+    world.pass(10 * SECOND)?;
+    let seen = |w: &World| w.subscribers[subscriber].view.get("m").map(Member::status);
+    let mut cuts = [0; 2];
+    for (expected, host) in [(Status::Down, 1), (Status::Up, 0)] {
+        world.subscriber_disconnect(subscriber);
+        match expected {
+            Status::Down => cuts = world.partition(&[2], &[0, 1]),
+            _ => world.rejoin(cuts),
+        }
+        world.pass(MINUTE)?;
+        reconnect(world, subscriber, host, Return::Token)?;
+        world.run_until(|w| w.caught_up(subscriber), 10 * SECOND)?;
+        world.require(seen(world) == Some(expected), &format!("shown as {:?}, not {expected}", seen(world)))?;
+        world.pass(10 * SECOND)?;
+    }
     world.settle()
 }

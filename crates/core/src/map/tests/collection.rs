@@ -2,6 +2,7 @@
 
 use super::replica::{Key, Replica, member};
 use crate::map::Delta;
+use crate::time::{Duration, Time};
 
 /// Registered at `a`, known everywhere, then unregistered and collected by `a` and `b` while `c` was away.
 fn collected_behind_the_back_of_c() -> (Key, Replica, Replica, Replica) {
@@ -32,7 +33,7 @@ fn what_was_collected_does_not_come_back_by_a_full_merge() {
     let (x, _, b, mut c) = collected_behind_the_back_of_c();
     assert!(c.is_live(&x));
     c.admit_nobody_else();
-    assert_eq!(c.pull_full(&b), [x.clone()]);
+    assert_eq!(c.pull_full(&b), [x]);
     assert_eq!(c.slots(), b.slots());
     assert_eq!(c.context(), b.context());
     assert_eq!(c.map.origins.floor(), b.map.origins.floor(), "the floor is taken over");
@@ -63,7 +64,7 @@ fn a_lagging_third_replica_cannot_talk_something_back_into_a_full_merge() {
     fresh.map.begin_full_merge();
     fresh.apply(&c.encode(&c.everything()));
     fresh.admit_nobody_else();
-    fresh.apply(&b.encode(&items));
+    fresh.apply_merging(&b.encode(&items));
     fresh.finish_full(&context, &b);
     assert!(!fresh.is_live(&x), "{:?} is back, and as all contexts agree it will stay", fresh.record(&x));
     assert_eq!(fresh.slots(), b.slots());
@@ -77,7 +78,7 @@ fn hearing_again_of_what_was_collected_does_not_keep_it_through_a_full_merge() {
     c.admit_nobody_else();
     c.map.begin_full_merge();
     c.apply(&stale);
-    c.apply(&b.encode(&b.everything()));
+    c.apply_merging(&b.encode(&b.everything()));
     c.finish_full(&b.context(), &b);
     assert!(!c.is_live(&x), "{:?} is back", c.record(&x));
 }
@@ -106,7 +107,7 @@ fn nothing_vanishes_while_a_full_merge_is_under_way() {
     c.map.begin_full_merge();
     let mut count = c.live_slots().len();
     for item in b.everything() {
-        c.apply(&b.encode(&[item]));
+        c.apply_merging(&b.encode(&[item]));
         assert!(c.live_slots().len() >= count, "a record vanished");
         count = c.live_slots().len();
         assert!(c.is_live(&x));
@@ -166,7 +167,6 @@ fn a_tombstone_whose_write_is_not_yet_covered_is_kept() {
 
 #[test]
 fn tombstones_go_in_their_time_and_only_if_still_held() {
-    use crate::time::{Duration, Time};
     let [x, y] = [member("x"), member("y")];
     let mut a = Replica::new("a");
     let timeout = Duration::from_secs(60);
@@ -176,14 +176,41 @@ fn tombstones_go_in_their_time_and_only_if_still_held() {
         a.now = a.now + Duration::from_secs(10);
     }
     a.register(&y, 2, "client");
-    let due = a.map.next_collection(timeout).unwrap();
-    assert_eq!(a.map.collect(Time::from_micros(due.as_micros() - 1), timeout), 0);
-    assert_eq!(a.map.collect(due, timeout), 1);
+    let due = a.map.next_collection(a.clock(), timeout).unwrap();
+    a.now = Time::from_micros(due.as_micros() - 1);
+    assert_eq!(a.map.collect(a.clock(), timeout), 0);
+    a.now = due;
+    assert_eq!(a.map.collect(a.clock(), timeout), 1);
     assert!(a.rank(&x).is_none());
-    assert_eq!(a.map.collect(due + Duration::from_secs(100), timeout), 0, "y was registered again");
+    a.now = due + Duration::from_secs(100);
+    assert_eq!(a.map.collect(a.clock(), timeout), 0, "y was registered again");
     assert!(a.is_live(&y));
     assert_eq!(a.map.tombstones(), 0);
     a.check_indexes();
+}
+
+/// A replica that learns of a tombstone late does not keep it for longer than the others.
+#[test]
+fn the_age_of_a_tombstone_travels_with_it() {
+    let x = member("x");
+    let timeout = Duration::from_secs(60);
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&x, 1, "client");
+    b.pull(&a);
+    a.unregister(&x);
+    b.infer_left("x");
+    a.now = a.now + Duration::from_secs(40);
+    b.now = b.now + Duration::from_secs(50);
+    // C's own clock has nothing to do with theirs.
+    c.now = Time::from_secs(100_000);
+    c.pull(&b);
+    assert_eq!(c.map.next_collection(c.clock(), timeout), Some(c.now + Duration::from_secs(10)));
+    c.pull(&a);
+    c.now = c.now + Duration::from_secs(19);
+    assert_eq!(c.map.collect(c.clock(), timeout), 0);
+    assert!(c.inferred().is_empty() && c.rank(&x).is_some(), "the inference went, the tombstone has a second to go");
+    c.now = c.now + Duration::from_secs(1);
+    assert_eq!(c.map.collect(c.clock(), timeout), 1);
 }
 
 /// A delta that was begun before a collection must not end as if nothing had been collected.

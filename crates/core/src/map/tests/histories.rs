@@ -1,6 +1,6 @@
 //! Random histories: D4 holds after every step, and everybody ends with the same.
 
-use super::replica::{Key, SlotState};
+use super::replica::{Key, Replica, SlotState};
 use super::steps::{Rules, Step, keys, steps};
 use super::world::World;
 use crate::map::{Delta, ItemRef};
@@ -17,7 +17,7 @@ fn config() -> ProptestConfig {
 /// The winner of every key among all replicas.
 fn winners(world: &World) -> BTreeMap<Key, SlotState> {
     let mut winners: BTreeMap<Key, SlotState> = BTreeMap::new();
-    for (key, state) in world.replicas.iter().flat_map(|replica| replica.slots()) {
+    for (key, state) in world.replicas.iter().flat_map(Replica::slots) {
         match winners.get(&key) {
             Some(best) if best.rank >= state.rank => {}
             _ => drop(winners.insert(key, state)),

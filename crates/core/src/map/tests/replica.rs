@@ -6,7 +6,7 @@ use crate::member::{Kind, Metadata, Record, Space, Status};
 use crate::mutant::Mutation;
 use crate::time::{Clock, Duration, Time};
 use crate::version::{Incarnation, NodeId, OriginId};
-use crate::wire::{Context, Items, ItemsWriter, Reader, Writer};
+use crate::wire::{Context, Item, Items, ItemsWriter, Reader, Writer};
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -58,7 +58,9 @@ impl Replica {
         let me = OriginId { node: NodeId::new(node).unwrap(), incarnation: Incarnation { number, nonce: 7 * number } };
         let limits = Limits { push_backlog: 8, ..Limits::default() };
         let seed = node.bytes().map(u64::from).sum::<u64>() + number;
-        Replica { map: CausalMap::new(me, &limits, seed, Clock::default(), Mutation::none()), now: Time::from_secs(1) }
+        let mut map = CausalMap::new(me, &limits, seed, Clock::default(), Mutation::none());
+        map.may_write = true;
+        Replica { map, now: Time::from_secs(1) }
     }
 
     pub(super) fn clock(&self) -> Clock {
@@ -130,7 +132,7 @@ impl Replica {
             endpoints: Metadata::default(),
             metadata: Metadata::default(),
         };
-        self.map.write(draft, self.now)
+        self.map.write(draft, self.clock())
     }
 
     /// The owner changes its member: same claim, next sequence.
@@ -138,7 +140,7 @@ impl Replica {
         let held = self.record(key).expect("only what is there is updated");
         let mut draft = Record { seq: held.seq + 1, ..Record::clone(&held) };
         change(&mut draft);
-        self.map.write(draft, self.now)
+        self.map.write(draft, self.clock())
     }
 
     pub(super) fn unregister(&mut self, key: &Key) -> Stored {
@@ -150,12 +152,16 @@ impl Replica {
         let basis = self.record(&member(id)).expect("only what is there is judged");
         self.set_admitted(&basis.origin.id, false);
         let life = self.map.origins.entry(basis.origin.index).evidence.life;
-        self.map.write_inferred(&SmolStr::new(id), &basis, life, self.now);
+        self.map.write_inferred(&SmolStr::new(id), &basis, life, self.clock());
     }
 
     pub(super) fn set_admitted(&mut self, origin: &OriginId, admitted: bool) {
         let index = self.map.admit_origin(origin, self.clock()).expect("few incarnations");
-        self.map.origins.entry_mut(index).admitted = admitted;
+        let entry = self.map.origins.entry_mut(index);
+        entry.admitted = admitted;
+        if admitted {
+            entry.judged_life = entry.evidence.life;
+        }
     }
 
     pub(super) fn set_life(&mut self, origin: &OriginId, life: u64) {
@@ -175,13 +181,13 @@ impl Replica {
     /// Drops every tombstone there is. Returns how many slots went.
     pub(super) fn collect_all(&mut self) -> usize {
         self.now = self.now + Duration::from_secs(1);
-        self.map.collect(self.now, Duration::ZERO)
+        self.map.collect(self.clock(), Duration::ZERO)
     }
 
     pub(super) fn encode(&self, items: &[ItemRef]) -> Vec<u8> {
         let mut writer = ItemsWriter::default();
         for item in items {
-            self.map.encode(item, &mut writer);
+            self.map.encode(item, self.clock(), &mut writer);
         }
         finish(&writer)
     }
@@ -195,7 +201,7 @@ impl Replica {
     }
 
     pub(super) fn push(&self, sent: u64) -> Option<Vec<u8>> {
-        self.map.push_items(sent).map(|items| finish(&items))
+        self.map.push_items(sent, self.clock()).map(|items| finish(&items))
     }
 
     /// Everything there is, as a full merge sends it.
@@ -211,11 +217,20 @@ impl Replica {
 
     /// Takes in encoded items; promises nothing.
     pub(super) fn apply(&mut self, bytes: &[u8]) -> Vec<Outcome> {
+        self.take_in(bytes, CausalMap::apply)
+    }
+
+    /// Takes in items from the sender of the full merge under way.
+    pub(super) fn apply_merging(&mut self, bytes: &[u8]) -> Vec<Outcome> {
+        self.take_in(bytes, CausalMap::apply_merging)
+    }
+
+    fn take_in(&mut self, bytes: &[u8], apply: fn(&mut CausalMap, &Item<'_>, Clock) -> Outcome) -> Vec<Outcome> {
         let mut reader = Reader::new(bytes);
         let items = Items::decode(&mut reader).expect("a replica sends what can be read");
         reader.end().expect("and nothing else");
         let clock = self.clock();
-        items.iter().map(|item| self.map.apply(&item, clock)).collect()
+        items.iter().map(|item| apply(&mut self.map, &item, clock)).collect()
     }
 
     /// Takes in all that `from` has and this replica has not. Must not need a full merge.
@@ -228,7 +243,7 @@ impl Replica {
     /// A full merge from `from`, in one go. Returns the keys it removed.
     pub(super) fn pull_full(&mut self, from: &Replica) -> Vec<Key> {
         self.map.begin_full_merge();
-        self.apply(&from.encode(&from.everything()));
+        self.apply_merging(&from.encode(&from.everything()));
         self.finish_full(&from.context(), from)
     }
 

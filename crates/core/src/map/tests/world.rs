@@ -4,6 +4,7 @@ use super::replica::{InferredState, Key, OwnedRank, Replica, rank_of};
 use super::steps::{Rules, Step, keys};
 use crate::map::{Delta, ItemRef};
 use crate::member::{Space, Status};
+use crate::time::{Clock, Duration};
 use crate::version::OriginId;
 use crate::wire::Context;
 use std::collections::BTreeMap;
@@ -133,9 +134,9 @@ impl World {
             Step::Again { transfer } => {
                 if !self.transfers.is_empty() {
                     let transfer = &self.transfers[transfer % self.transfers.len()];
-                    let (to, frames) = (transfer.to, transfer.frames.clone());
+                    let (to, full, frames) = (transfer.to, transfer.full, transfer.frames.clone());
                     for frame in frames {
-                        self.replicas[to].apply(&frame);
+                        self.take_in(to, full, &frame);
                     }
                 }
             }
@@ -285,7 +286,7 @@ impl World {
         let frame = self.replicas[from].encode(&transfer.items[transfer.next..end]);
         transfer.next = end;
         transfer.frames.push(frame.clone());
-        self.replicas[to].apply(&frame);
+        self.take_in(to, full, &frame);
         if end < self.transfers[at].items.len() {
             return;
         }
@@ -300,6 +301,14 @@ impl World {
         } else {
             let clock = self.replicas[to].clock();
             self.replicas[to].map.join(&transfer.context, clock);
+        }
+    }
+
+    fn take_in(&mut self, to: usize, full: bool, frame: &[u8]) {
+        if full {
+            self.replicas[to].apply_merging(frame);
+        } else {
+            self.replicas[to].apply(frame);
         }
     }
 
@@ -343,9 +352,9 @@ impl World {
             self.replicas[at].collect_all();
         } else {
             let replica = &mut self.replicas[at];
-            let oldest = replica.map.next_collection(crate::time::Duration::ZERO).unwrap_or(replica.now);
-            replica.map.collect(oldest, crate::time::Duration::ZERO);
-            replica.now = replica.now + crate::time::Duration::from_secs(1);
+            let oldest = replica.map.next_collection(replica.clock(), Duration::ZERO).unwrap_or(replica.now);
+            replica.map.collect(Clock { now: oldest, ..replica.clock() }, Duration::ZERO);
+            replica.now = replica.now + Duration::from_secs(1);
         }
         let after = self.replicas[at].slots();
         for (key, state) in before.into_iter().filter(|(key, _)| !after.contains_key(key)) {

@@ -19,11 +19,11 @@ fn context() -> Context {
     let clock: VectorClock = [(samples::origin("a"), 3), (samples::origin("b"), 300)].into_iter().collect();
     let retired = [(samples::node("c"), Incarnation { number: 2, nonce: 1 })].into();
     let written_off = [(samples::origin("b"), 2)].into_iter().collect();
-    Context { clock, retired, written_off, claim_floor: 301 }
+    Context { clock, retired, written_off, claim_floor: 301, grace_ms: 5 }
 }
 
 fn evidence() -> EvidenceItem {
-    EvidenceItem { origin: samples::origin("b"), life: 42, age_ms: 1500 }
+    EvidenceItem { origin: samples::origin("b"), life: 42, written: 8, age_ms: 1500 }
 }
 
 #[test]
@@ -66,11 +66,12 @@ fn refuse() {
         (RefuseReason::Identity, "02"),
         (RefuseReason::Oneself, "03"),
         (RefuseReason::Full, "04"),
+        (RefuseReason::Linked, "05"),
     ];
     for (reason, code) in reasons {
-        assert_golden(&Sample::Plain(Plain::Refuse(reason, None)), &format!("02 {code} 00"));
+        assert_golden(&Sample::Plain(Plain::Refuse(reason, None)), &format!("02 {code} 0172 00"));
     }
-    assert_golden(&Sample::Plain(Plain::Refuse(RefuseReason::Identity, heard)), "02 02 01 ac02 0100000000000000");
+    assert_golden(&Sample::Plain(Plain::Refuse(RefuseReason::Identity, heard)), "02 02 0172 01 ac02 0100000000000000");
 }
 
 #[test]
@@ -79,13 +80,14 @@ fn ping() {
         seq: 300,
         echo: 299,
         life: 7,
+        written: 9,
         context_hash: 0x1122_3344_5566_7788,
         ready: true,
         regions: vec!["us".to_owned()],
         ask: vec![samples::origin("b")],
         evidence: vec![evidence()],
     };
-    let golden = format!("03 ac02 ab02 07 8877665544332211 01 01 027573 01 {B} 01 {B} 2a dc0b");
+    let golden = format!("03 ac02 ab02 07 09 8877665544332211 01 01 027573 01 {B} 01 {B} 2a 08 dc0b");
     assert_golden(&Sample::Plain(Plain::Ping(ping)), &golden);
 }
 
@@ -111,7 +113,7 @@ fn push() {
     let tables = format!("02 {A} {B} 01 06636c69656e74 0700000000000000");
     let stated = "0c 00 05 016d ac02 02 0d0c0b0a 09 03 0a 00 0173 0465752e61 027231 01 02 03683a31 \
                   01 0167 03683a32 02 016b 00 017a 0131";
-    let inferred = "10 01 02 016d 01 00 01 09";
+    let inferred = "10 01 02 016d 01 00 01 09 01";
     let golden = format!("04 {A} 04 06 {tables} 02 {stated} {inferred}");
     assert_golden(&sample, &golden);
     let frame = sample.encode();
@@ -122,12 +124,12 @@ fn push() {
 #[test]
 fn want_and_chunk() {
     let context = context();
-    let encoded = format!("02 {A} 03 {B} ac02 01 0163 02 0100000000000000 01 {B} 02 ad02");
+    let encoded = format!("02 {A} 03 {B} ac02 01 0163 02 0100000000000000 01 {B} 02 ad02 05");
     let want = Sample::Plain(Plain::Want(7, context.clone(), vec![evidence()]));
-    assert_golden(&want, &format!("05 07 {encoded} 01 {B} 2a dc0b"));
+    assert_golden(&want, &format!("05 07 {encoded} 01 {B} 2a 08 dc0b"));
 
     let mut tombstone = samples::record("m");
-    (tombstone.space, tombstone.kind) = (Space::Name, Kind::Left);
+    (tombstone.space, tombstone.kind, tombstone.since) = (Space::Name, Kind::Left, 300);
     let floor: VectorClock = [(samples::origin("a"), 2)].into_iter().collect();
     let chunk = Sample::Chunk {
         exchange: 1,
@@ -139,7 +141,7 @@ fn want_and_chunk() {
         evidence: Vec::new(),
     };
     let tables = format!("01 {A} 01 06636c69656e74 0700000000000000");
-    let stated = "0b 00 01 016d 01 01 00000000 00 00 00 00 0173 00 00 00 00 00 00 00";
+    let stated = "0b 00 01 016d 01 01 00000000 00 00 00 00 0173 00 00 00 ac02 00 00 00 ac02";
     assert_golden(&chunk, &format!("06 01 00 01 {tables} 01 {stated} 01 {encoded} 01 {A} 02 01 {encoded} 00"));
 
     assert_golden(&Sample::Plain(Plain::ChunkAck(7, 300)), "07 07 ac02");
@@ -155,7 +157,7 @@ fn health_query_and_report() {
         assert_golden(&Sample::Plain(report), &format!("0a 03 0162 {code} 00"));
     }
     let report = Plain::HealthReport(3, about, LinkState::Lost, Some(evidence()));
-    assert_golden(&Sample::Plain(report), &format!("0a 03 0162 02 01 {B} 2a dc0b"));
+    assert_golden(&Sample::Plain(report), &format!("0a 03 0162 02 01 {B} 2a 08 dc0b"));
 }
 
 #[test]

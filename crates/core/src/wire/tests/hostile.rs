@@ -105,7 +105,7 @@ fn absurd_counts_are_refused_before_anything_is_allocated() {
     };
     let ping = |w: &mut Writer| {
         w.byte(3);
-        w.bytes(&[1, 1, 1]);
+        w.bytes(&[1, 1, 1, 1]);
         w.fixed64(0);
         w.flag(true);
     };
@@ -224,8 +224,8 @@ fn unknown_message_types_are_refused() {
 fn values_outside_their_enumeration_are_refused() {
     let refused = |frame: &[u8]| Message::decode(frame).map(|_| ()).unwrap_err();
     assert_eq!(refused(&[12, 2]), WireError::Invalid("leaving"));
-    assert_eq!(refused(&[2, 5, 0]), WireError::Invalid("reason"));
-    assert_eq!(refused(&[2, 0, 2]), WireError::Invalid("heard"));
+    assert_eq!(refused(&[2, 6, 0]), WireError::Invalid("reason"));
+    assert_eq!(refused(&[2, 0, 1, b'r', 2]), WireError::Invalid("heard"));
     assert_eq!(refused(&[10, 1, 1, b'a', 3, 0]), WireError::Invalid("link state"));
     for name in ["", "a b", "ü", &"x".repeat(65)] {
         let mut w = Writer::default();
@@ -239,7 +239,7 @@ fn values_outside_their_enumeration_are_refused() {
 
 #[test]
 fn a_health_report_carries_one_piece_of_evidence_at_most() {
-    let evidence = EvidenceItem { origin: samples::origin("a"), life: 3, age_ms: 4 };
+    let evidence = EvidenceItem { origin: samples::origin("a"), life: 3, written: 2, age_ms: 4 };
     let one = Plain::HealthReport(1, samples::node("a"), LinkState::Up, Some(evidence));
     let mut frame = Sample::Plain(one).encode();
     assert!(Message::decode(&frame).is_ok());

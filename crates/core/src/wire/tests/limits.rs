@@ -68,11 +68,12 @@ fn counters_of_messages_are_bounded() {
             seq: 1,
             echo: 1,
             life: 1,
+            written: 1,
             context_hash: 1,
             ready: true,
             regions: Vec::new(),
             ask: Vec::new(),
-            evidence: vec![EvidenceItem { origin: samples::origin("a"), life: 1, age_ms: 1 }],
+            evidence: vec![EvidenceItem { origin: samples::origin("a"), life: 1, written: 1, age_ms: 1 }],
         };
         change(&mut ping);
         Sample::Plain(Plain::Ping(ping))
@@ -80,6 +81,7 @@ fn counters_of_messages_are_bounded() {
     assert_bound("seq", MAX_COUNTER, |n| ping(&|p| p.seq = n));
     assert_bound("echo", MAX_COUNTER, |n| ping(&|p| p.echo = n));
     assert_bound("life", MAX_COUNTER, |n| ping(&|p| p.life = n));
+    assert_bound("written", MAX_COUNTER, |n| ping(&|p| p.written = n));
     assert_bound("life", MAX_COUNTER, |n| ping(&|p| p.evidence[0].life = n));
     assert_bound("age", MAX_COUNTER, |n| ping(&|p| p.evidence[0].age_ms = n));
     assert_bound("incarnation", MAX_COUNTER, |n| ping(&|p| p.ask = vec![numbered(n)]));

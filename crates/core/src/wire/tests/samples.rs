@@ -2,6 +2,7 @@
 
 use crate::liveness::Inferred;
 use crate::member::{Client, Kind, Metadata, Origin, Record, Space, Status};
+use crate::time::Duration;
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use crate::wire::*;
 use proptest::collection::{btree_map, vec};
@@ -58,7 +59,7 @@ impl Plain {
         match self.clone() {
             Plain::Hello(hello) => Message::Hello(hello),
             Plain::Welcome(hello) => Message::Welcome(hello),
-            Plain::Refuse(reason, heard) => Message::Refuse { reason, heard },
+            Plain::Refuse(reason, heard) => Message::Refuse { reason, node: node("r"), heard },
             Plain::Ping(ping) => Message::Ping(ping),
             Plain::Want(exchange, context, evidence) => Message::Want { exchange, context, evidence },
             Plain::ChunkAck(exchange, index) => Message::ChunkAck { exchange, index },
@@ -93,11 +94,21 @@ pub(super) fn written(contents: &[Content]) -> ItemsWriter {
     let mut items = ItemsWriter::default();
     for content in contents {
         match content {
-            Content::Stated(record) => items.record(record),
-            Content::Inferred(id, inferred) => items.inferred(id, inferred),
+            Content::Stated(record) => items.record(record, age_of(record)),
+            Content::Inferred(id, inferred) => items.inferred(id, inferred, age_of_inferred(inferred)),
         }
     }
     items
+}
+
+/// Only tombstones have an age; here it follows from another number of the record.
+pub(super) fn age_of(record: &Record) -> Duration {
+    let ms = if record.kind == Kind::Left { record.since.min(MAX_COUNTER) } else { 0 };
+    Duration::from_millis(ms)
+}
+
+pub(super) fn age_of_inferred(inferred: &Inferred) -> Duration {
+    Duration::from_millis(inferred.about_n)
 }
 
 pub(super) fn node(name: &str) -> NodeId {
@@ -207,12 +218,20 @@ fn clock() -> impl Strategy<Value = VectorClock> {
 }
 
 pub(super) fn context() -> impl Strategy<Value = Context> {
-    (clock(), btree_map(node_id(), incarnation(), 0..3), clock(), up_to(MAX_CLAIM))
-        .prop_map(|(clock, retired, written_off, claim_floor)| Context { clock, retired, written_off, claim_floor })
+    (clock(), btree_map(node_id(), incarnation(), 0..3), clock(), up_to(MAX_CLAIM), counter()).prop_map(
+        |(clock, retired, written_off, claim_floor, grace_ms)| Context {
+            clock,
+            retired,
+            written_off,
+            claim_floor,
+            grace_ms,
+        },
+    )
 }
 
 fn evidence() -> impl Strategy<Value = EvidenceItem> {
-    (origin_id(), counter(), counter()).prop_map(|(origin, life, age_ms)| EvidenceItem { origin, life, age_ms })
+    (origin_id(), counter(), counter(), counter())
+        .prop_map(|(origin, life, written, age_ms)| EvidenceItem { origin, life, written, age_ms })
 }
 
 fn hello() -> impl Strategy<Value = Hello> {
@@ -235,11 +254,12 @@ fn hello() -> impl Strategy<Value = Hello> {
 
 fn ping() -> impl Strategy<Value = Ping> {
     let lists = (vec(".{0,8}", 0..3), vec(origin_id(), 0..4), vec(evidence(), 0..4));
-    (counter(), counter(), counter(), any::<u64>(), any::<bool>(), lists).prop_map(
-        |(seq, echo, life, context_hash, ready, (regions, ask, evidence))| Ping {
+    (counter(), counter(), counter(), counter(), any::<u64>(), any::<bool>(), lists).prop_map(
+        |(seq, echo, life, written, context_hash, ready, (regions, ask, evidence))| Ping {
             seq,
             echo,
             life,
+            written,
             context_hash,
             ready,
             regions,

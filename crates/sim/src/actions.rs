@@ -1,0 +1,85 @@
+//! What was put off until later: the end of a fault, the next one, the next operation.
+
+use crate::client::ClientState;
+use crate::faults::{Action, Fault};
+use crate::host::HostState;
+use crate::network::Item;
+use crate::world::{Crash, World};
+
+impl World {
+    pub(crate) fn act(&mut self, action: Action) {
+        self.trace.event(self.now, 6, 0, 0);
+        match action {
+            Action::NextFault => {
+                if self.faults.active {
+                    self.inject();
+                    let mean = self.faults.fault_interval;
+                    let delay = self.rng.u64(..2 * mean);
+                    self.schedule_action(delay, Action::NextFault);
+                }
+            }
+            Action::NextOperation => {
+                if self.faults.active {
+                    self.operate();
+                    let mean = self.faults.operation_interval;
+                    let delay = self.rng.u64(..2 * mean);
+                    self.schedule_action(delay, Action::NextOperation);
+                }
+            }
+            Action::Ready { host, boot } => self.application_ready(host, boot),
+            Action::Start { host } => {
+                if self.hosts[host].state == HostState::Down {
+                    self.faults.count(Fault::Restart);
+                    self.start(host);
+                }
+            }
+            Action::Heal { cut } => {
+                if self.network.cuts.iter().any(|c| c.id == cut) {
+                    self.note(format!("cut {cut} heals"));
+                    self.heal(cut);
+                }
+            }
+            Action::EndSpike { spike } => self.end_spike(spike),
+            Action::EndSlow { host, boot } => {
+                if self.hosts[host].boot == boot && self.hosts[host].slow > 0 {
+                    self.hosts[host].slow = 0;
+                    let now = self.now;
+                    self.hosts[host].trouble.end(now);
+                }
+            }
+            Action::Starve { host, left } => {
+                if left > 0 && self.faults.active {
+                    let pause = self.rng.u64(50_000..800_000);
+                    self.pause(host, pause);
+                    let gap = pause + self.rng.u64(1_000..200_000);
+                    self.hosts[host].trouble.touch(self.now);
+                    self.schedule_action(gap, Action::Starve { host, left: left - 1 });
+                }
+            }
+            Action::Roll { hosts } => self.roll(hosts),
+            Action::EndTwin { host } => {
+                self.crash(host, Crash::Process);
+                self.hosts[host].state = HostState::Gone;
+            }
+            Action::StartClient { client } => {
+                if self.clients[client].state == ClientState::Dead {
+                    self.faults.count(Fault::ClientRestart);
+                    self.client_start(client);
+                }
+            }
+            Action::StopClient { client } => self.client_close(client),
+            Action::Reconnect { subscriber } => self.subscriber_return(subscriber),
+            Action::Pace { subscriber, pace } => {
+                self.subscribers[subscriber].pace = pace;
+                self.schedule_read(subscriber);
+            }
+            Action::Reset { conn } => self.reset(conn),
+            Action::Duplicate { conn, message } => {
+                if self.end_open(conn, 0) {
+                    self.faults.count(Fault::DuplicateRequest);
+                    self.push(conn, 0, Item::ToNode(message));
+                }
+            }
+        }
+    }
+}

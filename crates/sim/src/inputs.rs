@@ -1,0 +1,252 @@
+//! What happens when something reaches a node: the call, the flush, and what the node wants done.
+
+use crate::client::ClientMessage;
+use crate::faults::Action;
+use crate::host::Input;
+use crate::invariants::Violation;
+use crate::network::{Item, Kind, Place, SECOND};
+use crate::trace::{Fold, Line};
+use crate::world::{Crash, Event, World};
+use convoke_core::node::{ConnId, DialId, Effect, Event as NodeEvent, LinkId, StopReason};
+use convoke_core::{Node, Output};
+
+impl World {
+    pub(crate) fn wake(&mut self, host: usize, boot: u64) {
+        if self.hosts[host].boot != boot || self.hosts[host].wake_at != Some(self.now) {
+            return;
+        }
+        self.hosts[host].wake_at = None;
+        if self.hosts[host].paused() {
+            self.hosts[host].wake_missed = true;
+            return;
+        }
+        let due = self.hosts[host].node.as_ref().map(Node::next_wake);
+        let time = self.hosts[host].time(self.now);
+        if due.is_some_and(|due| due > time) {
+            self.schedule_wake(host);
+        } else {
+            self.input(host, Input::Wake);
+        }
+    }
+
+    fn schedule_wake(&mut self, host: usize) {
+        let held = &mut self.hosts[host];
+        let Some(node) = &held.node else { return };
+        let due = node.next_wake();
+        if due == convoke_core::Time::MAX {
+            return;
+        }
+        let at = held.virtual_time(due).max(self.now);
+        if held.wake_at.is_none_or(|scheduled| at < scheduled) {
+            held.wake_at = Some(at);
+            let boot = held.boot;
+            self.schedule(at, Event::Wake { host, boot });
+        }
+    }
+
+    /// Something arrives at a host: it is handled at once, or waits while the host is paused or busy.
+    pub(crate) fn input(&mut self, host: usize, input: Input) {
+        let held = &mut self.hosts[host];
+        if held.node.is_none() {
+            return;
+        }
+        if held.paused() || held.busy_until > self.now || !held.inbox.is_empty() {
+            held.inbox.push_back(input);
+        } else {
+            self.process(host, input);
+        }
+    }
+
+    pub(crate) fn drain_inbox(&mut self, host: usize) {
+        while self.violation.is_none() {
+            let held = &mut self.hosts[host];
+            if held.paused() || held.busy_until > self.now {
+                return;
+            }
+            let Some(input) = held.inbox.pop_front() else { return };
+            self.process(host, input);
+        }
+    }
+
+    fn process(&mut self, host: usize, input: Input) {
+        self.trace_input(host, &input);
+        let now = self.now;
+        let slow = self.hosts[host].slow;
+        match input {
+            Input::Wake => self.with_node(host, Node::wake),
+            Input::Accepted { conn, side } => {
+                if self.end_open(conn, side) {
+                    self.with_node(host, |node, time, out| node.accepted(time, link(conn, side), out));
+                }
+            }
+            Input::Dialed { dial, conn, side } => {
+                self.with_node(host, |node, time, out| node.dialed(time, DialId(dial), link(conn, side), out));
+            }
+            Input::DialFailed { dial } => {
+                self.with_node(host, |node, time, out| node.dial_failed(time, DialId(dial), out));
+            }
+            Input::Frame { conn, side, frame } => {
+                if self.end_open(conn, side) {
+                    self.with_node(host, |node, time, out| node.received(time, link(conn, side), &frame, out));
+                }
+            }
+            Input::Closed { conn, side } => {
+                if self.end_open(conn, side) {
+                    self.close_end(conn, side, false);
+                    self.with_node(host, |node, time, out| node.closed(time, link(conn, side), out));
+                }
+            }
+            Input::Client { conn, message } => {
+                if self.end_open(conn, 1) {
+                    self.serve(host, conn, *message);
+                }
+            }
+            Input::ClientGone { conn } => {
+                if self.end_open(conn, 1) {
+                    self.close_end(conn, 1, false);
+                    self.with_node(host, |node, time, out| node.disconnected(time, ConnId(conn), out));
+                }
+            }
+            Input::Stop => self.with_node(host, Node::stop),
+        }
+        if slow > 0 && self.hosts[host].running() {
+            let held = &mut self.hosts[host];
+            held.busy_until = now + slow;
+            let boot = held.boot;
+            self.schedule(now + slow, Event::Continue { host, boot });
+        }
+    }
+
+    fn trace_input(&mut self, host: usize, input: &Input) {
+        let at = self.now;
+        let who = host as u64;
+        match input {
+            Input::Wake => {
+                self.trace.event(at, 1, who, 0);
+                self.trace.line(at, Line::Wake { host });
+            }
+            Input::Frame { conn, side, frame } => {
+                let mut hash = Fold::default();
+                hash.bytes(frame);
+                self.trace.event(at, 2, who, hash.0);
+                let from = self.network.connections.get(conn).map_or(usize::MAX, |connection| {
+                    match connection.ends[1 - side].place {
+                        Place::Host(from) | Place::Client(from) => from,
+                    }
+                });
+                let kind = frame.first().copied().unwrap_or(0);
+                self.trace.line(at, Line::Frame { from, to: host, bytes: frame.len(), kind });
+            }
+            Input::Client { conn, message } => {
+                self.trace.event(at, 3, who, *conn);
+                if matches!(**message, ClientMessage::Heartbeat { .. }) {
+                    self.trace.line(at, Line::Heartbeat { host, conn: *conn });
+                    return;
+                }
+                let text = crate::session::describe(message);
+                self.note(format!("n{host} receives {text} on connection {conn}"));
+            }
+            other => {
+                self.trace.event(at, 4, who, 0);
+                self.note(format!("n{host} input {other:?}"));
+            }
+        }
+    }
+
+    /// Calls the node, flushes it and carries out what it wants.
+    pub fn with_node<T: Default>(
+        &mut self,
+        host: usize,
+        call: impl FnOnce(&mut Node, convoke_core::Time, &mut Output) -> T,
+    ) -> T {
+        let time = self.hosts[host].time(self.now);
+        let Some(node) = self.hosts[host].node.as_mut() else { return T::default() };
+        let mut out = std::mem::take(&mut self.out);
+        let result = call(node, time, &mut out);
+        node.flush(time, &mut out);
+        let boot = self.hosts[host].boot;
+        for event in std::mem::take(&mut out.events) {
+            self.node_event(host, event);
+        }
+        for effect in std::mem::take(&mut out.effects) {
+            // A restart or stop among them ends this run: what follows is nobody's.
+            if self.hosts[host].boot == boot {
+                self.carry_out(host, effect);
+            }
+        }
+        self.out = out;
+        if self.hosts[host].node.is_some() {
+            self.schedule_wake(host);
+            self.read_observer(host);
+            self.check(|invariant, world, found| invariant.after_input(world, host, found));
+        }
+        result
+    }
+
+    fn node_event(&mut self, host: usize, event: NodeEvent) {
+        self.note(format!("n{host} says {event:?}"));
+        match event {
+            NodeEvent::Ready { .. } => {
+                self.hosts[host].ready_at = Some(self.now);
+                let boot = self.hosts[host].boot;
+                let delay = self.rng.u64(..SECOND / 10);
+                self.schedule_action(delay, Action::Ready { host, boot });
+            }
+            NodeEvent::FullMerge { .. } => self.hosts[host].full_merge_at = Some(self.now),
+            NodeEvent::NameLost { name, .. } => {
+                self.hosts[host].names.remove(&name);
+            }
+            _ => {}
+        }
+    }
+
+    fn carry_out(&mut self, host: usize, effect: Effect) {
+        match effect {
+            Effect::Dial { dial, address } => self.dial(host, dial.0, &address),
+            Effect::Send { link, frame } => self.push(link.0 / 2, (link.0 % 2) as usize, Item::Frame(frame)),
+            Effect::CloseLink { link } => self.close_end(link.0 / 2, (link.0 % 2) as usize, false),
+            Effect::Notify { conn, notice } => self.notify(host, conn.0, notice),
+            Effect::CloseClient { conn } => self.close_end(conn.0, 1, false),
+            Effect::CloseAllClients => {
+                self.note(format!("n{host} closes all clients"));
+                for (conn, side) in self.network.at(Place::Host(host), Some(Kind::Client)) {
+                    self.close_end(conn, side, false);
+                }
+                // Streams of subscribers are streams of clients.
+                self.detach_subscribers(host);
+            }
+            Effect::Readable { subscriber } => {
+                let boot = self.hosts[host].boot;
+                let found = self.subscribers.iter().position(|s| s.at == Some((host, boot, subscriber)));
+                if let Some(index) = found.filter(|index| !self.subscribers[*index].observer) {
+                    self.schedule_read(index);
+                }
+            }
+            Effect::Persist { incarnation } => self.hosts[host].persisted = incarnation,
+            Effect::Restart { reason, incarnation } => {
+                self.note(format!("n{host} restarts itself: {reason:?}, incarnation {incarnation}"));
+                self.take_down(host, Crash::Process);
+                let has_disk = std::mem::replace(&mut self.hosts[host].has_disk, true);
+                let persisted = self.hosts[host].persisted.max(incarnation.saturating_sub(1));
+                self.hosts[host].persisted = persisted;
+                self.start(host);
+                self.hosts[host].has_disk = has_disk;
+            }
+            Effect::Stop { reason } => {
+                self.note(format!("n{host} stops: {reason:?}"));
+                let expected = match reason {
+                    StopReason::Graceful => self.hosts[host].stopping,
+                    StopReason::IdentityConflict => self.hosts[host].twin.is_some(),
+                };
+                if !expected {
+                    self.violate(Violation::new("no_panic", self.now, format!("n{host} stopped: {reason:?}")));
+                }
+                self.take_down(host, Crash::Process);
+            }
+        }
+    }
+}
+
+fn link(conn: u64, side: usize) -> LinkId {
+    LinkId(conn * 2 + side as u64)
+}

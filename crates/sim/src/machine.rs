@@ -1,0 +1,155 @@
+//! Machines: starting, crashing, pausing and stopping the node on a host.
+
+use crate::host::{Host, HostState, Input};
+use crate::network::{Item, Micros, Place, SECOND};
+use crate::world::{Crash, Event, World};
+use convoke_core::Node;
+use convoke_core::member::Status;
+use convoke_core::node::Start;
+
+impl World {
+    /// Starts a new run of the node on a host.
+    pub fn start(&mut self, host: usize) {
+        let now = self.now;
+        let nonce = self.rng.u64(1..);
+        let mutation = self.setup.mutation;
+        let held = &mut self.hosts[host];
+        if held.state != HostState::Down {
+            return;
+        }
+        held.boot += 1;
+        held.state = HostState::Running;
+        held.dark = false;
+        held.stopping = false;
+        held.started_at = now;
+        held.ready_at = None;
+        held.stopped_at = None;
+        held.trouble.touch(now);
+        held.wake_at = None;
+        held.wake_missed = false;
+        held.busy_until = now;
+        let persisted = if held.has_disk { held.persisted } else { 0 };
+        let start = Start { persisted, nonce, wall_ms: held.wall_ms(now), mutation };
+        let node = Node::new(held.config.clone(), start, held.time(now)).expect("the configuration was validated");
+        held.node = Some(node);
+        for (conn, side) in std::mem::take(&mut held.silenced) {
+            self.push(conn, side, Item::EndOfStream);
+        }
+        self.note(format!("n{host} starts, run {}, persisted {persisted}", self.hosts[host].boot));
+        self.with_node(host, Node::begin);
+    }
+
+    pub fn start_all(&mut self) {
+        for host in 0..self.hosts.len() {
+            self.start(host);
+        }
+    }
+
+    pub fn crash(&mut self, host: usize, crash: Crash) {
+        if !self.hosts[host].running() {
+            return;
+        }
+        self.note(format!("n{host} crashes ({crash:?})"));
+        self.take_down(host, crash);
+    }
+
+    pub(crate) fn take_down(&mut self, host: usize, crash: Crash) {
+        let now = self.now;
+        self.check(|invariant, world, _| invariant.host_stopped(world, host));
+        self.forget_unregistrations(host);
+        let held = &mut self.hosts[host];
+        held.state = HostState::Down;
+        held.node = None;
+        held.boot += 1;
+        held.inbox.clear();
+        held.dials.clear();
+        held.slow = 0;
+        held.dark = crash == Crash::Silent;
+        held.stopped_at = Some(now);
+        held.trouble.touch(now);
+        if held.paused_until.take().is_some() {
+            held.last_pause = (now, now - held.paused_since);
+        }
+        for (conn, side) in self.network.at(Place::Host(host), None) {
+            self.close_end(conn, side, crash == Crash::Silent);
+            if crash == Crash::Silent {
+                self.hosts[host].silenced.push((conn, side));
+            }
+        }
+        self.detach_subscribers(host);
+    }
+
+    /// What only this node knew of as unregistered may be shown by others until they infer it.
+    fn forget_unregistrations(&mut self, host: usize) {
+        let run = (host, self.hosts[host].boot);
+        let (now, hosts) = (self.now, &self.hosts);
+        for (id, claimed) in self.truth.ids.iter_mut().filter(|(_, claimed)| claimed.known_by == Some(run)) {
+            let knows = |other: &Host| {
+                let slot = other.node.as_ref().filter(|_| other.running()).and_then(|node| node.slot(id));
+                slot.is_some_and(|slot| slot.stated == Status::Left)
+            };
+            let other = (0..hosts.len()).find(|other| *other != host && knows(&hosts[*other]));
+            claimed.known_by = other.map(|other| (other, hosts[other].boot));
+            if other.is_none() {
+                claimed.silent_since = now;
+            }
+        }
+    }
+
+    /// Since when nothing has been done to any node.
+    pub fn calm_since(&self) -> Micros {
+        let now = self.now;
+        let calm = |host: &Host| match host.state {
+            HostState::Gone => host.stopped_at.unwrap_or(0),
+            _ => now.saturating_sub(host.trouble.calm_for(now).min(host.calm_after_pause(now, SECOND))),
+        };
+        self.hosts.iter().map(calm).max().unwrap_or(0)
+    }
+
+    /// SIGSTOP for a while; the clock runs on.
+    pub fn pause(&mut self, host: usize, duration: Micros) {
+        if !self.hosts[host].running() || self.hosts[host].paused() {
+            return;
+        }
+        self.note(format!("n{host} is paused for {} ms", duration / 1000));
+        let until = self.now + duration;
+        let held = &mut self.hosts[host];
+        held.paused_until = Some(until);
+        held.paused_since = self.now;
+        let boot = held.boot;
+        self.schedule(until, Event::Resume { host, boot });
+    }
+
+    pub(crate) fn resume(&mut self, host: usize) {
+        let now = self.now;
+        let held = &mut self.hosts[host];
+        if held.paused_until.take().is_none() {
+            return;
+        }
+        held.last_pause = (now, now - held.paused_since);
+        let missed = std::mem::take(&mut held.wake_missed);
+        self.note(format!("n{host} goes on"));
+        // A real event loop may see its timer or its sockets first.
+        if missed && self.rng.bool() {
+            self.hosts[host].inbox.push_front(Input::Wake);
+        } else if missed {
+            self.hosts[host].inbox.push_back(Input::Wake);
+        }
+        self.drain_inbox(host);
+        for subscriber in 0..self.subscribers.len() {
+            if self.subscribers[subscriber].at.is_some_and(|(at, ..)| at == host) {
+                self.schedule_read(subscriber);
+            }
+        }
+    }
+
+    /// SIGTERM: a graceful stop (N6).
+    pub fn stop(&mut self, host: usize) {
+        if self.hosts[host].running() && !self.hosts[host].stopping {
+            self.note(format!("n{host} is told to stop"));
+            self.hosts[host].stopping = true;
+            self.hosts[host].trouble.touch(self.now);
+            self.input(host, Input::Stop);
+        }
+    }
+}

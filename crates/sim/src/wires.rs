@@ -1,0 +1,276 @@
+//! Connections in motion: dialing, delivering, closing, resetting, cutting and healing.
+
+use crate::host::Input;
+use crate::network::{Connection, Cut, End, Item, Kind, Micros, Parcel, Place, SECOND};
+use crate::world::{Event, World, micros};
+
+/// How long a connection attempt may take.
+const DIAL_TIMEOUT: Micros = 3 * SECOND;
+
+impl World {
+    pub(crate) fn dial(&mut self, host: usize, dial: u64, address: &str) {
+        let boot = self.hosts[host].boot;
+        self.hosts[host].dials.insert(dial, None);
+        self.schedule(self.now + DIAL_TIMEOUT, Event::DialTimeout { host, boot, dial });
+        let target = address.strip_prefix('h').and_then(|rest| rest.split_once(':')).and_then(|(n, _)| n.parse().ok());
+        let Some(to) = target.filter(|to| *to < self.hosts.len()) else { return };
+        let latency = self.latency(Place::Host(host), Place::Host(to));
+        self.schedule(self.now + latency, Event::DialArrives { from: Place::Host(host), run: boot, dial, to });
+    }
+
+    pub(crate) fn dial_arrives(&mut self, from: Place, run: u64, dial: u64, to: usize) {
+        let target = Place::Host(to);
+        if !self.run_is_current(from, run) || self.network.severed(from, target) {
+            return;
+        }
+        if !self.hosts[to].running() {
+            if !self.hosts[to].dark {
+                let latency = self.latency(target, from);
+                self.schedule(self.now + latency, Event::DialRefused { from, run, dial });
+            }
+            return;
+        }
+        let kind = if matches!(from, Place::Host(_)) { Kind::Peer } else { Kind::Client };
+        let dialer = End { place: from, run, open: true, ended: false };
+        let acceptor = End { place: target, run: self.hosts[to].boot, open: true, ended: false };
+        let conn = self.network.connect(kind, dialer, acceptor, dial);
+        match from {
+            Place::Host(host) => {
+                self.hosts[host].dials.insert(dial, Some(conn));
+                self.input(to, Input::Accepted { conn, side: 1 });
+            }
+            Place::Client(client) => self.client_connection(client, conn),
+        }
+        self.push(conn, 1, Item::Established);
+    }
+
+    pub(crate) fn dial_failed(&mut self, host: usize, boot: u64, dial: u64) {
+        if self.hosts[host].boot != boot {
+            return;
+        }
+        let Some(conn) = self.hosts[host].dials.remove(&dial) else { return };
+        if let Some(conn) = conn {
+            self.close_end(conn, 0, false);
+        }
+        self.input(host, Input::DialFailed { dial });
+    }
+
+    pub(crate) fn run_is_current(&self, place: Place, run: u64) -> bool {
+        match place {
+            Place::Host(host) => self.hosts[host].boot == run,
+            Place::Client(client) => self.clients[client].process == run,
+        }
+    }
+
+    pub(crate) fn latency(&mut self, from: Place, to: Place) -> Micros {
+        let region = |place: Place| match place {
+            Place::Host(host) => self.hosts[host].region,
+            Place::Client(client) => self.clients[client].region,
+        };
+        let base = if region(from) == region(to) { 300 } else { 15_000 };
+        base + self.rng.u64(..base) + self.network.spike(from, to)
+    }
+
+    pub(crate) fn end_open(&self, conn: u64, side: usize) -> bool {
+        self.network.connections.get(&conn).is_some_and(|connection| connection.ends[side].open)
+    }
+
+    /// Puts something into a pipe, behind everything that is already in it.
+    pub(crate) fn push(&mut self, conn: u64, side: usize, item: Item) {
+        let Some(connection) = self.network.connections.get(&conn) else { return };
+        if !connection.ends[side].open && !matches!(item, Item::EndOfStream) {
+            return;
+        }
+        let (from, to) = (connection.ends[side].place, connection.ends[1 - side].place);
+        let extra = if side == 0 { connection.extra } else { 0 };
+        let at = self.now + self.latency(from, to) + extra;
+        let Some(connection) = self.network.connections.get_mut(&conn) else { return };
+        let pipe = &mut connection.pipes[side];
+        pipe.last_at = pipe.last_at.max(at);
+        let at = pipe.last_at;
+        pipe.queue.push_back(Parcel { at, item });
+        if !pipe.scheduled && pipe.stalled.is_none() {
+            pipe.scheduled = true;
+            self.schedule(at, Event::Deliver { conn, side });
+        }
+    }
+
+    pub(crate) fn deliver(&mut self, conn: u64, side: usize) {
+        let now = self.now;
+        let Some(connection) = self.network.connections.get(&conn) else { return };
+        let (from, to) = (connection.ends[side].place, connection.ends[1 - side].place);
+        let blocked = self.network.blocked(from, to);
+        let Some(connection) = self.network.connections.get_mut(&conn) else { return };
+        let pipe = &mut connection.pipes[side];
+        pipe.scheduled = false;
+        let Some(front) = pipe.queue.front() else { return };
+        if blocked {
+            pipe.stalled.get_or_insert(now);
+            return;
+        }
+        if front.at > now {
+            pipe.scheduled = true;
+            let at = front.at;
+            self.schedule(at, Event::Deliver { conn, side });
+            return;
+        }
+        let Some(parcel) = pipe.queue.pop_front() else { return };
+        if let Some(next) = pipe.queue.front() {
+            pipe.scheduled = true;
+            let at = next.at;
+            self.schedule(at, Event::Deliver { conn, side });
+        }
+        self.arrive(conn, 1 - side, parcel.item);
+    }
+
+    fn arrive(&mut self, conn: u64, side: usize, item: Item) {
+        let Some(connection) = self.network.connections.get_mut(&conn) else { return };
+        let end = connection.ends[side];
+        let dial = connection.dial;
+        if !end.open || end.ended {
+            return;
+        }
+        if matches!(item, Item::EndOfStream) {
+            self.end_of_stream(conn, side, end.place);
+            return;
+        }
+        match (end.place, item) {
+            (Place::Host(host), Item::Established) => {
+                if self.hosts[host].dials.remove(&dial).is_some() {
+                    self.input(host, Input::Dialed { dial, conn, side });
+                }
+            }
+            (Place::Host(host), Item::Frame(frame)) => self.input(host, Input::Frame { conn, side, frame }),
+            (Place::Host(host), Item::ToNode(message)) => self.input(host, Input::Client { conn, message }),
+            (Place::Client(client), Item::Established) => self.client_established(client, conn),
+            (Place::Client(client), Item::ToClient(message)) => self.client_message(client, conn, *message),
+            (place, item) => unreachable!("{item:?} cannot arrive at {place:?}"),
+        }
+    }
+
+    /// A host notices it when it comes to it, behind everything that arrived before; a client at once.
+    fn end_of_stream(&mut self, conn: u64, side: usize, place: Place) {
+        let Some(connection) = self.network.connections.get_mut(&conn) else { return };
+        connection.ends[side].ended = true;
+        let (kind, dial) = (connection.kind, connection.dial);
+        match (place, kind) {
+            (Place::Host(host), Kind::Peer) => {
+                if self.hosts[host].dials.get(&dial) == Some(&Some(conn)) && side == 0 {
+                    self.hosts[host].dials.remove(&dial);
+                    self.close_end(conn, side, false);
+                    self.input(host, Input::DialFailed { dial });
+                } else {
+                    self.input(host, Input::Closed { conn, side });
+                }
+            }
+            (Place::Host(host), Kind::Client) => self.input(host, Input::ClientGone { conn }),
+            (Place::Client(client), _) => {
+                self.close_end(conn, side, false);
+                self.client_closed(client, conn);
+            }
+        }
+    }
+
+    /// One end lets go. Unless the power is gone, the other end learns it after everything that was sent before.
+    pub(crate) fn close_end(&mut self, conn: u64, side: usize, silent: bool) {
+        let Some(connection) = self.network.connections.get_mut(&conn) else { return };
+        if !connection.ends[side].open {
+            return;
+        }
+        connection.ends[side].open = false;
+        if !connection.ends[1 - side].open {
+            self.network.connections.remove(&conn);
+        } else if !silent {
+            self.push(conn, side, Item::EndOfStream);
+        }
+    }
+
+    /// Both ends see the connection break; what was under way is lost.
+    pub fn reset(&mut self, conn: u64) {
+        let Some(connection) = self.network.connections.get_mut(&conn) else { return };
+        let ends = connection.ends;
+        for pipe in &mut connection.pipes {
+            pipe.queue.clear();
+        }
+        for (side, end) in ends.iter().enumerate() {
+            if end.open && !end.ended {
+                self.end_of_stream(conn, side, end.place);
+            }
+        }
+    }
+
+    /// Blocks everything from one set of places to another, one way. Returns the cut's number.
+    pub fn cut(&mut self, from: u128, to: u128) -> u64 {
+        let id = self.network.number();
+        self.network.cuts.push(Cut { id, from, to, clients_only: false });
+        let (now, touched) = (self.now, from | to);
+        for (index, host) in self.hosts.iter_mut().enumerate() {
+            if Place::Host(index).bit() & touched != 0 {
+                host.trouble.begin(now);
+            }
+        }
+        id
+    }
+
+    /// Heals a cut: what was held back flows again, unless its sender gave up long ago.
+    pub fn heal(&mut self, id: u64) {
+        let now = self.now;
+        let mut touched = 0;
+        self.network.cuts.retain(|cut| {
+            if cut.id == id && !cut.clients_only {
+                touched |= cut.from | cut.to;
+            }
+            cut.id != id
+        });
+        for (index, host) in self.hosts.iter_mut().enumerate() {
+            if Place::Host(index).bit() & touched != 0 {
+                host.trouble.end(now);
+            }
+        }
+        self.flow_again();
+    }
+
+    fn flow_again(&mut self) {
+        let now = self.now;
+        let patience = self.orphan_patience();
+        let stalled: Vec<(u64, usize)> = self
+            .network
+            .connections
+            .iter()
+            .flat_map(|(id, connection)| (0..2).map(move |side| (*id, side, connection)))
+            .filter(|(_, side, c)| {
+                c.pipes[*side].stalled.is_some() && !self.network.blocked(c.ends[*side].place, c.ends[1 - *side].place)
+            })
+            .map(|(id, side, _)| (id, side))
+            .collect();
+        for (conn, side) in stalled {
+            let delay = self.rng.u64(..SECOND);
+            let Some(connection) = self.network.connections.get_mut(&conn) else { continue };
+            let closed = !connection.ends[side].open;
+            let pipe = &mut connection.pipes[side];
+            let since = pipe.stalled.take().unwrap_or(now);
+            if closed && now - since > patience {
+                pipe.queue.clear();
+                pipe.queue.push_back(Parcel { at: now, item: Item::EndOfStream });
+            }
+            let at = now + delay;
+            for parcel in &mut pipe.queue {
+                parcel.at = parcel.at.max(at);
+            }
+            pipe.last_at = pipe.last_at.max(at);
+            pipe.scheduled = true;
+            self.schedule(at, Event::Deliver { conn, side });
+        }
+    }
+
+    /// How long the network keeps trying to deliver what its sender no longer waits for.
+    pub(crate) fn orphan_patience(&self) -> Micros {
+        micros(self.setup.timers.heartbeat_timeout).min(30 * SECOND)
+    }
+
+    pub(crate) fn connections_between(&self, one: usize, other: usize) -> Vec<u64> {
+        let pair = [Place::Host(one), Place::Host(other)];
+        let joins = |c: &Connection| pair.contains(&c.ends[0].place) && pair.contains(&c.ends[1].place);
+        self.network.connections.iter().filter(|(_, c)| joins(c)).map(|(id, _)| *id).collect()
+    }
+}
