@@ -1,9 +1,39 @@
-//! Every named story passes.
+//! Every named story, told for all its seeds. All failures are reported, not just the first.
+
+use convoke_sim::scenarios::{self, Scenario};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
-fn every_scenario_passes() {
-    for scenario in convoke_sim::scenarios::ALL {
-        let outcome = convoke_sim::scenarios::run(scenario, false);
-        assert_eq!(outcome.violation, None, "{}: {:#?}", scenario.name, outcome.lines);
-    }
+fn every_story_ends_well() {
+    let next = AtomicUsize::new(0);
+    let failures: Mutex<Vec<String>> = Mutex::default();
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(scenario) = scenarios::all().get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Some(failure) = failure(scenario) {
+                        failures.lock().expect("no story panics while it reports").push(failure);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("all stories are told");
+    let told = scenarios::all().len();
+    assert!(failures.is_empty(), "{} of {told} stories failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn failure(scenario: &Scenario) -> Option<String> {
+    let outcome = scenarios::run(scenario, false);
+    let violation = outcome.violation?;
+    Some(format!("{} ({}), seed {}: {violation}", scenario.name, scenario.rules, outcome.seed))
+}
+
+#[test]
+fn names_are_unique() {
+    let names: BTreeSet<&str> = scenarios::all().iter().map(|scenario| scenario.name).collect();
+    assert_eq!(names.len(), scenarios::all().len());
 }

@@ -59,9 +59,9 @@ impl CausalMap {
         self.tombstones.oldest().map(|(learnt, _)| learnt.due(clock, timeout, Duration::ZERO))
     }
 
-    /// Drops what has been a tombstone for `timeout`; returns how many slots went. None of them was shown.
-    pub(crate) fn collect(&mut self, clock: Clock, timeout: Duration) -> usize {
-        let mut removed = 0;
+    /// Drops what has been a tombstone for `timeout`; returns the slots that went. None of them was shown.
+    pub(crate) fn collect(&mut self, clock: Clock, timeout: Duration) -> Vec<(u32, Arc<Record>)> {
+        let mut removed = Vec::new();
         let mut later = Vec::new();
         while let Some((learnt, item)) = self.tombstones.oldest()
             && learnt.silence(clock) >= timeout
@@ -74,11 +74,8 @@ impl CausalMap {
                 continue;
             }
             match item {
-                ItemRef::Stated(slot) => {
-                    self.remove_slot(slot);
-                    removed += 1;
-                }
-                ItemRef::Inferred(id) => removed += usize::from(self.collect_inferred(&id).is_some()),
+                ItemRef::Stated(slot) => removed.push((slot, self.remove_slot(slot))),
+                ItemRef::Inferred(id) => removed.extend(self.collect_inferred(&id)),
             }
         }
         for (item, tombstone) in later {
@@ -103,7 +100,7 @@ impl CausalMap {
     }
 
     /// An inferred `left` that still applies takes the slot with it (H11); a void one just goes.
-    fn collect_inferred(&mut self, id: &SmolStr) -> Option<Arc<Record>> {
+    fn collect_inferred(&mut self, id: &SmolStr) -> Option<(u32, Arc<Record>)> {
         let inferred = self.drop_inferred(id)?;
         let slot = self.slots.find(Space::Member, id)?;
         let record = self.at(slot);
@@ -115,7 +112,7 @@ impl CausalMap {
         let owner = record.origin.index;
         self.write_off(owner);
         self.raise_floor(inferred.origin.index, inferred.n);
-        Some(self.remove_slot(slot))
+        Some((slot, self.remove_slot(slot)))
     }
 
     pub(super) fn drop_inferred(&mut self, id: &SmolStr) -> Option<Inferred> {

@@ -161,7 +161,7 @@ impl Node {
                 Timer::RetrySeed(seed) => self.retry_seed(seed, out),
                 Timer::HealthQuery(node) => self.query_health(&node, out),
                 Timer::HealthDecide(node, query) => self.decide_health(&node, query, out),
-                Timer::Collect => self.collect(),
+                Timer::Collect => self.collect(out),
             }
         }
     }
@@ -219,9 +219,12 @@ impl Node {
         self.subscribers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, out);
     }
 
-    fn collect(&mut self) {
-        let timeout = self.tombstone_timeout();
-        self.counters.collected += self.map.collect(self.clock, timeout) as u64;
+    fn collect(&mut self, out: &mut Output) {
+        let collected = self.map.collect(self.clock, self.tombstone_timeout());
+        self.counters.collected += collected.len() as u64;
+        for (slot, record) in collected {
+            self.subscribers.collected(slot, &record, self.config.limits.subscriber_queue, out);
+        }
         self.schedule_collection();
     }
 

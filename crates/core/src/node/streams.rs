@@ -42,26 +42,23 @@ impl Node {
     }
 
     fn begin_stream(&self, interest: &Interest, resume: Resume, absence_from: Time) -> Begin {
-        let walk = |walk, reset| Begin::Walk { walk, reset };
-        match resume {
-            Resume::Fresh => walk(Walk::snapshot(interest), None),
-            Resume::Known(known) => walk(Walk::known(interest, known), None),
+        let resumption = match resume {
+            Resume::Fresh => return Begin::Walk { walk: Walk::snapshot(interest), reset: None },
+            Resume::Known(known) => Resumption { token: None, recent: BTreeMap::new(), known: Some(known) },
             Resume::Token { token, recent, known } => match Token::decode(&token) {
+                Ok(token) => Resumption { token: Some(token), recent, known },
                 Err(_) => {
-                    let (way, reset) = Walk::instead(interest, known, ResetReason::Unreadable);
-                    walk(way, reset)
-                }
-                Ok(token) => {
-                    let resumption = Resumption { token, recent, known };
-                    if resumption.reached(interest.space, &self.map) {
-                        let (way, reset) = resumption.walk(interest, &self.map, self.mutation);
-                        walk(way, reset)
-                    } else {
-                        let until = (self.clock.now + self.config.timers.resume_wait).max(absence_from);
-                        Begin::Wait { resumption, until }
-                    }
+                    let (walk, reset) = Walk::instead(interest, known, ResetReason::Unreadable);
+                    return Begin::Walk { walk, reset };
                 }
             },
+        };
+        if resumption.reached(interest.space, &self.map) {
+            let (walk, reset) = resumption.walk(interest, &self.map, self.mutation);
+            Begin::Walk { walk, reset }
+        } else {
+            let until = (self.clock.now + self.config.timers.resume_wait).max(absence_from);
+            Begin::Wait { resumption, until }
         }
     }
 

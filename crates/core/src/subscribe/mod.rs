@@ -9,12 +9,13 @@ pub(crate) use token::{Resumption, Token};
 pub(crate) use walk::Walk;
 
 use crate::map::CausalMap;
-use crate::member::{Member, Space};
+use crate::member::{Member, Record, Space, Status};
 use crate::mutant::{Mutant, Mutation};
 use crate::node::{Effect, Interest, Output, ResetReason, StreamEvent, SubscriberId};
 use crate::time::{Duration, Time};
 use crate::version::Version;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 #[derive(Debug)]
 struct Subscriber {
@@ -170,6 +171,25 @@ impl Subscribers {
         delivered
     }
 
+    /// A tombstone was collected. Whoever was yet to be told of it on a walk is told now: the walk will not meet it.
+    pub(crate) fn collected(&mut self, slot: u32, record: &Arc<Record>, limit: usize, out: &mut Output) {
+        let gone = Member { record: record.clone(), status: Status::Left };
+        let change = Change { slot, before: Some(&gone), after: None, freed: false, gone: Some(gone.version()) };
+        for (index, (generation, subscriber)) in self.entries.iter_mut().enumerate() {
+            let Some(subscriber) = subscriber.as_mut().filter(|s| s.interest.space == record.space) else { continue };
+            if let Stage::Walking(walk) = &mut subscriber.stage
+                && walk.would_tell(change)
+            {
+                walk.forget_known(change);
+                subscriber.enqueue(
+                    StreamEvent::Unregistered { id: gone.id().to_owned(), version: gone.version() },
+                    limit,
+                );
+                subscriber.notify(SubscriberId { index: index as u32, generation: *generation }, out);
+            }
+        }
+    }
+
     /// Takes events for one subscriber. Returns whether there is more right now.
     pub(crate) fn take(
         &mut self,
@@ -254,19 +274,24 @@ impl Subscriber {
             }
             Stage::Live => {}
         }
-        if self.queue.len() >= limit {
-            if mutation.is(Mutant::SlowSubscriberDropsSilently) {
-                return false;
-            }
+        if self.queue.len() >= limit && mutation.is(Mutant::SlowSubscriberDropsSilently) {
+            return false;
+        }
+        if let Some(event) = event(change, before, after) {
+            self.enqueue(event, limit);
+        }
+        true
+    }
+
+    /// Queues an event; if the queue is full, everything starts over (S5).
+    fn enqueue(&mut self, event: StreamEvent, limit: usize) {
+        if self.queue.len() < limit {
+            self.queue.push_back(event);
+        } else {
             self.queue.clear();
             self.reset = Some(ResetReason::Overflow);
             self.stage = Stage::Walking(Walk::snapshot(&self.interest));
-            return true;
         }
-        if let Some(event) = event(change, before, after) {
-            self.queue.push_back(event);
-        }
-        true
     }
 
     fn take(&mut self, context: &TakeContext<'_>, stamp: u64, max: usize, events: &mut Vec<StreamEvent>) -> bool {

@@ -105,7 +105,8 @@ impl Token {
 /// All that a returning subscriber says (S3, S4).
 #[derive(Clone, Debug)]
 pub(crate) struct Resumption {
-    pub(crate) token: Token,
+    /// Of the last mark; `None` if the subscriber only says what it knows.
+    pub(crate) token: Option<Token>,
     /// Versions received after the token.
     pub(crate) recent: BTreeMap<String, Version>,
     /// Versions of the whole view.
@@ -120,11 +121,13 @@ impl Resumption {
             // Collected here, or never heard of?
             None => version.claim <= map.claim_floor(),
         };
-        self.token.reached(map) && self.recent.iter().all(seen)
+        let known = self.known.iter().flatten();
+        self.token.as_ref().is_none_or(|token| token.reached(map)) && self.recent.iter().chain(known).all(seen)
     }
 
     pub(crate) fn walk(self, interest: &Interest, map: &CausalMap, mutation: Mutation) -> (Walk, Option<ResetReason>) {
-        let Some(mut slots) = self.token.changed(map, mutation) else {
+        let Some(token) = self.token else { return Walk::instead(interest, self.known, ResetReason::TooOld) };
+        let Some(mut slots) = token.changed(map, mutation) else {
             return Walk::instead(interest, self.known, ResetReason::TooOld);
         };
         let differs = |(id, version): (&String, &Version)| {

@@ -62,6 +62,11 @@ impl Walk {
         }
     }
 
+    /// Whether the walk would have told of this slot's disappearance when it came to it.
+    pub(crate) fn would_tell(&self, change: Change<'_>) -> bool {
+        matches!(self.path, Path::Changed { .. }) && self.will_meet(change)
+    }
+
     /// A change of this id is being told; what the subscriber knew of it no longer matters.
     pub(crate) fn forget_known(&mut self, change: Change<'_>) {
         if let (Some(known), Some(member)) = (&mut self.known, change.after.or(change.before)) {

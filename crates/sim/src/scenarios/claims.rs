@@ -1,6 +1,7 @@
 //! Who has a member when several claim it (D3, C1, C2, C4).
 
-use super::support::{Log, Told};
+use super::log::Log;
+use super::support::Told;
 use crate::client::ClientState;
 use crate::network::{MINUTE, SECOND};
 use crate::world::{Setup, World};
@@ -76,7 +77,7 @@ pub(super) fn takeover_while_ex_owner_updates_metadata(world: &mut World) -> Tol
     let cuts = world.partition(&[0], &[1, 2]);
     world.go(client, 1);
     world.run_until(|w| w.at(client, 1), 5 * SECOND)?;
-    world.set(client, "m", "new");
+    world.set(client, "m", &"new");
     for turn in 1..=30 {
         let update = MetadataUpdate::set("v", format!("old {turn}"));
         let done = world.with_node(0, |node, time, out| {
@@ -98,7 +99,7 @@ pub(super) fn takeover_while_ex_owner_updates_metadata(world: &mut World) -> Tol
 
 /// The client's last call counts, whichever of its two nodes is heard first. Seeds: last call × order of arrival.
 pub(super) fn unregister_then_reregister_elsewhere(world: &mut World) -> Told {
-    let registers_last = world.setup.seed % 2 == 0;
+    let registers_last = world.even_seed();
     let order = if world.setup.seed % 4 < 2 { [0, 1] } else { [1, 0] };
     world.begin()?;
     let client = world.add_client_at("c", &["m", "other"], 0);
@@ -193,10 +194,10 @@ fn moves_and_updates(world: &mut World, tamper: impl Fn(&mut World, usize)) -> T
     world.up(&["m"])?;
     let created = world.member(0, "m").map(|member| member.created());
     for turn in 0..9 {
-        world.set(client, "m", turn);
+        world.set(client, "m", &turn);
         world.run_until(|w| (0..3).all(|host| w.value(host, "m") == Some(turn.to_string())), 5 * SECOND)?;
         tamper(world, turn);
-        world.set(client, "m", format!("{turn} again"));
+        world.set(client, "m", &format!("{turn} again"));
         world.run_until(|w| (0..3).all(|host| w.value(host, "m") == Some(format!("{turn} again"))), 5 * SECOND)?;
         world.go(client, (turn + 1) % 3);
         world.run_until(|w| w.owned_by("m", (turn + 1) % 3), 5 * SECOND)?;

@@ -1,6 +1,7 @@
 //! Tombstones and their end: nothing unregistered comes back, nothing else goes with it (D4, D8, D10, N5).
 
-use super::support::{Log, Told};
+use super::log::Log;
+use super::support::Told;
 use crate::network::{MINUTE, SECOND};
 use crate::world::{Crash, Setup, World};
 use convoke_core::Limits;
@@ -101,7 +102,7 @@ pub(super) fn collection_at_different_times(world: &mut World) -> Told {
     world.require(!world.forgotten(2, "m"), "all collected at the same time")?;
     let merges: u64 = (0..3).map(|host| world.node(host).counters().full_merges).sum();
     let both = |w: &World| w.forgotten(0, "m") && w.forgotten(1, "m");
-    if world.setup.seed % 2 == 0 {
+    if world.even_seed() {
         // Registered anew before the late node has collected: its tombstone must not win.
         let newcomer = world.add_client_at("new", &["m"], 0);
         world.run_until(|w| !w.hosts[2].paused(), 5 * MINUTE)?;

@@ -1,6 +1,7 @@
 //! Peers and clients that say what they must not (P7, C1).
 
-use super::support::{Log, Told};
+use super::log::Log;
+use super::support::Told;
 use crate::network::{Item, MINUTE, Place, SECOND};
 use crate::world::World;
 use bytes::Bytes;
@@ -185,7 +186,16 @@ pub(super) fn deaf_peer_is_lost(world: &mut World) -> Told {
     });
     world.require(state(world) == Some(PeerState::Up), "the peer was not taken")?;
     for seq in 1..=20 {
-        let ping = Frame::of(3).number(seq).number(0).number(seq).number(0).fixed(&[0; 8]).byte(0).number(0).number(0).number(0);
+        let ping = Frame::of(3)
+            .number(seq)
+            .number(0)
+            .number(seq)
+            .number(0)
+            .fixed(&[0; 8])
+            .byte(0)
+            .number(0)
+            .number(0)
+            .number(0);
         world.with_node(0, |node, time, out| node.received(time, link, &ping.0, out));
         world.pass(SECOND / 2)?;
         world.require(seq > 4 || state(world) == Some(PeerState::Up), "given up at once")?;

@@ -1,6 +1,7 @@
 //! Runs of nodes: numbers lost, numbers used twice, runs retired and runs that return (D1, D10, N1–N4).
 
-use super::support::{Log, Told};
+use super::log::Log;
+use super::support::Told;
 use crate::host::HostState;
 use crate::invariants::Violation;
 use crate::network::{MINUTE, Micros, SECOND};
@@ -26,7 +27,7 @@ pub(super) fn h08_same_number_twice(world: &mut World) -> Told {
     )?;
     let during = world.add_client_at("during", &["during"], 2);
     world.run_until(|w| w.at(during, 2) && w.status(2, "during").is_some(), 10 * SECOND)?;
-    world.set(during, "during", "written");
+    world.set(during, "during", &"written");
     world.pass(10 * SECOND)?;
     world.rejoin(cuts);
     world.run_until(|w| w.attached(during) && w.attached(before), MINUTE)?;
@@ -62,7 +63,7 @@ pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> Told {
     world.run_until(|w| w.attached(client), 20 * SECOND)?;
     world.go(client, 0);
     world.run_until(|w| w.owned_by("m", 0) && w.named_everywhere("name", "first"), 10 * SECOND)?;
-    world.set(client, "m", "after");
+    world.set(client, "m", &"after");
     world.run_until(|w| (0..3).all(|host| w.value(host, "m").as_deref() == Some("after")), 5 * SECOND)?;
     log.never(world, Status::Down)?;
     world.settle()

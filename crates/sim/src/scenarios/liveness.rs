@@ -1,6 +1,7 @@
 //! Who counts as alive, to whom, and for how long (L2–L6).
 
-use super::support::{Log, Told};
+use super::log::Log;
+use super::support::Told;
 use crate::network::{MINUTE, Place, SECOND, Spike};
 use crate::world::{Crash, World};
 use convoke_core::member::Status;
@@ -40,7 +41,7 @@ pub(super) fn h07_one_witness_is_enough(world: &mut World) -> Told {
     let failed = (1..4).filter(|host| world.peer_state(*host, 0) == Some(PeerState::Failed)).count();
     world.require(failed > 0, "nobody found the node failed, so nobody had to know better")?;
     for value in 0..60 {
-        world.set(client, "m", value);
+        world.set(client, "m", &value);
         world.run_until(|w| (0..5).all(|host| w.value(host, "m") == Some(value.to_string())), 5 * SECOND)?;
         world.pass(10 * SECOND)?;
     }
@@ -118,7 +119,7 @@ pub(super) fn h18_the_guard_ends(world: &mut World) -> Told {
 /// A node is stopped for 30 s (SIGSTOP) under many clients, or under few (no guard, L6). They move; it holds its own
 /// sleep against nobody.
 pub(super) fn node_paused_30_s(world: &mut World) -> Told {
-    paused_30_s(world, if world.setup.seed % 2 == 0 { 5 } else { 10 })
+    paused_30_s(world, if world.even_seed() { 5 } else { 10 })
 }
 
 /// The same with one other node: no majority to be in doubt about.
@@ -174,8 +175,8 @@ pub(super) fn a_b_cut_with_c_reachable(world: &mut World) -> Told {
     let log = Log::on(world);
     let cuts = world.partition(&[0], &[1]);
     for value in 0..30 {
-        world.set(a, "a", value);
-        world.set(b, "b", value);
+        world.set(a, "a", &value);
+        world.set(b, "b", &value);
         let shown = Some(value.to_string());
         world.run_until(|w| w.value(1, "a") == shown && w.value(0, "b") == shown, 3 * SECOND)?;
         world.pass(MINUTE)?;
@@ -200,7 +201,7 @@ pub(super) fn one_way_link(world: &mut World) -> Told {
     let down = |w: &World| w.peer_state(0, 1) != Some(PeerState::Up) && w.peer_state(1, 0) != Some(PeerState::Up);
     world.run_until(down, 8 * SECOND)?;
     world.throughout(5 * MINUTE, "the useless link counts as up", down)?;
-    world.set(a, "a", "news");
+    world.set(a, "a", &"news");
     world.run_until(|w| w.value(1, "a").as_deref() == Some("news"), 3 * SECOND)?;
     world.heal(cut);
     world.run_until(

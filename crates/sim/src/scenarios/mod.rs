@@ -6,6 +6,7 @@ mod forgetting;
 mod hostile;
 mod incarnations;
 mod liveness;
+mod log;
 mod ownership;
 mod peers;
 mod regions;

@@ -1,6 +1,7 @@
 //! Members whose node goes away: clients that move, clients that do not, and who is responsible then (L3, L4, N2, N6).
 
-use super::support::{Log, Told};
+use super::log::Log;
+use super::support::Told;
 use crate::network::{MINUTE, SECOND};
 use crate::world::{Crash, World};
 use convoke_core::member::Status;
@@ -22,7 +23,7 @@ pub(super) fn kill_node_only(world: &mut World) -> Told {
     world.up(&borrowed(&ids))?;
     let log = Log::on(world);
     world.pass(MINUTE)?;
-    world.crash(0, if world.setup.seed % 2 == 0 { Crash::Silent } else { Crash::Process });
+    world.crash(0, if world.even_seed() { Crash::Silent } else { Crash::Process });
     world.pass(MINUTE)?;
     log.never(world, Status::Down)?;
     log.never(world, Status::Left)?;
@@ -139,7 +140,7 @@ pub(super) fn rolling_restart_of_three_under_load(world: &mut World) -> Told {
     let mut load = |world: &mut World| -> Told {
         value += 1;
         let at = value % clients.len();
-        world.set(clients[at], &ids[at], value);
+        world.set(clients[at], &ids[at], &value);
         world.pass(SECOND / 4)
     };
     for host in 0..3 {

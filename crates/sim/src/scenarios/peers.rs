@@ -1,6 +1,7 @@
 //! Links between nodes: how they are found, lost and found again (P1–P6, P8, N3).
 
-use super::support::{Log, Told};
+use super::log::Log;
+use super::support::Told;
 use crate::invariants::Violation;
 use crate::network::{MINUTE, Micros, SECOND};
 use crate::world::{Crash, Setup, Topology, World};
@@ -42,8 +43,8 @@ pub(super) fn line_of_10_nodes(world: &mut World) -> Told {
         }
     }
     for value in 0..6 {
-        world.set(first, "first", value);
-        world.set(last, "last", value);
+        world.set(first, "first", &value);
+        world.set(last, "last", &value);
         let shown = Some(value.to_string());
         world.run_until(|w| w.value(9, "first") == shown && w.value(0, "last") == shown, 30 * SECOND)?;
         world.pass(30 * SECOND)?;
@@ -111,7 +112,7 @@ pub(super) fn peer_that_accepts_and_never_reads(world: &mut World) -> Told {
     let mut value = 0;
     while world.now < start + 5 * MINUTE {
         value += 1;
-        world.set(client, "m", value);
+        world.set(client, "m", &value);
         world.pass(SECOND / 10)?;
         world.require(world.value(1, "m") == Some(value.to_string()), "a change takes longer than it should")?;
         let links = [0, 1].map(|host| world.node(host).sizes().links);

@@ -1,6 +1,7 @@
 //! Several regions (P9).
 
-use super::support::{Log, Told};
+use super::log::Log;
+use super::support::Told;
 use crate::network::{Kind, MINUTE, Place, SECOND};
 use crate::world::{Setup, World};
 use convoke_core::member::Status;
@@ -34,7 +35,7 @@ pub(super) fn three_regions_converge_with_few_links(world: &mut World) -> Told {
     world.require((3..=6).contains(&links), &format!("{links} links between three regions"))?;
     for value in 0..10 {
         for (host, client) in clients.iter().enumerate() {
-            world.set(*client, &ids[host], value);
+            world.set(*client, &ids[host], &value);
         }
         let shown = Some(value.to_string());
         let everywhere = |w: &World| (0..9).all(|host| ids.iter().all(|id| w.value(host, id) == shown));
@@ -56,8 +57,8 @@ pub(super) fn region_link_partition_heals(world: &mut World) -> Told {
     let (first, second, third) = ([0, 3, 6], [1, 4, 7], [2, 5, 8]);
     let cuts = world.partition(&first, &second);
     for value in 0..12 {
-        world.set(zero, "m0", value);
-        world.set(one, "m1", value);
+        world.set(zero, "m0", &value);
+        world.set(one, "m1", &value);
         let shown = Some(value.to_string());
         world.run_until(
             |w| (0..9).all(|host| w.value(host, "m0") == shown && w.value(host, "m1") == shown),
@@ -68,7 +69,7 @@ pub(super) fn region_link_partition_heals(world: &mut World) -> Told {
     log.never(world, Status::Down)?;
     let alone = world.partition(&first, &third);
     world.run_until(|w| w.status(0, "m1") == Some(Status::Down) && w.status(8, "m0") == Some(Status::Down), MINUTE)?;
-    world.set(zero, "m0", "alone");
+    world.set(zero, "m0", &"alone");
     world.pass(MINUTE)?;
     world.require(
         first.iter().all(|host| world.status(*host, "m0") == Some(Status::Up)),

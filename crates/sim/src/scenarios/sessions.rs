@@ -1,6 +1,7 @@
 //! Messages of clients that come late, twice or not at all (C1–C6).
 
-use super::support::{Log, Told};
+use super::log::Log;
+use super::support::Told;
 use crate::client::{Body, ClientMessage};
 use crate::network::{Item, MINUTE, Place, SECOND, Spike};
 use crate::world::{ClientTimer, World};
@@ -12,7 +13,7 @@ use convoke_core::node::{Attach, AttachMember, ConnId};
 /// reaches has heard of that, in even ones it is cut off.
 pub(super) fn h01_late_attach_does_not_win(world: &mut World) -> Told {
     world.begin()?;
-    let cut_off = world.setup.seed % 2 == 0;
+    let cut_off = world.even_seed();
     let cuts = if cut_off { world.partition(&[0], &[1, 2]).to_vec() } else { Vec::new() };
     let client = world.add_client_at("c", &["m"], 0);
     while world.clients[client].conn().is_none() {
@@ -119,8 +120,8 @@ pub(super) fn h20_overtaken_requests_are_refused(world: &mut World) -> Told {
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
     let stream = world.stream_of(client);
-    world.set(client, "m", "first");
-    world.set(client, "m", "second");
+    world.set(client, "m", &"first");
+    world.set(client, "m", &"second");
     world.register(client, "x");
     world.client_unregister(client, "x");
     world.register(client, "x");

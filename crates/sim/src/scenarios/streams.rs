@@ -1,6 +1,7 @@
 //! Subscribers that come back (S3–S5): exact views, and nothing that vanishes in between.
 
-use super::support::{Log, Told};
+use super::log::Log;
+use super::support::Told;
 use crate::invariants::Violation;
 use crate::network::{MINUTE, Micros, Place, SECOND, Spike};
 use crate::subscriber::Return;
@@ -32,11 +33,11 @@ fn prepare(world: &mut World) -> Result<(usize, usize), Violation> {
 /// Adds, changes, deletes, deletes and adds again.
 fn change(world: &mut World, client: usize) -> Told {
     world.register(client, "added");
-    world.set(client, "changed", "new");
+    world.set(client, "changed", &"new");
     world.client_unregister(client, "deleted");
     world.client_unregister(client, "again");
     world.register(client, "again");
-    world.set(client, "again", "new");
+    world.set(client, "again", &"new");
     world.run_until(|w| w.clients[client].pending.is_empty(), 5 * SECOND)
 }
 
@@ -118,7 +119,7 @@ pub(super) fn offline_subscriber_returns_to_a_lagging_node(world: &mut World) ->
         "the node does not lag",
     )?;
     let log = Log::on(world);
-    let how = if world.setup.seed % 2 == 0 { Return::Token } else { Return::TokenAndKnown };
+    let how = if world.even_seed() { Return::Token } else { Return::TokenAndKnown };
     reconnect(world, subscriber, 2, how)?;
     let waiting = world.now;
     while !world.caught_up(subscriber) {
@@ -168,7 +169,7 @@ pub(super) fn subscriber_returns_after_everything_was_forgotten(world: &mut Worl
     change(world, client)?;
     world.run_until(|w| (0..3).all(|host| w.forgotten(host, "deleted")), 33 * MINUTE)?;
     let log = Log::on(world);
-    let with_versions = world.setup.seed % 2 == 0;
+    let with_versions = world.even_seed();
     let how = if with_versions { Return::TokenAndKnown } else { Return::Token };
     reconnect(world, subscriber, 1, how)?;
     if with_versions {
@@ -194,7 +195,7 @@ pub(super) fn slow_subscriber_is_reset(world: &mut World) -> Told {
     let log = Log::on(world);
     world.subscribers[slow].pace = 20 * SECOND;
     for value in 0..100 {
-        world.set(client, "changed", value);
+        world.set(client, "changed", &value);
         world.pass(SECOND / 5)?;
         let seen = world.subscribers[quick].view["changed"].metadata().get("v").map(str::to_owned);
         world.require(seen == Some(value.to_string()), "a quick subscriber has to wait")?;
@@ -218,7 +219,7 @@ pub(super) fn snapshot_while_the_registry_changes(world: &mut World) -> Told {
     world.pass(SECOND)?;
     world.require(!world.caught_up(subscriber), "read too quickly to be met by a change")?;
     for id in &ids[..40] {
-        world.set(client, id, "new");
+        world.set(client, id, &"new");
     }
     for id in &ids[40..] {
         world.client_unregister(client, id);

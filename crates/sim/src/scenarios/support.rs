@@ -1,150 +1,20 @@
-//! What the stories share: a log of every stream, cuts by pairs, clients with a fixed place, short checks.
+//! What the stories share: cuts by pairs, clients with a fixed place, short checks.
 
 use crate::faults::Action;
 use crate::host::HostState;
-use crate::invariants::{Found, Invariant, Violation};
+use crate::invariants::Violation;
 use crate::network::{Cut, Micros, Place, SECOND};
 use crate::subscriber::{Return, Subscriber};
 use crate::world::{ClientTimer, Crash, World};
 use convoke_core::filter::Filter;
-use convoke_core::member::{MemberSpec, MetadataUpdate, NODE_ID_PREFIX, Space, Status};
-use convoke_core::node::{DegradedReason, PeerState, SessionId, StreamEvent};
-use std::cell::RefCell;
+use convoke_core::member::{MemberSpec, MetadataUpdate, Space, Status};
+use convoke_core::node::{PeerState, SessionId};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 pub(super) type Told = Result<(), Violation>;
 
 /// How often a lasting condition is looked at.
 const STEP: Micros = SECOND / 5;
-
-/// One event of one stream. Each node has a stream that misses nothing: the checker's own.
-#[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) at: Micros,
-    pub(super) host: usize,
-    pub(super) subscriber: usize,
-    pub(super) event: StreamEvent,
-}
-
-impl Seen {
-    /// The member it is about, and as what it is shown.
-    pub(super) fn shown(&self) -> Option<(&str, Status)> {
-        match &self.event {
-            StreamEvent::Snapshot(member)
-            | StreamEvent::Registered(member)
-            | StreamEvent::Updated(member)
-            | StreamEvent::StatusChanged(member)
-            | StreamEvent::OwnerChanged(member) => Some((member.id(), member.status())),
-            StreamEvent::Unregistered { id, .. } => Some((id, Status::Left)),
-            StreamEvent::CaughtUp | StreamEvent::Reset(_) | StreamEvent::Mark(_) => None,
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Entries {
-    seen: Vec<Seen>,
-    /// Host, and the last words of a run that ended.
-    ended: Vec<(usize, String)>,
-    degraded: Vec<(Micros, usize, DegradedReason)>,
-}
-
-/// Everything that any stream said since it was begun or cleared, how runs ended, and who doubted itself.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Log(Rc<RefCell<Entries>>);
-
-impl Log {
-    pub(super) fn on(world: &mut World) -> Log {
-        let log = Log::default();
-        world.invariants.push(Box::new(log.clone()));
-        log
-    }
-
-    pub(super) fn clear(&self) {
-        self.0.borrow_mut().seen.clear();
-    }
-
-    /// What was said about one member.
-    pub(super) fn of(&self, id: &str) -> Vec<Seen> {
-        let about = |seen: &&Seen| seen.shown().is_some_and(|(shown, _)| shown == id);
-        self.0.borrow().seen.iter().filter(about).cloned().collect()
-    }
-
-    /// What one subscriber was told.
-    pub(super) fn by(&self, subscriber: usize) -> Vec<StreamEvent> {
-        let entries = self.0.borrow();
-        entries.seen.iter().filter(|seen| seen.subscriber == subscriber).map(|seen| seen.event.clone()).collect()
-    }
-
-    /// The first event that showed a client's member with this status, anywhere.
-    pub(super) fn first(&self, status: Status) -> Option<Seen> {
-        let found =
-            |seen: &&Seen| seen.shown().is_some_and(|(id, shown)| shown == status && !id.starts_with(NODE_ID_PREFIX));
-        self.0.borrow().seen.iter().find(found).cloned()
-    }
-
-    /// No member of a client was ever shown with this status.
-    pub(super) fn never(&self, world: &World, status: Status) -> Told {
-        match self.first(status) {
-            Some(seen) => {
-                let message = format!("subscriber {} at n{} was told: {:?}", seen.subscriber, seen.host, seen.event);
-                Err(Violation::new("scenario", seen.at, message))
-            }
-            None => world.finish(),
-        }
-    }
-
-    /// The member was never shown at this node, nor at any other.
-    pub(super) fn never_shown(&self, world: &World, id: &str) -> Told {
-        match self.of(id).into_iter().find(|seen| seen.shown().is_some_and(|(_, status)| status != Status::Left)) {
-            Some(seen) => {
-                Err(Violation::new("scenario", seen.at, format!("n{} shows {id} again: {:?}", seen.host, seen.event)))
-            }
-            None => world.finish(),
-        }
-    }
-
-    /// How the last run on a host ended.
-    pub(super) fn end_of(&self, host: usize) -> Option<String> {
-        self.0.borrow().ended.iter().rev().find(|(at, _)| *at == host).map(|(_, words)| words.clone())
-    }
-
-    /// When a host first doubted itself for this reason.
-    pub(super) fn degraded(&self, host: usize, reason: DegradedReason) -> Option<Micros> {
-        self.0.borrow().degraded.iter().find(|(_, at, why)| *at == host && *why == reason).map(|(at, ..)| *at)
-    }
-}
-
-impl Invariant for Log {
-    fn name(&self) -> &'static str {
-        "log"
-    }
-    fn rule(&self) -> &'static str {
-        ""
-    }
-    fn checks(&self) -> u64 {
-        0
-    }
-
-    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, _found: &mut Found) {
-        let host = world.subscribers[subscriber].at.map_or(usize::MAX, |(host, ..)| host);
-        let seen = Seen { at: world.now, host, subscriber, event: event.clone() };
-        self.0.borrow_mut().seen.push(seen);
-    }
-
-    fn after_input(&mut self, world: &World, host: usize, _found: &mut Found) {
-        let Some(node) = &world.hosts[host].node else { return };
-        for reason in node.degraded() {
-            self.0.borrow_mut().degraded.push((world.now, host, reason));
-        }
-    }
-
-    fn host_stopped(&mut self, world: &World, host: usize) {
-        let words = world.trace.last_lines().pop().unwrap_or_default();
-        self.0.borrow_mut().ended.push((host, words));
-    }
-}
 
 /// All hosts cut from each other, to be joined pair by pair.
 #[derive(Debug, Default)]
@@ -190,6 +60,11 @@ impl World {
     /// All of these are shown up by every node within a few seconds.
     pub(super) fn up(&mut self, ids: &[&str]) -> Told {
         self.run_until(|w| ids.iter().all(|id| w.shown_everywhere(id, Status::Up)), 10 * SECOND)
+    }
+
+    /// Many stories take their variants from the seed.
+    pub(super) fn even_seed(&self) -> bool {
+        self.setup.seed.is_multiple_of(2)
     }
 
     /// A condition holds for a while, without a break.
@@ -288,7 +163,7 @@ impl World {
     }
 
     /// Sets one metadata value of a member.
-    pub(super) fn set(&mut self, client: usize, id: &str, value: impl ToString) {
+    pub(super) fn set(&mut self, client: usize, id: &str, value: &impl ToString) {
         self.client_update(client, id, MetadataUpdate::set("v", value.to_string()), false);
     }
 

@@ -253,6 +253,9 @@ fn a_key_that_was_collected_takes_only_higher_claims() {
 fn replicas_that_collected_at_different_times_agree_about_an_older_claim() {
     let x = member("x");
     let (mut early, mut late, mut lagging) = (Replica::new("early"), Replica::new("late"), Replica::new("lagging"));
+    for replica in [&mut early, &mut late, &mut lagging] {
+        replica.map.may_write = true;
+    }
     late.register(&x, 7, "client-1");
     late.unregister(&x);
     early.pull(&late);

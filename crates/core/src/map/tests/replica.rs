@@ -58,9 +58,7 @@ impl Replica {
         let me = OriginId { node: NodeId::new(node).unwrap(), incarnation: Incarnation { number, nonce: 7 * number } };
         let limits = Limits { push_backlog: 8, ..Limits::default() };
         let seed = node.bytes().map(u64::from).sum::<u64>() + number;
-        let mut map = CausalMap::new(me, &limits, seed, Clock::default(), Mutation::none());
-        map.may_write = true;
-        Replica { map, now: Time::from_secs(1) }
+        Replica { map: CausalMap::new(me, &limits, seed, Clock::default(), Mutation::none()), now: Time::from_secs(1) }
     }
 
     pub(super) fn clock(&self) -> Clock {

@@ -1,0 +1,138 @@
+//! A log of every stream: what anybody was told, and when.
+
+use super::support::Told;
+use crate::invariants::{Found, Invariant, Violation};
+use crate::network::Micros;
+use crate::world::World;
+use convoke_core::member::{NODE_ID_PREFIX, Status};
+use convoke_core::node::{DegradedReason, StreamEvent};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// One event of one stream. Each node has a stream that misses nothing: the checker's own.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) at: Micros,
+    pub(super) host: usize,
+    pub(super) subscriber: usize,
+    pub(super) event: StreamEvent,
+}
+
+impl Seen {
+    /// The member it is about, and as what it is shown.
+    pub(super) fn shown(&self) -> Option<(&str, Status)> {
+        match &self.event {
+            StreamEvent::Snapshot(member)
+            | StreamEvent::Registered(member)
+            | StreamEvent::Updated(member)
+            | StreamEvent::StatusChanged(member)
+            | StreamEvent::OwnerChanged(member) => Some((member.id(), member.status())),
+            StreamEvent::Unregistered { id, .. } => Some((id, Status::Left)),
+            StreamEvent::CaughtUp | StreamEvent::Reset(_) | StreamEvent::Mark(_) => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    seen: Vec<Seen>,
+    /// Host, and the last words of a run that ended.
+    ended: Vec<(usize, String)>,
+    degraded: Vec<(Micros, usize, DegradedReason)>,
+}
+
+/// Everything that any stream said since it was begun or cleared, how runs ended, and who doubted itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Log(Rc<RefCell<Entries>>);
+
+impl Log {
+    pub(super) fn on(world: &mut World) -> Log {
+        let log = Log::default();
+        world.invariants.push(Box::new(log.clone()));
+        log
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.borrow_mut().seen.clear();
+    }
+
+    /// What was said about one member.
+    pub(super) fn of(&self, id: &str) -> Vec<Seen> {
+        let about = |seen: &&Seen| seen.shown().is_some_and(|(shown, _)| shown == id);
+        self.0.borrow().seen.iter().filter(about).cloned().collect()
+    }
+
+    /// What one subscriber was told.
+    pub(super) fn by(&self, subscriber: usize) -> Vec<StreamEvent> {
+        let entries = self.0.borrow();
+        entries.seen.iter().filter(|seen| seen.subscriber == subscriber).map(|seen| seen.event.clone()).collect()
+    }
+
+    /// The first event that showed a client's member with this status, anywhere.
+    pub(super) fn first(&self, status: Status) -> Option<Seen> {
+        let found =
+            |seen: &&Seen| seen.shown().is_some_and(|(id, shown)| shown == status && !id.starts_with(NODE_ID_PREFIX));
+        self.0.borrow().seen.iter().find(found).cloned()
+    }
+
+    /// No member of a client was ever shown with this status.
+    pub(super) fn never(&self, world: &World, status: Status) -> Told {
+        match self.first(status) {
+            Some(seen) => {
+                let message = format!("subscriber {} at n{} was told: {:?}", seen.subscriber, seen.host, seen.event);
+                Err(Violation::new("scenario", seen.at, message))
+            }
+            None => world.finish(),
+        }
+    }
+
+    /// The member was never shown at this node, nor at any other.
+    pub(super) fn never_shown(&self, world: &World, id: &str) -> Told {
+        match self.of(id).into_iter().find(|seen| seen.shown().is_some_and(|(_, status)| status != Status::Left)) {
+            Some(seen) => {
+                Err(Violation::new("scenario", seen.at, format!("n{} shows {id} again: {:?}", seen.host, seen.event)))
+            }
+            None => world.finish(),
+        }
+    }
+
+    /// How the last run on a host ended.
+    pub(super) fn end_of(&self, host: usize) -> Option<String> {
+        self.0.borrow().ended.iter().rev().find(|(at, _)| *at == host).map(|(_, words)| words.clone())
+    }
+
+    /// When a host first doubted itself for this reason.
+    pub(super) fn degraded(&self, host: usize, reason: DegradedReason) -> Option<Micros> {
+        self.0.borrow().degraded.iter().find(|(_, at, why)| *at == host && *why == reason).map(|(at, ..)| *at)
+    }
+}
+
+impl Invariant for Log {
+    fn name(&self) -> &'static str {
+        "log"
+    }
+    fn rule(&self) -> &'static str {
+        ""
+    }
+    fn checks(&self) -> u64 {
+        0
+    }
+
+    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, _found: &mut Found) {
+        let host = world.subscribers[subscriber].at.map_or(usize::MAX, |(host, ..)| host);
+        let seen = Seen { at: world.now, host, subscriber, event: event.clone() };
+        self.0.borrow_mut().seen.push(seen);
+    }
+
+    fn after_input(&mut self, world: &World, host: usize, _found: &mut Found) {
+        let Some(node) = &world.hosts[host].node else { return };
+        for reason in node.degraded() {
+            self.0.borrow_mut().degraded.push((world.now, host, reason));
+        }
+    }
+
+    fn host_stopped(&mut self, world: &World, host: usize) {
+        let words = world.trace.last_lines().pop().unwrap_or_default();
+        self.0.borrow_mut().ended.push((host, words));
+    }
+}
