@@ -9,7 +9,7 @@ use crate::time::{Duration, Heard, Time};
 use crate::timers::Timer;
 
 /// With `fast` liveness: how long after losing its connection a session is down.
-const FAST_GRACE: Duration = Duration::from_millis(500);
+const FAST_GRACE: Duration = Duration::from_millis(750);
 
 impl Node {
     /// The client lives. No allocation, no lock, nothing replicated.

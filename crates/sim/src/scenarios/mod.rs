@@ -63,7 +63,7 @@ scenarios! {
     incarnations::h15_given_up_node_returns_as_it_was, 1, three, "D10", "and returns with the same run, names and claims";
     incarnations::h16_no_gap_for_a_given_up_node, 1, three, "D10, L3", "and nobody sees a gap";
     ownership::h17_two_inferences_agree, 1, four, "L4", "two sides infer the same at different times: left stays left";
-    liveness::h18_the_guard_ends, 1, five, "L6", "a node that lost all others doubts itself, but not for ever";
+    liveness::h18_the_guard_ends, 5, five, "L6", "a node that lost all others doubts itself, but not for ever";
     sessions::h19_unregister_whose_answer_was_lost, 1, three, "C3", "an unregistration whose answer, and whose node, were lost";
     sessions::h20_overtaken_requests_are_refused, 1, three, "C5", "requests that come again after later ones";
     sessions::h21_old_answers_reassure_nobody, 1, three, "C5", "answers to old heartbeats are not fresh";
