@@ -95,7 +95,8 @@ impl Story {
         self.seq += 1;
         let change = MetadataUpdate::set("shard", format!("{:04}", self.seq % 10_000));
         let (id, session) = (support::id(Ids::Short, 0), self.sessions[0]);
-        let changed = self.nodes[SENDER].update(self.now, session, self.seq, &id, &change, None, &mut Output::default());
+        let changed =
+            self.nodes[SENDER].update(self.now, session, self.seq, &id, &change, None, &mut Output::default());
         changed.expect("the member belongs to the session");
         let merges = self.nodes[RECEIVER].counters().full_merges;
         let cost = match way {

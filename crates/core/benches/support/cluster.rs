@@ -112,7 +112,7 @@ impl Cluster {
         let index = self.nodes.len();
         let node = Node::new(config_of(index), start_of(index), self.now).expect("the configuration is valid");
         self.nodes.push(node);
-        self.with(index, |node, now, out| node.begin(now, out));
+        self.with(index, Node::begin);
     }
 
     /// Calls a node as its shell would, and lets its effects happen.

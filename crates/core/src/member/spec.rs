@@ -137,7 +137,11 @@ fn check_address(field: &'static str, address: &str, limits: &Limits) -> Result<
             Some(v6) => v6.strip_suffix(']').is_some_and(|v6| v6.contains(':')),
             None => !host.contains(':'),
         };
-        !host.is_empty() && host_fits && !host.contains(char::is_whitespace) && port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok()
+        !host.is_empty()
+            && host_fits
+            && !host.contains(char::is_whitespace)
+            && port.bytes().all(|b| b.is_ascii_digit())
+            && port.parse::<u16>().is_ok()
     });
     if well_formed { Ok(()) } else { Err(invalid(field, format!("{field} {address:?} is not host:port"))) }
 }

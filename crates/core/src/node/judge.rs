@@ -221,7 +221,7 @@ impl Node {
             .filter(|(index, entry)| *index != me && entry.admitted && self.silence(*index) > window)
             .map(|(index, _)| index)
             .collect();
-        if silent.is_empty() || self.hold_nodes(&silent, out) {
+        if silent.is_empty() || self.hold_nodes(out) {
             return;
         }
         for index in silent {
@@ -230,7 +230,7 @@ impl Node {
     }
 
     /// Whether most other nodes fell silent at once: then it is more likely that this node is cut off.
-    fn hold_nodes(&mut self, silent: &[u32], out: &mut Output) -> bool {
+    fn hold_nodes(&mut self, out: &mut Output) -> bool {
         let now = self.clock.now;
         if now < self.guard.nodes.passing_until {
             return false;
@@ -240,7 +240,13 @@ impl Node {
             id.node != self.me.node
                 && self.map.origins.incarnations(&id.node).all(|(incarnation, _)| incarnation <= id.incarnation)
         };
-        let lost: Vec<u32> = silent.iter().copied().filter(|index| newest(*index)).collect();
+        // Those about to follow count too: nodes lost at once are not judged in the same instant.
+        let soon = self.config.timers.heartbeat_timeout;
+        let fading =
+            self.map.origins.iter().filter(|(index, entry)| {
+                *index != self.map.origins.me() && entry.admitted && self.silence(*index) > soon
+            });
+        let lost: Vec<u32> = fading.map(|(index, _)| index).filter(|index| newest(*index)).collect();
         let others = self.map.origins.iter().filter(|(index, entry)| entry.admitted && newest(*index)).count();
         let confirmed = lost.iter().all(|index| {
             let node = &self.map.origins.entry(*index).origin.id.node;

@@ -28,6 +28,8 @@ impl Node {
             return;
         }
         let address = peer.peer_address.clone();
+        // Counted from here, so that a dial that hangs does not delay the next one.
+        self.schedule_retry(node);
         let dial = self.peers.start_dial(Dial::Peer(node.clone()));
         if let Some(peer) = self.peers.peers.get_mut(node) {
             peer.dial = Some(dial);
@@ -66,11 +68,8 @@ impl Node {
     /// A dial failed.
     pub fn dial_failed(&mut self, now: Time, dial: DialId, out: &mut Output) {
         self.observe(now, out);
-        match self.finish_dial(dial) {
-            Some(Dial::Peer(node)) => self.schedule_retry(&node),
-            // Seeds are looked at again in any case.
-            Some(Dial::Seed(_)) | None => {}
-        }
+        // The next attempt has its timer already.
+        self.finish_dial(dial);
     }
 
     fn finish_dial(&mut self, dial: DialId) -> Option<Dial> {
@@ -162,7 +161,7 @@ impl Node {
         if peer.retry_at.is_none_or(|at| at > self.clock.now) {
             return;
         }
-        if self.wants_link(node) && peer.state != PeerState::Left {
+        if self.wants_link(node) {
             self.dial_peer(node, out);
         }
     }

@@ -186,9 +186,7 @@ impl Node {
             self.restart(RestartReason::SleptTooLong, out);
             return false;
         }
-        if late >= self.config.timers.heartbeat_timeout
-            && !self.mutation.is(Mutant::SleeperReadsBufferedMessages)
-        {
+        if late >= self.config.timers.heartbeat_timeout && !self.mutation.is(Mutant::SleeperReadsBufferedMessages) {
             self.drop_clients(out);
             return false;
         }

@@ -31,7 +31,7 @@ impl Node {
                     peer.state = PeerState::Connecting;
                     self.dial_peer(node, out);
                 }
-                (true, PeerState::Connecting | PeerState::Lost | PeerState::Failed) if idle => {
+                (true, PeerState::Connecting | PeerState::Lost | PeerState::Failed | PeerState::Left) if idle => {
                     self.dial_peer(node, out);
                 }
                 (false, PeerState::Connecting) if idle => peer.state = PeerState::Distant,
@@ -57,12 +57,19 @@ impl Node {
         })
     }
 
-    /// Closes a region link this node dialed, once a lower sibling is known to have one.
+    /// Closes a region link this node dialed, once a lower sibling is known to have one, or this node has the one it wants.
     fn let_go(&mut self, node: &NodeId, out: &mut Output) {
         let Some(peer) = self.peers.peers.get(node) else { return };
         let Some(link) = peer.link.and_then(|link| self.peers.links.get(&link)) else { return };
         let id = link.id;
-        if link.dialed && peer.candidate.is_none() && self.sibling_serves(&peer.region, |n| *n < self.me.node) {
+        let has_wanted = || {
+            self.peers.up().any(|(other, _)| {
+                let same = self.peers.peers.get(other).is_some_and(|other| other.region == peer.region);
+                same && self.wants_link(other)
+            })
+        };
+        let served = || self.sibling_serves(&peer.region, |sibling| *sibling < self.me.node) || has_wanted();
+        if link.dialed && peer.candidate.is_none() && served() {
             if let Some(peer) = self.peers.peers.get_mut(node) {
                 peer.state = PeerState::Distant;
             }

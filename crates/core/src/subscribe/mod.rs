@@ -34,7 +34,10 @@ struct Subscriber {
 #[derive(Debug)]
 enum Stage {
     /// The token is ahead of this node (S4).
-    Waiting { resumption: Box<Resumption>, until: Time },
+    Waiting {
+        resumption: Box<Resumption>,
+        until: Time,
+    },
     Walking(Walk),
     /// Known ids that this node does not have; not yet called absent (N3).
     Grace {
@@ -97,9 +100,7 @@ impl Subscribers {
         self.list(&interest).push(index);
         let (stage, reset) = match begin {
             Begin::Walk { walk, reset } => (Stage::Walking(walk), reset),
-            Begin::Wait { resumption, until } => {
-                (Stage::Waiting { resumption: Box::new(resumption), until }, None)
-            }
+            Begin::Wait { resumption, until } => (Stage::Waiting { resumption: Box::new(resumption), until }, None),
         };
         let entry = &mut self.entries[index as usize];
         let notified = !matches!(stage, Stage::Waiting { .. });
@@ -181,10 +182,8 @@ impl Subscribers {
                 && walk.would_tell(change)
             {
                 walk.forget_known(change);
-                subscriber.enqueue(
-                    StreamEvent::Unregistered { id: gone.id().to_owned(), version: gone.version() },
-                    limit,
-                );
+                subscriber
+                    .enqueue(StreamEvent::Unregistered { id: gone.id().to_owned(), version: gone.version() }, limit);
                 subscriber.notify(SubscriberId { index: index as u32, generation: *generation }, out);
             }
         }

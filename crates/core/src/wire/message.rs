@@ -1,7 +1,10 @@
 //! The messages peers exchange.
 
 use super::items::{decode_incarnation, decode_node_id, decode_origin, encode_incarnation, encode_origin};
-use super::{ADDRESS_BYTES_MAX, EvidenceItem, ID_BYTES_MAX, Items, ItemsWriter, MAX_CLAIM, MAX_COUNTER, Reader, WireError, Writer};
+use super::{
+    ADDRESS_BYTES_MAX, EvidenceItem, ID_BYTES_MAX, Items, ItemsWriter, MAX_CLAIM, MAX_COUNTER, Reader, WireError,
+    Writer,
+};
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use std::collections::BTreeMap;
 
@@ -124,7 +127,11 @@ pub(crate) enum Message<'a> {
     Hello(Hello),
     Welcome(Hello),
     /// `node` says who refuses.
-    Refuse { reason: RefuseReason, node: NodeId, heard: Option<Incarnation> },
+    Refuse {
+        reason: RefuseReason,
+        node: NodeId,
+        heard: Option<Incarnation>,
+    },
     Ping(Ping),
     Push {
         origin: OriginId,

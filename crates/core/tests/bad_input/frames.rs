@@ -55,7 +55,9 @@ fn whatever_comes_before_a_hello_closes_the_link() {
     // Goodbye, a welcome nobody asked for, a refusal, an acknowledgement, a question: all well-formed.
     let mut welcome = hello(|_| ());
     welcome[0] = 1;
-    for frame in [vec![12, 1], welcome, vec![2, 0, 1, b'b', 0], vec![7, 1, 1], vec![9, 1, 1, b'b'], vec![11, 1, b'm', 1]] {
+    for frame in
+        [vec![12, 1], welcome, vec![2, 0, 1, b'b', 0], vec![7, 1, 1], vec![9, 1, 1, b'b'], vec![11, 1, b'm', 1]]
+    {
         let link = lone.connect();
         let events = lone.closes_on(link, &frame);
         assert!(matches!(&events[..], [Event::PeerRefused { reason, .. }] if reason.contains("message order")));

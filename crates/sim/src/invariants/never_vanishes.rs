@@ -3,7 +3,7 @@
 use super::{Found, Invariant, report, undisturbed};
 use crate::network::{Micros, SECOND};
 use crate::world::{World, micros};
-use convoke_core::node::StreamEvent;
+use convoke_core::node::{PeerState, StreamEvent};
 
 const NAME: &str = "never_vanishes";
 /// Long enough for everybody to have heard.
@@ -42,7 +42,9 @@ impl Invariant for NeverVanishes {
     /// Also what never was shown counts: a node that serves must know members that are older than its last trouble.
     fn periodically(&mut self, world: &World, found: &mut Found) {
         for (host, node) in super::serving(world) {
-            if !undisturbed(world, host, RECENT) {
+            // A node that has not found anybody since its start has nobody to know from (N3).
+            let alone = node.peers().iter().all(|peer| peer.state != PeerState::Up);
+            if alone || !undisturbed(world, host, RECENT) {
                 continue;
             }
             for (id, claimed) in &world.truth.ids {

@@ -115,7 +115,7 @@ pub(super) fn two_processes_with_one_id_meet(world: &mut World) -> Told {
 
 /// A dead node is given up by its survivors at different times, one of which was restarted meanwhile. Nothing of it is
 /// ever handed back.
-pub(super) fn dead_node_given_up_at_different_times_never_returns(world: &mut World) -> Told {
+pub(super) fn dead_node_retired_at_different_times_never_returns(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.register_name(0, "name", "there");
@@ -217,6 +217,24 @@ pub(super) fn h16_no_gap_for_a_given_up_node(world: &mut World) -> Told {
     };
     world.require(gaps(0, 0) == 0, "a gap at the node's own side")?;
     world.require(gaps(1, back) + gaps(2, back) == 0, "a gap after it was back")?;
+    world.settle()
+}
+
+/// An hour behind a partition, longer than runs of nodes are remembered at all: it returns, as it was, and nothing dead
+/// with it.
+pub(super) fn live_node_retired_behind_a_partition_returns(world: &mut World) -> Told {
+    let behind = given_up_behind_a_partition(world, 60 * MINUTE)?;
+    let log = Log::on(world);
+    world.require(world.status(0, "alive") == Some(Status::Up), "the node's own side lost its member")?;
+    world.rejoin(behind.cuts);
+    world.up(&["alive"])?;
+    world.run_until(|w| w.named_everywhere("name", "here"), 10 * SECOND)?;
+    world.throughout(2 * MINUTE, "it did not stay", |w| {
+        w.shown_everywhere("alive", Status::Up) && w.named_everywhere("name", "here") && w.at(behind.alive, 0)
+    })?;
+    let same = (0..3).all(|host| world.claim(host, "alive") == behind.claim);
+    world.require(same && *world.node(0).origin() == behind.origin, "it is not what it was")?;
+    log.never_shown(world, "dies")?;
     world.settle()
 }
 

@@ -100,7 +100,8 @@ scenarios! {
     incarnations::crash_and_restart_with_lower_counters, 1, three, "N1", "a node restarts with nothing but its id";
     incarnations::two_processes_with_one_id, 1, three, "N4", "the second process stops with an identity conflict";
     incarnations::two_processes_with_one_id_meet, 1, three, "N4", "two established processes meet: the older stops";
-    incarnations::dead_node_given_up_at_different_times_never_returns, 1, three, "D10", "nothing of a dead node is handed back";
+    incarnations::dead_node_retired_at_different_times_never_returns, 1, three, "D10", "nothing of a dead node is handed back";
+    incarnations::live_node_retired_behind_a_partition_returns, 1, three, "D10", "after an hour, as it was";
     incarnations::partitions_of_14_16_and_40_minutes, 1, three, "D10, L3", "each side keeps its own; after healing both have all";
     incarnations::total_restart, 3, three, "N2, N3", "every node is killed and started again";
 

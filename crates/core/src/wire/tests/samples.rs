@@ -230,8 +230,12 @@ pub(super) fn context() -> impl Strategy<Value = Context> {
 }
 
 fn evidence() -> impl Strategy<Value = EvidenceItem> {
-    (origin_id(), counter(), counter(), counter())
-        .prop_map(|(origin, life, written, age_ms)| EvidenceItem { origin, life, written, age_ms })
+    (origin_id(), counter(), counter(), counter()).prop_map(|(origin, life, written, age_ms)| EvidenceItem {
+        origin,
+        life,
+        written,
+        age_ms,
+    })
 }
 
 fn hello() -> impl Strategy<Value = Hello> {
