@@ -12,13 +12,12 @@ use support::cluster::{Cluster, Traffic};
 use support::{Ids, WALL_MS};
 
 /// Nodes, virtual seconds of each measurement.
-const SIZES: [(usize, u64); 4] = [(3, 60), (10, 60), (50, 20), (200, 5)];
-/// A steady load on the whole cluster.
-const WRITES_PER_SECOND: u64 = 100;
+const SIZES: [(usize, u64); 4] = [(3, 60), (10, 60), (50, 10), (200, 3)];
+/// Changes per second in the whole cluster: few enough that one is everywhere before the next is made, and many.
+const RATES: [u64; 2] = [10, 100];
 
 fn main() {
-    println!("                idle  one change per second     100 changes per second");
-    println!("nodes   B/s per node   pushes   exchanges        pushes   exchanges   B per change and node");
+    println!("nodes   idle B/s per node   changes/s   pushed per change   exchanged per change   total per node");
     for (size, seconds) in SIZES {
         if support::scale(size) == size || size <= 10 {
             measure(size, seconds);
@@ -28,20 +27,17 @@ fn main() {
 
 fn measure(size: usize, seconds: u64) {
     let mut load = Load::new(size);
-    let idle = load.run(seconds, 0);
-    let rare = load.run(seconds, 1);
-    let busy = load.run(seconds, WRITES_PER_SECOND);
-    let per_change = |bytes: u64, rate: u64| bytes / (seconds * rate);
-    let busy_each = per_change(busy.pushes + busy.exchanges, WRITES_PER_SECOND) / size as u64;
-    println!(
-        "{size:>5} {:>14} {:>8} {:>11} {:>13} {:>11} {:>13}",
-        idle.total() / seconds / size as u64,
-        per_change(rare.pushes, 1),
-        per_change(rare.exchanges, 1),
-        per_change(busy.pushes, WRITES_PER_SECOND),
-        per_change(busy.exchanges, WRITES_PER_SECOND),
-        busy_each,
-    );
+    let idle = load.run(seconds, 0).total() / seconds / size as u64;
+    for rate in RATES {
+        let traffic = load.run(seconds, rate);
+        let changes = seconds * rate;
+        println!(
+            "{size:>5} {idle:>19} {rate:>11} {:>19} {:>22} {:>16}",
+            traffic.pushes / changes,
+            traffic.exchanges / changes,
+            (traffic.pushes + traffic.exchanges) / changes / size as u64,
+        );
+    }
 }
 
 /// A cluster with one client per node, each with a few members.

@@ -158,6 +158,10 @@ impl Node {
         let nothing = matches!(&pending, Pending::List { items, .. } if items.is_empty());
         let written = self.written();
         let Some(link) = self.peers.links.get_mut(&id) else { return };
+        // A delta under way is not started over for a peer that did not ask for that: it might never end.
+        if !reply && link.outgoing.is_some() {
+            return;
+        }
         // Once this delta is through the peer has all of this node's writes; pushes go on from here.
         link.sent = Some(written);
         if nothing && !reply && receiver.clock.includes(&context.clock) {

@@ -11,10 +11,10 @@ impl Node {
         self.peers.wants(&self.me.node, &self.config.region, node, |node| self.seems_live(node))
     }
 
+    /// Whether a node is there as far as anybody tells. One that only this node cannot reach is; others reach it.
     fn seems_live(&self, node: &NodeId) -> bool {
         let lost = self.peers.peers.get(node).is_some_and(|p| matches!(p.state, PeerState::Lost | PeerState::Failed));
-        let admitted = self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).admitted);
-        !lost || admitted && self.peers.peers.get(node).is_some_and(|p| p.state != PeerState::Failed)
+        !lost || self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).admitted)
     }
 
     /// Dials peers that should be linked, lets go of region links that others have taken over, and finds another way

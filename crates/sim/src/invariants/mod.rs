@@ -114,6 +114,13 @@ pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
         && held.twin.is_none()
 }
 
+/// Whether a removal is the one of an earlier registration, told late by a node that catches up.
+pub(crate) fn is_old_news(world: &World, client: usize, event: &StreamEvent) -> bool {
+    let StreamEvent::Unregistered { id, version } = event else { return false };
+    let acknowledged = world.clients[client].members.get(id).and_then(|holding| holding.acknowledged);
+    acknowledged.is_some_and(|now| (version.claim, version.seq) < (now.claim, now.seq))
+}
+
 /// Whether everybody can find everybody. In a line a host that is down hides those behind it from each other when they
 /// restart; otherwise the seeds suffice.
 pub(crate) fn findable(world: &World, window: Micros) -> bool {

@@ -31,6 +31,9 @@ impl Invariant for NeverVanishes {
         match event {
             StreamEvent::Unregistered { id, .. } => {
                 let Some(client) = unforgettable(world, host, id) else { return };
+                if super::is_old_news(world, client, event) {
+                    return;
+                }
                 self.checks += 1;
                 report(found, NAME, world, format!("n{host} dropped {id} of the living c{client}: {event:?}"));
             }

@@ -36,6 +36,9 @@ impl Invariant for NoFalseDown {
             _ => return,
         };
         let Some(client) = steady_holder(world, id, notice_time(world)) else { return };
+        if super::is_old_news(world, client, event) {
+            return;
+        }
         if !observer_is_calm(world, host) || !findable(world, notice_time(world)) {
             return;
         }
