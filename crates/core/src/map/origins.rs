@@ -29,8 +29,8 @@ pub(crate) struct OriginEntry {
     pub(crate) admitted: bool,
     /// The life number that inferred records are judged by (L4): the highest known when it was last admitted.
     pub(crate) judged_life: u64,
-    /// It gives signs of life again, but what it wrote meanwhile is not here yet (L3): how much that is, since when.
-    pub(crate) returning: Option<(u64, Heard)>,
+    /// It gives signs of life again, but what it wrote meanwhile, so many writes in all, is not here yet (L3).
+    pub(crate) returning: Option<u64>,
     /// Records stored so far; tells whether the takeover (L4) has anything new to look at.
     pub(crate) stores: u64,
     /// Life number and `stores` when its members were last taken over by this node.

@@ -131,22 +131,20 @@ impl Node {
         if entry.admitted {
             entry.judged_life = entry.evidence.life;
         } else {
-            let since = Heard::now(self.clock);
-            entry.returning.get_or_insert((entry.evidence.written, since));
+            entry.returning.get_or_insert(entry.evidence.written);
             self.welcome_back(index, out);
         }
     }
 
-    /// Admits a returned origin if this node has taken in what it had written when it returned, or could not for long.
+    /// Admits a returned origin if this node has taken in what it had written when it returned (L3).
     pub(super) fn welcome_back(&mut self, index: u32, out: &mut Output) {
         let window = self.config.timers.admission_window();
         let entry = self.map.origins.entry(index);
-        let Some((written, since)) = entry.returning else { return };
+        let Some(written) = entry.returning else { return };
         let caught_up = entry.seen >= written || self.mutation.is(Mutant::ReturnedBelievedAtOnce);
-        let waited = since.attentive_silence(self.clock, Duration::MAX) >= window;
         if self.silence(index) > window {
             self.map.origins.entry_mut(index).returning = None;
-        } else if caught_up || waited {
+        } else if caught_up {
             self.reshow(index, out, |map| {
                 let entry = map.origins.entry_mut(index);
                 entry.returning = None;

@@ -138,6 +138,19 @@ impl Node {
         self.schedule_retry(&node);
     }
 
+    /// All links are closed unread: this node slept, its peers have given it up, and what is buffered is history that
+    /// would be played back as news (L5). Fresh links start with an exchange.
+    pub(super) fn drop_links(&mut self, out: &mut Output) {
+        let links: Vec<LinkId> = self.peers.links.keys().copied().collect();
+        for link in links {
+            self.close(link, LossReason::Silent, out);
+        }
+        let peers: Vec<NodeId> = self.peers.peers.keys().cloned().collect();
+        for peer in peers.iter().filter(|peer| self.wants_link(peer)).collect::<Vec<_>>() {
+            self.dial_peer(peer, out);
+        }
+    }
+
     /// The next attempt, with jitter (P4).
     pub(super) fn schedule_retry(&mut self, node: &NodeId) {
         let at = self.clock.now + self.jittered(self.config.timers.peer_retry_interval);

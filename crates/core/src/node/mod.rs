@@ -188,6 +188,7 @@ impl Node {
         }
         if late >= self.config.timers.heartbeat_timeout && !self.mutation.is(Mutant::SleeperReadsBufferedMessages) {
             self.drop_clients(out);
+            self.drop_links(out);
             return false;
         }
         true
