@@ -3,6 +3,8 @@
 //! The clocks are small on purpose: with four origins and numbers up to two, equal, ordered and concurrent pairs all come
 //! up often.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 use convoke_core::version::{Incarnation, NodeId, OriginId, VectorClock};
 use proptest::prelude::*;
 use std::cmp::Ordering;

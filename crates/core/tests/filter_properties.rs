@@ -1,5 +1,7 @@
 //! Filters against a naive evaluator and a naive matcher, written from the words of the requirement.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 use std::collections::BTreeMap;
 
 use convoke_core::filter::{Filter, Subject, Wildcard};

@@ -2,6 +2,8 @@
 //!
 //! Two checks: which crates it is built from, and which words its code uses. Both are shown able to fail.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -5,7 +5,7 @@ use crate::network::{Item, Micros, Place, SECOND};
 use crate::world::{Crash, Event, World};
 use convoke_core::Node;
 use convoke_core::member::Status;
-use convoke_core::node::Start;
+use convoke_core::node::{SlotView, Start};
 
 impl World {
     /// Starts a new run of the node on a host.
@@ -84,9 +84,14 @@ impl World {
         let run = (host, self.hosts[host].boot);
         let (now, hosts) = (self.now, &self.hosts);
         for (id, claimed) in self.truth.ids.iter_mut().filter(|(_, claimed)| claimed.known_by == Some(run)) {
+            let rank = |slot: &SlotView| (slot.claim, slot.seq);
+            let own = hosts[host].node.as_ref().and_then(|node| node.slot(id));
+            // A tombstone of an earlier registration does not count.
             let knows = |other: &Host| {
                 let slot = other.node.as_ref().filter(|_| other.running()).and_then(|node| node.slot(id));
-                slot.is_some_and(|slot| slot.stated == Status::Left)
+                slot.is_some_and(|slot| {
+                    slot.stated == Status::Left && own.as_ref().is_some_and(|own| rank(&slot) >= rank(own))
+                })
             };
             let other = (0..hosts.len()).find(|other| *other != host && knows(&hosts[*other]));
             claimed.known_by = other.map(|other| (other, hosts[other].boot));

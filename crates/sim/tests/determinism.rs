@@ -1,5 +1,7 @@
 //! The same seed gives the same trace, byte for byte; other wall clocks give the same decisions.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 use convoke_sim::{Plan, run_plan};
 
 #[test]

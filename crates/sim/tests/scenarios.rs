@@ -1,5 +1,7 @@
 //! Every named story, told for all its seeds. All failures are reported, not just the first.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 use convoke_sim::scenarios::{self, Scenario};
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -1,5 +1,7 @@
 //! A hundred brief seeds without a violation, and every kind of fault among them.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 use convoke_sim::drive::run_many;
 use convoke_sim::stats::Stats;
 use convoke_sim::{Plan, run_plan};

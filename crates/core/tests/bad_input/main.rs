@@ -1,5 +1,7 @@
 //! Bad input (R-06, P7): refused with the right code, naming field and limit, and nothing has changed.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 mod frames;
 mod requests;
 

@@ -1,5 +1,7 @@
 //! The protocol as stories: a few nodes, in-memory connections, virtual time.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 mod cluster;
 mod explaining;
 mod links;
