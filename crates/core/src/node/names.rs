@@ -169,7 +169,8 @@ impl Node {
             }
             Space::Name => {
                 if let Some(location) = self.own_names.get(&new.id).cloned() {
-                    if new.origin.id.node == self.me.node {
+                    // An older run's word, or the tombstone of somebody's earlier claim: this registration stands.
+                    if new.origin.id.node == self.me.node || !new.is_live() {
                         self.write_name(&new.id, &location, out);
                     } else {
                         self.own_names.remove(&new.id);

@@ -121,7 +121,12 @@ impl ContextTruthful {
 
     fn verify(&mut self, world: &World, host: usize, node: &Node, still: bool, found: &mut Found) {
         // Older writes may have been collected, and their slot made anew (D8).
-        let remembered = micros(world.setup.timers.tombstone_timeout) * 9 / 10;
+        let timers = &world.setup.timers;
+        let remembered = |name: bool| {
+            // What superseded a name may have been dropped with its node (D10).
+            let kept = if name { timers.dead_peer_timeout } else { timers.tombstone_timeout };
+            micros(kept) * 9 / 10
+        };
         let context = node.context();
         let covered: Vec<u64> = self.origins.iter().map(|origin| context.get(origin)).collect();
         let runs =
@@ -141,7 +146,7 @@ impl ContextTruthful {
                 let held = slot.map(|slot| (slot.claim, slot.seq, &slot.origin, slot.n));
                 match held {
                     Some(held) if held < (write.claim, write.seq, origin, write.n) => {
-                        if world.now - write.at < remembered {
+                        if world.now - write.at < remembered(key.0) {
                             let message =
                                 format!("n{host} claims {origin}:{} but holds {slot:?}, not {write:?}", write.n);
                             report(found, NAME, world, message);
