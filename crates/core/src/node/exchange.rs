@@ -219,8 +219,7 @@ impl Node {
         let floor = self.map.origins.floor();
         let end = done.then_some((&outgoing.context, &floor));
         let reply = (first && outgoing.reply).then_some(&outgoing.context);
-        let evidence = if first { &evidence[..] } else { &[] };
-        let frame = Message::encode_chunk(outgoing.exchange, outgoing.next_index, full, &items, end, reply, evidence);
+        let frame = Message::encode_chunk(outgoing.exchange, outgoing.next_index, full, &items, end, reply, &evidence);
         outgoing.next_index += 1;
         self.counters.chunks_sent += 1;
         out.effects.push(Effect::Send { link: id, frame: Bytes::from(frame) });

@@ -59,6 +59,11 @@ impl Invariant for NeverVanishes {
                 if !used.all(|(host, ..)| undisturbed(world, *host, RECENT)) {
                     continue;
                 }
+                // It found somebody only a moment ago, and has not heard of the owner at all.
+                let owner = world.clients[client].attached_to().and_then(|host| world.hosts[host].node.as_ref());
+                if owner.is_none_or(|owner| node.context().get(owner.origin()) == 0) {
+                    continue;
+                }
                 self.checks += 1;
                 if node.member(id).is_none() {
                     report(found, NAME, world, format!("n{host} does not show {id}: {:?}", node.slot(id)));
