@@ -18,9 +18,14 @@ pub const SERVICES: usize = 1_000;
 /// Members per session where it does not matter.
 pub const PER_SESSION: usize = 100;
 
-/// The wanted size under `cargo bench`; a thousandth when cargo merely tests that the benches run.
+/// Whether figures are wanted; otherwise cargo merely tests that the benches run.
+pub fn measuring() -> bool {
+    std::env::args().any(|argument| argument == "--bench")
+}
+
+/// The wanted size, or a small one when nothing is measured.
 pub fn scale(count: usize) -> usize {
-    if std::env::args().any(|argument| argument == "--bench") { count } else { (count / 1_000).max(20) }
+    if measuring() { count } else { (count / 1_000).max(200) }
 }
 
 pub fn config(name: &str) -> Config {
