@@ -171,6 +171,10 @@ impl CausalMap {
                     return Outcome::Outranked(record);
                 }
                 let old = self.slots.replace(slot, record.clone());
+                if self.move_index(slot, &old, &record) {
+                    let conflict = self.concurrent(&old, &record);
+                    return Outcome::Stored(Stored { slot, old: Some(old), new: record, conflict });
+                }
                 self.unindex(slot, &old);
                 (slot, Some(old))
             }
@@ -214,6 +218,18 @@ impl CausalMap {
         self.origins.entry_mut(origin).inferred.insert(inferred.n, id.clone());
         self.tombstones.add(ItemRef::Inferred(id.clone()), learnt, inferred.origin.tag, inferred.n);
         self.inferred.insert(id.clone(), inferred);
+    }
+
+    /// An ordinary update changes nothing but the dot: the service index stays as it is. False if more changed.
+    fn move_index(&mut self, slot: u32, old: &Record, new: &Record) -> bool {
+        if !(old.is_live() && new.is_live() && Arc::ptr_eq(&old.service, &new.service)) {
+            return false;
+        }
+        self.origins.entry_mut(old.origin.index).stated.remove(&old.n);
+        let entry = self.origins.entry_mut(new.origin.index);
+        entry.stated.insert(new.n, slot);
+        entry.stores += 1;
+        true
     }
 
     fn index(&mut self, slot: u32, record: &Arc<Record>, learnt: Heard) {
