@@ -185,3 +185,17 @@ fn a_crowd_of_clients_with_long_ids_fits_into_frames() {
     assert!(!cluster.events(B).any(|event| matches!(event, Event::PeerLost { .. })));
     cluster.assert_agreed();
 }
+
+/// A drained node is still listed and up everywhere, but nobody routes to it; and it can be undone.
+#[test]
+fn a_node_is_drained_and_undrained() {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    for drained in [true, false] {
+        cluster.call(A, |node, now, out| node.drain_node(now, drained, out)).unwrap();
+        cluster.run(secs(1));
+        for at in [A, B, C] {
+            let member = cluster.member(at, "convoke.a");
+            assert_eq!((member.status(), member.drained(), member.routable()), (Status::Up, drained, !drained));
+        }
+    }
+}
