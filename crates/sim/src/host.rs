@@ -127,7 +127,10 @@ pub struct Host {
     /// The checker's own subscriber.
     pub observer: Option<usize>,
     pub started_at: Micros,
+    /// Since when it serves; or, if it began without having found anybody, since it met others.
     pub ready_at: Option<Micros>,
+    /// It serves without ever having met another node.
+    pub alone: bool,
     pub stopped_at: Option<Micros>,
     /// When it last took over somebody's whole state, which may drop slots whose tombstones it never had (D8).
     pub full_merge_at: Option<Micros>,
@@ -170,6 +173,7 @@ impl Host {
             observer: None,
             started_at: 0,
             ready_at: None,
+            alone: false,
             stopped_at: None,
             full_merge_at: None,
             trouble: Trouble::default(),

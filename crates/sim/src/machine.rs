@@ -23,6 +23,7 @@ impl World {
         held.stopping = false;
         held.started_at = now;
         held.ready_at = None;
+        held.alone = false;
         held.stopped_at = None;
         held.trouble.touch(now);
         held.wake_at = None;

@@ -11,7 +11,7 @@ mod slots;
 
 pub(crate) use delta::{Cursor, Delta, ItemRef};
 pub(crate) use merge::{Outcome, Stored};
-pub(crate) use origins::{OriginEntry, Origins};
+pub(crate) use origins::{Evidence, OriginEntry, Origins};
 
 use crate::config::Limits;
 use crate::intern::Interner;

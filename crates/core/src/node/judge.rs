@@ -2,7 +2,7 @@
 
 use super::queries::node_member_id;
 use super::{DegradedReason, Event, Node, Output, Phase, StopReason};
-use crate::map::{CausalMap, OriginEntry};
+use crate::map::{CausalMap, Evidence, OriginEntry};
 use crate::member::{Member, Record, Space, Status};
 use crate::mutant::Mutant;
 use crate::node::PeerState;
@@ -67,14 +67,12 @@ impl Node {
         let Some(index) = self.map.admit_origin(origin, self.clock) else { return };
         let heard = Heard::now(self.clock);
         let entry = self.map.origins.entry_mut(index);
-        entry.evidence.heard = heard;
-        entry.evidence.via = None;
-        entry.evidence.assumed = false;
+        // Only a higher life number is evidence: a Hello may have waited in a queue since before its sender died.
         if let Some((life, written)) = ping
             && life > entry.evidence.life
         {
-            entry.evidence.life = life;
-            entry.evidence.written = entry.evidence.written.max(written);
+            let written = entry.evidence.written.max(written);
+            entry.evidence = Evidence { life, written, heard, via: None, assumed: false };
             self.note_life(index, out);
         }
     }

@@ -121,10 +121,15 @@ pub(crate) fn is_old_news(world: &World, client: usize, event: &StreamEvent) -> 
     acknowledged.is_some_and(|now| (version.claim, version.seq) < (now.claim, now.seq))
 }
 
-/// Whether everybody can find everybody. In a line a host that is down hides those behind it from each other when they
-/// restart; otherwise the seeds suffice.
+/// Whether everybody can find everybody. In a line a host that cannot be reached hides those behind it from each other
+/// when they restart; otherwise the seeds suffice.
 pub(crate) fn findable(world: &World, window: Micros) -> bool {
-    let up = |host: &crate::host::Host| host.running() && world.now.saturating_sub(host.started_at) > window;
+    let reachable = |host: &crate::host::Host| {
+        host.running()
+            && world.now.saturating_sub(host.started_at) > window
+            && host.trouble.calm_for(world.now) > window
+            && host.calm_after_pause(world.now, 3 * SECOND) > window
+    };
     let mut hosts = world.hosts.iter().filter(|host| host.state != HostState::Gone);
-    world.setup.topology != Topology::Line || hosts.all(up)
+    world.setup.topology != Topology::Line || hosts.all(reachable)
 }
