@@ -197,6 +197,7 @@ impl World {
                 self.hosts[host].ready_at = Some(self.now);
                 self.hosts[host].alone = false;
             }
+            NodeEvent::PeerLost { .. } => self.hosts[host].link_lost_at = self.now,
             NodeEvent::FullMerge { .. } => self.hosts[host].full_merge_at = Some(self.now),
             NodeEvent::NameLost { name, .. } => {
                 self.hosts[host].names.remove(&name);

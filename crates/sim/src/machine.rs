@@ -68,9 +68,7 @@ impl World {
         held.dark = crash == Crash::Silent;
         held.stopped_at = Some(now);
         held.trouble.touch(now);
-        if held.paused_until.take().is_some() {
-            held.last_pause = (now, now - held.paused_since);
-        }
+        held.end_pause(now);
         for (conn, side) in self.network.at(Place::Host(host), None) {
             self.close_end(conn, side, crash == Crash::Silent);
             if crash == Crash::Silent {
@@ -129,10 +127,9 @@ impl World {
     pub(crate) fn resume(&mut self, host: usize) {
         let now = self.now;
         let held = &mut self.hosts[host];
-        if held.paused_until.take().is_none() {
+        if !held.end_pause(now) {
             return;
         }
-        held.last_pause = (now, now - held.paused_since);
         let missed = std::mem::take(&mut held.wake_missed);
         self.note(format!("n{host} goes on"));
         // A real event loop may see its timer or its sockets first.
