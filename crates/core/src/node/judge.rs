@@ -326,6 +326,10 @@ impl Node {
         {
             self.restate(out);
         }
+        let older_run = |(origin, _): (&OriginId, u64)| origin.node == self.me.node && *origin != self.me;
+        if context.written_off.iter().any(older_run) && matches!(self.phase, Phase::Ready { .. }) {
+            self.claim_above(context.claim_floor, out);
+        }
     }
 
     /// Writes all live records of this node anew: somebody gave them up while this node could not be heard (D10).
