@@ -86,6 +86,8 @@ impl Node {
         let age = Duration::from_millis(item.age_ms);
         let young = age < self.config.timers.admission_window();
         let heard = Heard::ago(self.clock, age);
+        let (node, incarnation) = (&item.origin.node, item.origin.incarnation);
+        let outlived = self.map.origins.incarnations(node).any(|(other, _)| other > incarnation);
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
         let first = evidence.assumed;
         let newer = item.life > evidence.life;
@@ -96,6 +98,10 @@ impl Node {
                 self.reshow(index, out, |map| map.origins.entry_mut(index).admitted = false);
             }
             return;
+        }
+        // A run that has a successor says nothing more: who has waited longest for it knows best, and who slept catches up.
+        if outlived && item.life == evidence.life && evidence.heard.is_after(heard) {
+            evidence.heard = heard;
         }
         if !newer && !self.mutation.is(Mutant::EvidenceByAgeAlone) {
             return;
