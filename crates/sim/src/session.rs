@@ -344,7 +344,7 @@ impl World {
         c.changed_at = now;
         let ids = std::mem::take(&mut c.unregistered);
         for id in ids {
-            self.truth.unregistered(&id, client, by);
+            self.truth.unregistered(&id, client, by, self.now);
         }
     }
 
