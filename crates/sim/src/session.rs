@@ -91,6 +91,7 @@ impl World {
         }
         c.process += 1;
         c.nonce = nonce;
+        c.past_claim = c.past_claim.max(c.claim);
         c.claim = 0;
         c.previous_claim = 0;
         c.superseded = 0;
