@@ -117,11 +117,12 @@ impl Node {
     }
 
     /// The tombstone of somebody else's earlier registration, higher in rank because its client had attached more often,
-    /// does not end the registration of a client that lives here: it is claimed anew, above the tombstone (C4).
+    /// does not end the registration of a client that is connected here: it is claimed anew, above the tombstone (C4).
     fn standing(&self, stored: &Stored) -> Option<Record> {
         let Stored { slot, old, new, .. } = stored;
         let old = old.as_ref().filter(|old| old.origin.index == self.map.origins.me() && old.stated() == Status::Up)?;
-        let session = self.sessions.of_slot(*slot).and_then(|session| self.sessions.get(session))?;
+        let session = self.sessions.of_slot(*slot).and_then(|session| self.sessions.get(session));
+        let session = session.filter(|session| session.conn.is_some())?;
         if new.is_live() || new.client.id == session.client.id || self.mutation.is(Mutant::EarlierTombstoneWins) {
             return None;
         }
