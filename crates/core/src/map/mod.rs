@@ -81,11 +81,11 @@ impl CausalMap {
 
     /// The stated record of a key, live or left.
     pub(crate) fn record(&self, space: Space, id: &str) -> Option<&Arc<Record>> {
-        self.slots.find(space, id).map(|slot| self.at(slot))
+        self.slots.find(space, id)
     }
 
     pub(crate) fn slot_of(&self, space: Space, id: &str) -> Option<u32> {
-        self.slots.find(space, id)
+        self.slots.find(space, id).map(|record| record.slot)
     }
 
     pub(crate) fn at(&self, slot: u32) -> &Arc<Record> {
@@ -146,8 +146,8 @@ impl CausalMap {
         Member { status: self.shown(record), record: record.clone() }
     }
 
-    /// Writes a record as this node: gives it the next dot and stores it. The draft's origin, n and predecessor are
-    /// filled in here.
+    /// Writes a record as this node: gives it the next dot and stores it. The draft's origin, n, predecessor and
+    /// slot are filled in here.
     pub(crate) fn write(&mut self, mut draft: Record, clock: Clock) -> Stored {
         let me = self.origins.me();
         let entry = self.origins.entry(me);
@@ -163,7 +163,7 @@ impl CausalMap {
         let Outcome::Stored(stored) = outcome else {
             unreachable!("a node only writes what outranks the record it holds: {outcome:?}");
         };
-        self.remember(ItemRef::Stated(stored.slot));
+        self.remember(ItemRef::Stated(stored.new.slot));
         stored
     }
 

@@ -207,12 +207,13 @@ impl Node {
         let created = spec.created.or(live.map(|live| live.created)).unwrap_or(self.wall_ms);
         let draft = Record {
             id: SmolStr::new(&spec.id),
+            origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
+            slot: 0,
+            drain,
             space: Space::Member,
             kind: Kind::Live,
             status: Status::Up,
             weight: spec.weight,
-            drain,
-            origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
             n: 0,
             claim,
             seq: held.as_ref().map_or(1, |held| held.seq + 1),
@@ -228,8 +229,8 @@ impl Node {
             metadata: Metadata::from_map(&spec.metadata),
         };
         let stored = self.write(draft, out);
-        self.tell_taken_over(stored.slot, client, out);
-        self.sessions.give(session, stored.slot);
+        self.tell_taken_over(stored.new.slot, client, out);
+        self.sessions.give(session, stored.new.slot);
         Ok(self.map.member(&stored.new).version())
     }
 
@@ -255,19 +256,18 @@ impl Node {
         let empty = self.map.interner.text("");
         let draft = match held {
             Some(held) => {
-                if let Some(slot) = self.map.slot_of(Space::Member, id) {
-                    self.sessions.take(slot);
-                }
+                self.sessions.take(held.slot);
                 Record { kind: Kind::Left, claim, seq: held.seq + 1, client: client.clone(), ..Record::clone(&held) }
             }
             None => Record {
                 id: SmolStr::new(id),
+                origin: me,
+                slot: 0,
+                drain: 0,
                 space: Space::Member,
                 kind: Kind::Left,
                 status: Status::Up,
                 weight: 0,
-                drain: 0,
-                origin: me,
                 n: 0,
                 claim,
                 seq: 1,

@@ -131,8 +131,8 @@ impl Resumption {
             return Walk::instead(interest, self.known, ResetReason::TooOld);
         };
         let differs = |(id, version): (&String, &Version)| {
-            let slot = map.slot_of(interest.space, id)?;
-            (map.member(map.at(slot)).version() != *version).then_some(slot)
+            let record = map.record(interest.space, id)?;
+            (map.member(record).version() != *version).then_some(record.slot)
         };
         slots.extend(self.recent.iter().filter_map(differs));
         slots.sort_unstable();

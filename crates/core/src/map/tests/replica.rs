@@ -109,12 +109,13 @@ impl Replica {
         let empty = self.map.interner.text("");
         let draft = Record {
             id: SmolStr::new(&key.1),
+            origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
+            slot: 0,
+            drain: held.as_ref().map_or(0, |held| held.drain),
             space: key.0,
             kind,
             status: Status::Up,
             weight: 0,
-            drain: held.as_ref().map_or(0, |held| held.drain),
-            origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
             n: 0,
             claim,
             seq: held.map_or(1, |held| held.seq + 1),
@@ -302,7 +303,9 @@ impl Replica {
         let (mut members, mut names) = (0, 0);
         for slot in 0..map.slot_bound() {
             let Some(record) = map.try_at(slot) else { continue };
-            assert_eq!(map.slot_of(record.space, &record.id), Some(slot), "{record:?} is not found under its key");
+            let found = map.record(record.space, &record.id);
+            assert!(found.is_some_and(|found| Arc::ptr_eq(found, record)), "{record:?} is not found under its key");
+            assert_eq!(record.slot, slot, "{record:?}");
             assert_eq!(
                 stated.entry(record.origin.index).or_default().insert(record.n, slot),
                 None,

@@ -128,12 +128,13 @@ fn known(id: OriginId) -> Arc<Origin> {
 pub(super) fn record(id: &str) -> Record {
     Record {
         id: SmolStr::new(id),
+        origin: known(origin("a")),
+        slot: 0,
+        drain: 0,
         space: Space::Member,
         kind: Kind::Live,
         status: Status::Up,
         weight: 0,
-        drain: 0,
-        origin: known(origin("a")),
         n: 1,
         claim: 1,
         seq: 1,
@@ -289,12 +290,13 @@ fn stated() -> impl Strategy<Value = Record> {
             let (id, service, locality, revision, address) = texts;
             Record {
                 id: SmolStr::new(id),
+                origin: known(origin),
+                slot: 0,
+                drain,
                 space: if name { Space::Name } else { Space::Member },
                 kind: if left { Kind::Left } else { Kind::Live },
                 status: if down { Status::Down } else { Status::Up },
                 weight,
-                drain,
-                origin: known(origin),
                 n,
                 claim,
                 seq,
