@@ -92,9 +92,7 @@ impl CausalMap {
             seq: item.seq,
             predecessor: item.predecessor,
             client: self.interner.client(item.client, item.nonce),
-            service: self.interner.text(item.service),
-            locality: self.interner.text(item.locality),
-            revision: self.interner.text(item.revision),
+            deployment: self.interner.deployment(item.service, item.locality, item.revision),
             created: item.created,
             since: item.since,
             address: SmolStr::new(item.address),
@@ -218,7 +216,7 @@ impl CausalMap {
 
     /// An ordinary update changes nothing but the dot: the service index stays as it is. False if more changed.
     fn move_index(&mut self, old: &Record, new: &Record) -> bool {
-        if !(old.is_live() && new.is_live() && Arc::ptr_eq(&old.service, &new.service)) {
+        if !(old.is_live() && new.is_live() && old.deployment.service == new.deployment.service) {
             return false;
         }
         self.origins.entry_mut(old.origin.index).stated.remove(&old.n);
@@ -238,7 +236,7 @@ impl CausalMap {
             (Kind::Live, Space::Name) => self.live_names += 1,
             (Kind::Live, Space::Member) => {
                 self.live_members += 1;
-                self.services.entry(record.service.clone()).or_default().insert(slot);
+                self.services.entry(record.deployment.service.clone()).or_default().insert(slot);
             }
         }
     }
@@ -250,10 +248,11 @@ impl CausalMap {
             (Kind::Live, Space::Name) => self.live_names -= 1,
             (Kind::Live, Space::Member) => {
                 self.live_members -= 1;
-                if let Some(slots) = self.services.get_mut(&record.service) {
+                let service = &record.deployment.service;
+                if let Some(slots) = self.services.get_mut(service) {
                     slots.remove(&record.slot);
                     if slots.is_empty() {
-                        self.services.remove(&record.service);
+                        self.services.remove(service);
                     }
                 }
             }

@@ -35,7 +35,7 @@ pub(crate) struct CausalMap {
     /// Inferred records by member id (L4). May be here before the stated record they speak of.
     inferred: BTreeMap<SmolStr, Inferred>,
     /// Live members by service.
-    services: BTreeMap<Arc<str>, BTreeSet<u32>>,
+    services: BTreeMap<SmolStr, BTreeSet<u32>>,
     tombstones: Tombstones,
     /// What this node wrote last, for pushing: entry i is write `recent_base + 1 + i`.
     recent: VecDeque<ItemRef>,
@@ -109,7 +109,7 @@ impl CausalMap {
         (0..self.slots.bound()).filter_map(|slot| self.slots.get(slot))
     }
 
-    pub(crate) fn services(&self) -> &BTreeMap<Arc<str>, BTreeSet<u32>> {
+    pub(crate) fn services(&self) -> &BTreeMap<SmolStr, BTreeSet<u32>> {
         &self.services
     }
 

@@ -219,9 +219,7 @@ impl Node {
             seq: held.as_ref().map_or(1, |held| held.seq + 1),
             predecessor: (0, 0),
             client: client.clone(),
-            service: self.map.interner.text(&spec.service),
-            locality: self.map.interner.text(&spec.locality),
-            revision: self.map.interner.text(&spec.revision),
+            deployment: self.map.interner.deployment(&spec.service, &spec.locality, &spec.revision),
             created,
             since: self.wall_ms,
             address: SmolStr::new(&spec.address),
@@ -253,7 +251,6 @@ impl Node {
             return;
         }
         let me = self.map.origins.entry(self.map.origins.me()).origin.clone();
-        let empty = self.map.interner.text("");
         let draft = match held {
             Some(held) => {
                 self.sessions.take(held.slot);
@@ -273,9 +270,7 @@ impl Node {
                 seq: 1,
                 predecessor: (0, 0),
                 client: client.clone(),
-                service: empty.clone(),
-                locality: empty.clone(),
-                revision: empty,
+                deployment: self.map.interner.deployment("", "", ""),
                 created: 0,
                 since: 0,
                 address: SmolStr::default(),

@@ -205,7 +205,7 @@ impl Node {
 
     /// Records of nodes tell where they are (P8).
     fn learn_node(&mut self, record: &Arc<Record>, out: &mut Output) {
-        if record.space != Space::Member || &*record.service != NODE_SERVICE || !record.is_live() {
+        if record.space != Space::Member || record.deployment.service != NODE_SERVICE || !record.is_live() {
             return;
         }
         let node = record.origin.id.node.clone();

@@ -58,7 +58,6 @@ impl Node {
     /// A record this node writes for itself: a new claim if another origin has the key, an update otherwise.
     fn own_record(&mut self, space: Space, id: &str, service: &str, address: &str, metadata: Metadata) -> Record {
         let me = self.map.origins.me();
-        let empty = self.map.interner.text("");
         let known = self.map.known_claim(space, id);
         let held = self.map.record(space, id);
         let (claim, seq) = match held {
@@ -81,9 +80,7 @@ impl Node {
             seq,
             predecessor: (0, 0),
             client: self.self_client.clone(),
-            service: self.map.interner.text(service),
-            locality: empty.clone(),
-            revision: empty,
+            deployment: self.map.interner.deployment(service, "", ""),
             created,
             since: self.wall_ms,
             address: SmolStr::new(address),

@@ -106,7 +106,8 @@ impl Replica {
 
     fn write(&mut self, key: &Key, kind: Kind, claim: u64, client: &str) -> Stored {
         let held = self.record(key);
-        let empty = self.map.interner.text("");
+        // A few services, so that members share and leave them.
+        let service = if claim.is_multiple_of(2) { "even" } else { "odd" };
         let draft = Record {
             id: SmolStr::new(&key.1),
             origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
@@ -121,10 +122,7 @@ impl Replica {
             seq: held.map_or(1, |held| held.seq + 1),
             predecessor: (0, 0),
             client: self.map.interner.client(client, 1),
-            // A few services, so that members share and leave them.
-            service: self.map.interner.text(if claim.is_multiple_of(2) { "even" } else { "odd" }),
-            locality: empty.clone(),
-            revision: empty,
+            deployment: self.map.interner.deployment(service, "", ""),
             created: claim,
             since: claim,
             address: SmolStr::default(),
@@ -299,7 +297,7 @@ impl Replica {
     pub(super) fn check_indexes(&self) {
         let map = &self.map;
         let mut stated: BTreeMap<u32, BTreeMap<u64, u32>> = BTreeMap::new();
-        let mut services: BTreeMap<Arc<str>, BTreeSet<u32>> = BTreeMap::new();
+        let mut services: BTreeMap<SmolStr, BTreeSet<u32>> = BTreeMap::new();
         let (mut members, mut names) = (0, 0);
         for slot in 0..map.slot_bound() {
             let Some(record) = map.try_at(slot) else { continue };
@@ -316,7 +314,7 @@ impl Replica {
                 (Kind::Live, Space::Name) => names += 1,
                 (Kind::Live, Space::Member) => {
                     members += 1;
-                    services.entry(record.service.clone()).or_default().insert(slot);
+                    services.entry(record.deployment.service.clone()).or_default().insert(slot);
                 }
             }
         }
