@@ -219,7 +219,7 @@ impl CausalMap {
         if !(old.is_live() && new.is_live() && old.deployment.service == new.deployment.service) {
             return false;
         }
-        self.origins.entry_mut(old.origin.index).stated.remove(&old.n);
+        self.origins.entry_mut(old.origin.index).stated.remove(old.n);
         let entry = self.origins.entry_mut(new.origin.index);
         entry.stated.insert(new.n, new.slot);
         entry.stores += 1;
@@ -242,7 +242,7 @@ impl CausalMap {
     }
 
     pub(super) fn unindex(&mut self, record: &Record) {
-        self.origins.entry_mut(record.origin.index).stated.remove(&record.n);
+        self.origins.entry_mut(record.origin.index).stated.remove(record.n);
         match (record.kind, record.space) {
             (Kind::Left, _) => {}
             (Kind::Live, Space::Name) => self.live_names -= 1,

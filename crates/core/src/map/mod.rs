@@ -8,6 +8,7 @@ mod delta;
 mod merge;
 mod origins;
 mod slots;
+mod writes;
 
 pub(crate) use delta::{Cursor, Delta, ItemRef};
 pub(crate) use merge::{Outcome, Stored};

@@ -1,5 +1,6 @@
 //! The table of origins: contexts, floors, indexes and retirement (D1, D6, D8, D10).
 
+use super::writes::Writes;
 use crate::member::Origin;
 use crate::time::{Clock, Heard};
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
@@ -21,7 +22,7 @@ pub(crate) struct OriginEntry {
     /// Records of writes up to this number were dropped here although their origin may still stand by them (D10).
     pub(crate) written_off: u64,
     /// n → slot of the stated records that carry this origin's dots.
-    pub(crate) stated: BTreeMap<u64, u32>,
+    pub(crate) stated: Writes,
     /// n → id of the inferred records that carry this origin's dots.
     pub(crate) inferred: BTreeMap<u64, SmolStr>,
     pub(crate) evidence: Evidence,
@@ -108,7 +109,7 @@ impl Origins {
             seen: 0,
             floor: 0,
             written_off: 0,
-            stated: BTreeMap::new(),
+            stated: Writes::default(),
             inferred: BTreeMap::new(),
             evidence: Evidence { life: 0, written: 0, heard: Heard::now(clock), via: None, assumed: true },
             admitted: true,
