@@ -30,7 +30,7 @@ impl World {
         held.wake_missed = false;
         held.busy_until = now;
         let persisted = if held.has_disk { held.persisted } else { 0 };
-        let start = Start { persisted, nonce, wall_ms: held.wall_ms(now), mutation };
+        let start = Start { persisted, nonce, collisions: held.collisions, wall_ms: held.wall_ms(now), mutation };
         let node = Node::new(held.config.clone(), start, held.time(now)).expect("the configuration was validated");
         held.node = Some(node);
         for (conn, side) in std::mem::take(&mut held.silenced) {
@@ -62,6 +62,7 @@ impl World {
         held.state = HostState::Down;
         held.node = None;
         held.boot += 1;
+        held.collisions = 0;
         held.inbox.clear();
         held.dials.clear();
         held.slow = 0;
