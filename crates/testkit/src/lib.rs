@@ -1,1 +1,11 @@
-//! Clusters of real nodes for tests.
+//! Clusters of real nodes for tests: in one process, on ports the system chooses.
+//!
+//! Tests wait for conditions with [`eventually`], never for time to pass.
+
+mod client;
+mod cluster;
+mod wait;
+
+pub use client::{TestClient, member};
+pub use cluster::{Cluster, free_address, quick_timers};
+pub use wait::{PATIENCE, eventually};

@@ -101,10 +101,10 @@ impl Owner {
                 self.names.remove(name);
             }
             // Whoever is refused tries again and again.
-            Event::PeerRefused { .. } | Event::Conflict { .. } | Event::Late { .. } => {
-                if !self.shared.quiet.is_new(&Happening::Registry(event.clone()).to_string()) {
-                    return;
-                }
+            Event::PeerRefused { .. } | Event::Conflict { .. } | Event::Late { .. }
+                if !self.quiet.is_new(&Happening::Registry(event.clone()).to_string()) =>
+            {
+                return;
             }
             _ => {}
         }
