@@ -88,13 +88,17 @@ impl Owner {
     fn event(&mut self, event: Event) {
         match &event {
             Event::Ready { .. } => {
-                self.shared.phase.send_if_modified(|phase| {
-                    let starting = *phase == Phase::Starting;
-                    if starting {
-                        *phase = Phase::Ready;
-                    }
-                    starting
-                });
+                // Only once all that makes it ready can be read.
+                let shared = self.shared.clone();
+                self.replies.push(Reply::Call(Box::new(move || {
+                    shared.phase.send_if_modified(|phase| {
+                        let starting = *phase == Phase::Starting;
+                        if starting {
+                            *phase = Phase::Ready;
+                        }
+                        starting
+                    });
+                })));
                 self.register_names_again();
             }
             Event::NameLost { name, .. } => {

@@ -82,6 +82,7 @@ impl Owner {
         self.core.begin(now, &mut self.out);
         self.settle();
         self.publisher.publish(&mut self.out.changes);
+        self.reply();
     }
 
     /// This run is over; a new one begins, empty, with a higher incarnation. Clients and peers have to connect again.

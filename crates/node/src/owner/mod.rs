@@ -215,7 +215,7 @@ impl Owner {
     /// Says what waited for this turn's changes to be published.
     fn reply(&mut self) {
         let mut overflowed = Vec::new();
-        for reply in self.replies.drain(..) {
+        for reply in std::mem::take(&mut self.replies) {
             match reply {
                 Reply::Call(reply) => reply(),
                 Reply::Deliver(outbox, conn, delivery) => {
