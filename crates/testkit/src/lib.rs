@@ -4,8 +4,10 @@
 
 mod client;
 mod cluster;
+mod proxy;
 mod wait;
 
 pub use client::{TestClient, member};
 pub use cluster::{Cluster, free_address, quick_timers};
+pub use proxy::Proxy;
 pub use wait::{PATIENCE, eventually};
