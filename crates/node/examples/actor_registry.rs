@@ -24,9 +24,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     right.register("user/4712", "right/mailbox-2").await?;
 
     // A name is held by one node; another one is refused while that node lives.
-    left.watch_for("user/4711").await;
-    let refusal = left.register("user/4711", "left/mailbox-9").await.unwrap_err();
-    println!("left cannot take a name of a live node: {refusal}");
+    known(&left, "user/4711").await;
+    match left.register("user/4711", "left/mailbox-9").await {
+        Err(refusal) => println!("left cannot take a name of a live node: {refusal}"),
+        Ok(_) => return Err("a name of a live node was taken".into()),
+    }
 
     // Lookups are local and wait for nobody.
     let found = left.lookup("user/4711").ok_or("the name is known")?;
@@ -65,15 +67,9 @@ async fn watch(node: NodeHandle) -> Result<(), convoke_core::Refusal> {
     Ok(())
 }
 
-trait WatchFor {
-    async fn watch_for(&self, name: &str);
-}
-
-impl WatchFor for NodeHandle {
-    /// Waits until a name is known here.
-    async fn watch_for(&self, name: &str) {
-        while self.lookup(name).is_none() {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+/// Waits until a name is known here.
+async fn known(node: &NodeHandle, name: &str) {
+    while node.lookup(name).is_none() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
 }
