@@ -95,6 +95,9 @@ impl Trouble {
     }
 }
 
+/// Time after a pause until all links are certainly back.
+const RECOVERY: Micros = 10 * SECOND;
+
 #[derive(Debug)]
 pub struct Host {
     pub config: Config,
@@ -130,14 +133,19 @@ pub struct Host {
     /// The checker's own subscriber.
     pub observer: Option<usize>,
     pub started_at: Micros,
+    /// Since when it serves; or, if it began without having found anybody, since it met others.
     pub ready_at: Option<Micros>,
+    /// It serves without ever having met another node.
+    pub alone: bool,
     pub stopped_at: Option<Micros>,
     /// When it last took over somebody's whole state, which may drop slots whose tombstones it never had (D8).
     pub full_merge_at: Option<Micros>,
     /// Partitions, crashes, slowness, spikes.
     pub trouble: Trouble,
-    /// End of the last pause, and its length.
+    /// End of the last pause, and its length; pauses in quick succession count as one.
     pub last_pause: (Micros, Micros),
+    /// When it last lost a link.
+    pub link_lost_at: Micros,
     /// A second process with this id was run.
     pub twin: Option<usize>,
     /// The second process of a twin pair; clients do not know its address.
@@ -174,10 +182,12 @@ impl Host {
             observer: None,
             started_at: 0,
             ready_at: None,
+            alone: false,
             stopped_at: None,
             full_merge_at: None,
             trouble: Trouble::default(),
             last_pause: (0, 0),
+            link_lost_at: 0,
             twin: None,
             is_second: false,
             stopping: false,
@@ -212,9 +222,25 @@ impl Host {
         self.paused_until.is_some()
     }
 
-    /// How long ago the last pause longer than `length` ended; `None` if there was none.
+    /// Ends a pause, if there is one.
+    pub fn end_pause(&mut self, now: Micros) -> bool {
+        let paused = self.paused_until.take().is_some();
+        if paused {
+            self.last_pause = (now, self.pause_length(now));
+        }
+        paused
+    }
+
+    /// Length of the present pause, with earlier ones from which the host has hardly recovered.
+    fn pause_length(&self, now: Micros) -> Micros {
+        let (ended, length) = self.last_pause;
+        let earlier = if self.paused_since.saturating_sub(ended) < RECOVERY { length } else { 0 };
+        now - self.paused_since + earlier
+    }
+
+    /// How long ago the last pause longer than `length` ended.
     pub fn calm_after_pause(&self, now: Micros, length: Micros) -> Micros {
-        if self.paused() && now - self.paused_since > length {
+        if self.paused() && self.pause_length(now) > length {
             return 0;
         }
         if self.last_pause.1 > length { now.saturating_sub(self.last_pause.0) } else { Micros::MAX }

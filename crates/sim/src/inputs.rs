@@ -190,12 +190,18 @@ impl World {
     fn node_event(&mut self, host: usize, event: NodeEvent) {
         self.note(format!("n{host} says {event:?}"));
         match event {
-            NodeEvent::Ready { .. } => {
+            NodeEvent::Ready { alone } => {
                 self.hosts[host].ready_at = Some(self.now);
+                self.hosts[host].alone = alone;
                 let boot = self.hosts[host].boot;
                 let delay = self.rng.u64(..SECOND / 10);
                 self.schedule_action(delay, Action::Ready { host, boot });
             }
+            NodeEvent::PeerUp { .. } if self.hosts[host].alone => {
+                self.hosts[host].ready_at = Some(self.now);
+                self.hosts[host].alone = false;
+            }
+            NodeEvent::PeerLost { .. } => self.hosts[host].link_lost_at = self.now,
             NodeEvent::FullMerge { .. } => self.hosts[host].full_merge_at = Some(self.now),
             NodeEvent::NameLost { name, .. } => {
                 self.hosts[host].names.remove(&name);

@@ -24,6 +24,7 @@ impl World {
         held.stopping = false;
         held.started_at = now;
         held.ready_at = None;
+        held.alone = false;
         held.stopped_at = None;
         held.trouble.touch(now);
         held.wake_at = None;
@@ -69,9 +70,7 @@ impl World {
         held.dark = crash == Crash::Silent;
         held.stopped_at = Some(now);
         held.trouble.touch(now);
-        if held.paused_until.take().is_some() {
-            held.last_pause = (now, now - held.paused_since);
-        }
+        held.end_pause(now);
         for (conn, side) in self.network.at(Place::Host(host), None) {
             self.close_end(conn, side, crash == Crash::Silent);
             if crash == Crash::Silent {
@@ -130,10 +129,9 @@ impl World {
     pub(crate) fn resume(&mut self, host: usize) {
         let now = self.now;
         let held = &mut self.hosts[host];
-        if held.paused_until.take().is_none() {
+        if !held.end_pause(now) {
             return;
         }
-        held.last_pause = (now, now - held.paused_since);
         let missed = std::mem::take(&mut held.wake_missed);
         self.note(format!("n{host} goes on"));
         // A real event loop may see its timer or its sockets first.

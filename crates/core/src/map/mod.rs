@@ -11,7 +11,7 @@ mod slots;
 
 pub(crate) use delta::{Cursor, Delta, ItemRef};
 pub(crate) use merge::{Outcome, Stored};
-pub(crate) use origins::{OriginEntry, Origins};
+pub(crate) use origins::{Evidence, OriginEntry, Origins};
 
 use crate::config::Limits;
 use crate::intern::Interner;
@@ -131,7 +131,7 @@ impl CausalMap {
             return Status::Left;
         }
         let owner = self.origins.entry(record.origin.index);
-        if owner.admitted || record.space == Space::Name {
+        if owner.admitted || record.n > owner.news_above || record.space == Space::Name {
             return record.status;
         }
         let life = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { owner.judged_life };

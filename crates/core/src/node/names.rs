@@ -91,6 +91,22 @@ impl Node {
         }
     }
 
+    /// Claims this node's own records anew where an older run of it, given up by some and still held by others, may have
+    /// claimed more (D10): to those who still hold its records the present ones would look old for ever.
+    pub(super) fn claim_above(&mut self, claim: u64, out: &mut Output) {
+        let names = self.own_names.keys().map(|name| (Space::Name, name.clone()));
+        let own: Vec<(Space, SmolStr)> = names.chain([(Space::Member, self.member_id.clone())]).collect();
+        for (space, id) in own {
+            let held = self.map.record(space, &id).filter(|record| {
+                record.is_live() && record.origin.index == self.map.origins.me() && record.claim <= claim
+            });
+            if let Some(held) = held {
+                let draft = Record { claim: claim + 1, seq: held.seq + 1, ..Record::clone(held) };
+                self.write(draft, out);
+            }
+        }
+    }
+
     /// Unregisters a name of this node.
     pub fn unregister_name(&mut self, now: Time, name: &str, out: &mut Output) -> Result<(), Refusal> {
         self.observe(now, out);

@@ -3,7 +3,7 @@
 use super::{Found, Invariant, findable, notice_time, report, undisturbed};
 use crate::network::Micros;
 use crate::world::{World, micros};
-use convoke_core::member::Status;
+use convoke_core::member::{Liveness, Status};
 use convoke_core::node::StreamEvent;
 
 const NAME: &str = "no_false_down";
@@ -73,7 +73,9 @@ pub(super) fn steady_holder(world: &World, id: &str, window: Micros) -> Option<u
     }
     let recent = client.history.iter().filter(|(_, _, until)| *until == Micros::MAX || !long(*until));
     let mut hosts = recent.map(|(host, ..)| *host);
-    hosts.all(|host| undisturbed(world, host, window)).then_some(index)
+    // Whoever wants to be given up within a second cannot count on a link that is being made anew.
+    let linked = |host: usize| client.liveness != Liveness::Fast || long(world.hosts[host].link_lost_at);
+    hosts.all(|host| undisturbed(world, host, window) && linked(host)).then_some(index)
 }
 
 /// The one that judges may have slept itself: that is no excuse to blame others, short of a new run (L5, N5).
