@@ -169,7 +169,7 @@ impl Node {
             .iter()
             .filter(|record| record.origin.index == me && record.is_live())
             .filter(|record| record.space == Space::Name || record.client == self.self_client)
-            .filter_map(|record| self.map.slot_of(record.space, &record.id))
+            .map(|record| record.slot)
             .collect();
         for slot in own {
             self.write_left(slot, out);
