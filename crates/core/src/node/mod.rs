@@ -17,6 +17,7 @@ mod links;
 mod liveness;
 mod names;
 mod pings;
+mod published;
 mod queries;
 mod requests;
 mod start_stop;
@@ -57,6 +58,8 @@ pub struct Start {
     pub collisions: u32,
     /// UNIX ms, for display only.
     pub wall_ms: u64,
+    /// Fill [`Output::changes`].
+    pub publish: bool,
     pub mutation: Mutation,
 }
 
@@ -91,13 +94,17 @@ pub struct Node {
     /// Regions without a link from here or a sibling, and since when (P9).
     unserved: BTreeMap<String, Time>,
     counters: Counters,
+    publish: bool,
     mutation: Mutation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Starting {
+        /// Since when no ready node could be reached.
         since: Time,
+        /// One has been met: there is a registry to be had.
+        met: bool,
         /// Since when others say that this id is in use.
         refused: Option<Time>,
     },
@@ -131,7 +138,7 @@ impl Node {
             self_client,
             clock,
             wall_ms: start.wall_ms,
-            phase: Phase::Starting { since: now, refused: None },
+            phase: Phase::Starting { since: now, met: false, refused: None },
             map,
             sessions: Sessions::default(),
             subscribers: Subscribers::default(),
@@ -144,6 +151,7 @@ impl Node {
             guard: judge::Guard::default(),
             unserved: BTreeMap::new(),
             counters: Counters::default(),
+            publish: start.publish,
             mutation: start.mutation,
         })
     }
