@@ -1,6 +1,7 @@
 //! The machine a node runs on: its clocks, its disk, its inbox, and what troubles it.
 
 use crate::client::ClientMessage;
+use crate::invariants::Published;
 use crate::network::{Micros, SECOND};
 use bytes::Bytes;
 use convoke_core::version::NodeId;
@@ -127,6 +128,8 @@ pub struct Host {
     pub silenced: Vec<(u64, usize)>,
     /// What the embedding application registers, and again after a restart.
     pub names: BTreeMap<String, String>,
+    /// What the node published: every member and name it shows.
+    pub published: Published,
     /// The checker's own subscriber.
     pub observer: Option<usize>,
     pub started_at: Micros,
@@ -175,6 +178,7 @@ impl Host {
             dials: BTreeMap::new(),
             silenced: Vec::new(),
             names: BTreeMap::new(),
+            published: Published::default(),
             observer: None,
             started_at: 0,
             ready_at: None,

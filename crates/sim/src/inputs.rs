@@ -165,6 +165,10 @@ impl World {
         let result = call(node, time, &mut out);
         node.flush(time, &mut out);
         let boot = self.hosts[host].boot;
+        self.hosts[host].published.looked_at();
+        for change in out.changes.drain(..) {
+            self.hosts[host].published.apply(change);
+        }
         for event in std::mem::take(&mut out.events) {
             self.node_event(host, event);
         }

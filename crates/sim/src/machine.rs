@@ -1,6 +1,7 @@
 //! Machines: starting, crashing, pausing and stopping the node on a host.
 
 use crate::host::{Host, HostState, Input};
+use crate::invariants::Published;
 use crate::network::{Item, Micros, Place, SECOND};
 use crate::world::{Crash, Event, World};
 use convoke_core::Node;
@@ -30,7 +31,8 @@ impl World {
         held.wake_missed = false;
         held.busy_until = now;
         let persisted = if held.has_disk { held.persisted } else { 0 };
-        let start = Start { persisted, nonce, wall_ms: held.wall_ms(now), mutation };
+        held.published = Published::default();
+        let start = Start { persisted, nonce, wall_ms: held.wall_ms(now), publish: true, mutation };
         let node = Node::new(held.config.clone(), start, held.time(now)).expect("the configuration was validated");
         held.node = Some(node);
         for (conn, side) in std::mem::take(&mut held.silenced) {

@@ -189,6 +189,22 @@ impl Member {
     pub fn status(&self) -> Status {
         self.status
     }
+    /// Whether this is a name, registered by a node on its own behalf.
+    pub fn is_name(&self) -> bool {
+        self.record.space == Space::Name
+    }
+    /// The node that wrote the record, and in which run.
+    pub fn origin(&self) -> &OriginId {
+        &self.record.origin.id
+    }
+    /// The id as it is held: cloning it copies no text.
+    pub fn shared_id(&self) -> &SmolStr {
+        &self.record.id
+    }
+    /// The service as it is held: cloning it copies no text.
+    pub fn shared_service(&self) -> &Arc<str> {
+        &self.record.service
+    }
     pub fn drained(&self) -> bool {
         self.record.drained()
     }

@@ -284,11 +284,13 @@ pub enum DegradedReason {
 pub struct Output {
     pub effects: Vec<Effect>,
     pub events: Vec<Event>,
+    /// How members and names are shown from now on, in order; `left` = no longer. Only with `Start::publish`.
+    pub changes: Vec<Member>,
 }
 
 impl Output {
     pub fn is_empty(&self) -> bool {
-        self.effects.is_empty() && self.events.is_empty()
+        self.effects.is_empty() && self.events.is_empty() && self.changes.is_empty()
     }
 }
 

@@ -42,7 +42,7 @@ impl Node {
 
     /// The member under this id as shown now, tombstones and inferred ones included.
     fn shown_member(&self, id: &str) -> Option<Member> {
-        if self.subscribers.is_empty() {
+        if !self.is_watched() {
             return None;
         }
         self.map.record(Space::Member, id).map(|record| self.map.member(record))
@@ -70,7 +70,11 @@ impl Node {
         let visible = |member: Option<&Member>| member.is_some_and(|m| m.status() != Status::Left);
         let (was, is) = (visible(before), visible(after));
         self.subscribers.stamp += 1;
-        if (!was && !is) || self.subscribers.is_empty() {
+        if !was && !is {
+            return;
+        }
+        self.publish(before, after, out);
+        if self.subscribers.is_empty() {
             return;
         }
         let (limit, mutation) = (self.config.limits.subscriber_queue, self.mutation);
@@ -88,7 +92,7 @@ impl Node {
     /// A record took a slot, from a peer or from this node's own write.
     pub(super) fn on_stored(&mut self, stored: &Stored, out: &mut Output) {
         let Stored { slot, old, new, conflict } = stored;
-        if !self.subscribers.is_empty() {
+        if self.is_watched() {
             let before = old.as_ref().map(|old| self.map.member(old));
             let after = self.map.member(new);
             self.route(*slot, before.as_ref(), Some(&after), false, out);

@@ -50,6 +50,16 @@ impl Node {
         }
     }
 
+    /// A peer reads more slowly than this node writes: nothing more is pushed to it, and the next exchange, which waits
+    /// for its acknowledgements, brings what it misses (D5).
+    pub fn congested(&mut self, link: LinkId) {
+        if let Some(link) = self.peers.links.get_mut(&link)
+            && link.sent.take().is_some()
+        {
+            self.counters.pushes_suspended += 1;
+        }
+    }
+
     /// Number of writes of this node.
     pub(super) fn written(&self) -> u64 {
         self.map.origins.entry(self.map.origins.me()).seen

@@ -170,7 +170,7 @@ impl Node {
     /// Changes how an origin is judged, and tells subscribers which members look different now (L3).
     fn reshow(&mut self, index: u32, out: &mut Output, change: impl FnOnce(&mut CausalMap)) {
         let was = self.map.origins.entry(index).admitted;
-        let before: Vec<(u32, Member)> = if self.subscribers.is_empty() {
+        let before: Vec<(u32, Member)> = if !self.is_watched() {
             Vec::new()
         } else {
             let slots = self.map.origins.entry(index).stated.values();

@@ -17,6 +17,7 @@ mod links;
 mod liveness;
 mod names;
 mod pings;
+mod published;
 mod queries;
 mod requests;
 mod start_stop;
@@ -55,6 +56,8 @@ pub struct Start {
     pub nonce: u64,
     /// UNIX ms, for display only.
     pub wall_ms: u64,
+    /// Fill [`Output::changes`].
+    pub publish: bool,
     pub mutation: Mutation,
 }
 
@@ -87,6 +90,7 @@ pub struct Node {
     /// Regions without a link from here or a sibling, and since when (P9).
     unserved: BTreeMap<String, Time>,
     counters: Counters,
+    publish: bool,
     mutation: Mutation,
 }
 
@@ -139,6 +143,7 @@ impl Node {
             guard: judge::Guard::default(),
             unserved: BTreeMap::new(),
             counters: Counters::default(),
+            publish: start.publish,
             mutation: start.mutation,
         })
     }

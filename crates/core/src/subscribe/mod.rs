@@ -17,6 +17,9 @@ use crate::version::Version;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+/// Slots a walk looks at in one go.
+const STEPS_MAX: usize = 4_096;
+
 #[derive(Debug)]
 struct Subscriber {
     interest: Interest,
@@ -312,7 +315,13 @@ impl Subscriber {
             return true;
         }
         if let Stage::Walking(walk) = &mut self.stage {
+            let mut steps = 0;
             while events.len() < end {
+                // Where little matches, a walk is long; others want their turn.
+                steps += 1;
+                if steps > STEPS_MAX {
+                    return true;
+                }
                 if walk.step(&self.interest, context.map, events) {
                     continue;
                 }

@@ -10,12 +10,14 @@ mod no_lost_registration;
 mod no_resurrection;
 mod one_owner;
 mod one_resolution;
+mod published;
 mod queues_bounded;
 mod streams;
 mod versions_never_regress;
 
 pub use clocks_irrelevant::compare as compare_clocks;
 pub use converges_in_time::{CONVERGENCE_MAX, CONVERGENCE_P99, converged};
+pub use published::Published;
 
 use crate::host::HostState;
 use crate::network::{Micros, SECOND};
@@ -85,6 +87,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<queues_bounded::QueuesBounded>::default(),
         Box::<context_truthful::ContextTruthful>::default(),
         Box::<converges_in_time::ConvergesInTime>::default(),
+        Box::<published::PublishedIsShown>::default(),
     ]
 }
 
