@@ -7,7 +7,7 @@ use crate::handle::NodeHandle;
 use crate::links::{self, Acceptor};
 use crate::owner::{Launch, Owner};
 use crate::random;
-use crate::shared::{Shared, Sharing};
+use crate::shared::{Ending, Phase, Shared, Sharing};
 use crate::view::{Publisher, View};
 use std::io;
 use std::net::SocketAddr;
@@ -15,6 +15,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 /// Peers that may wait to be accepted.
 const LISTEN_BACKLOG: u32 = 1_024;
@@ -50,14 +51,10 @@ impl Node {
             data_dir: data_dir.map(Arc::new),
             nonce,
         })?;
-        let accepting = tokio::spawn(Acceptor::new(listener, shared.clone()).run()).abort_handle();
-        let acceptor = accepting.clone();
-        let owning = tokio::spawn(async move {
-            // Whichever way the owner task ends, the port is given up with it.
-            let _port = AbortOnDrop(acceptor);
-            owner.run().await;
-        });
-        let handle = NodeHandle { shared, tasks: Arc::new([owning.abort_handle(), accepting]) };
+        let accepting = tokio::spawn(Acceptor::new(listener, shared.clone()).run());
+        let owning = tokio::spawn(owner.run());
+        let handle = NodeHandle { shared: shared.clone(), owner: owning.abort_handle() };
+        tokio::spawn(conclude(owning, accepting, shared));
         Ok(Node { handle })
     }
 
@@ -80,13 +77,12 @@ impl Drop for Node {
     }
 }
 
-#[derive(Debug)]
-struct AbortOnDrop(tokio::task::AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// Says that the node is no more, once its port and data directory are free for the next one.
+async fn conclude(owning: JoinHandle<Ending>, accepting: JoinHandle<()>, shared: Arc<Shared>) {
+    let ending = owning.await.unwrap_or(Ending::Aborted);
+    accepting.abort();
+    let _ = accepting.await;
+    shared.phase.send_replace(Phase::Stopped(ending));
 }
 
 async fn bind(address: &str) -> Result<TcpListener, StartError> {

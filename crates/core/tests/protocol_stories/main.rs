@@ -7,5 +7,6 @@ mod explaining;
 mod links;
 mod maintenance;
 mod sessions;
+mod streams;
 mod takeovers;
 mod timeline;

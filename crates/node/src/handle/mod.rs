@@ -26,7 +26,7 @@ use tokio::task::AbortHandle;
 #[derive(Clone, Debug)]
 pub struct NodeHandle {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) tasks: Arc<[AbortHandle]>,
+    pub(crate) owner: AbortHandle,
 }
 
 /// Who and where.
@@ -101,9 +101,7 @@ impl NodeHandle {
 
     /// Ends at once, as if the process had died.
     pub fn abort(&self) {
-        for task in self.tasks.iter() {
-            task.abort();
-        }
+        self.owner.abort();
     }
 }
 

@@ -88,23 +88,27 @@ impl Owner {
     fn event(&mut self, event: Event) {
         match &event {
             Event::Ready { .. } => {
-                self.shared.phase.send_if_modified(|phase| {
-                    let starting = *phase == Phase::Starting;
-                    if starting {
-                        *phase = Phase::Ready;
-                    }
-                    starting
-                });
+                // Only once all that makes it ready can be read.
+                let shared = self.shared.clone();
+                self.replies.push(Reply::Call(Box::new(move || {
+                    shared.phase.send_if_modified(|phase| {
+                        let starting = *phase == Phase::Starting;
+                        if starting {
+                            *phase = Phase::Ready;
+                        }
+                        starting
+                    });
+                })));
                 self.register_names_again();
             }
             Event::NameLost { name, .. } => {
                 self.names.remove(name);
             }
             // Whoever is refused tries again and again.
-            Event::PeerRefused { .. } | Event::Conflict { .. } | Event::Late { .. } => {
-                if !self.shared.quiet.is_new(&Happening::Registry(event.clone()).to_string()) {
-                    return;
-                }
+            Event::PeerRefused { .. } | Event::Conflict { .. } | Event::Late { .. }
+                if !self.quiet.is_new(&Happening::Registry(event.clone()).to_string()) =>
+            {
+                return;
             }
             _ => {}
         }

@@ -7,7 +7,7 @@ use crate::counters::add;
 use crate::disk::DataDir;
 use crate::error::StartError;
 use crate::events::Happening;
-use crate::links::LinkTasks;
+use crate::links::{LinkTasks, Quiet};
 use crate::owner::streams::Streams;
 use crate::owner::{Input, Signal};
 use crate::random;
@@ -68,6 +68,7 @@ impl Owner {
             replies: Vec::new(),
             names: BTreeMap::new(),
             data_dir,
+            quiet: Quiet::default(),
             ended: None,
         };
         let incarnation = owner.core.origin().incarnation.number;
@@ -81,6 +82,7 @@ impl Owner {
         self.core.begin(now, &mut self.out);
         self.settle();
         self.publisher.publish(&mut self.out.changes);
+        self.reply();
     }
 
     /// This run is over; a new one begins, empty, with a higher incarnation. Clients and peers have to connect again.

@@ -14,7 +14,7 @@ use crate::clock::{Clock, wall_ms};
 use crate::connection::{Delivery, Outbox};
 use crate::counters::add;
 use crate::disk::DataDir;
-use crate::links::{Link, LinkTasks};
+use crate::links::{Link, LinkTasks, Quiet};
 use crate::shared::{Ending, Phase, Shared};
 use crate::view::Publisher;
 use convoke_core::node::{ConnId, LinkId, StopReason};
@@ -57,6 +57,8 @@ pub(crate) struct Owner {
     /// Names the application registered, to be registered again by a new run (N2).
     names: BTreeMap<String, String>,
     data_dir: Option<Arc<DataDir>>,
+    /// Events that repeat themselves.
+    quiet: Quiet,
     ended: Option<StopReason>,
 }
 
@@ -76,14 +78,17 @@ impl std::fmt::Debug for Reply {
 
 impl Owner {
     /// Runs the node until it stops.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(mut self) -> Ending {
         let mut inputs = Vec::with_capacity(TURN_INPUTS);
         let mut signals = Vec::with_capacity(TURN_INPUTS);
         let timer = tokio::time::sleep(Duration::ZERO);
         tokio::pin!(timer);
         let mut armed = Time::ZERO;
         self.turn(&mut inputs, &mut signals);
-        while self.ended.is_none() {
+        let reason = loop {
+            if let Some(reason) = self.ended {
+                break reason;
+            }
             let due = self.core.next_wake();
             // A timer that fires too early costs one look; so a later due time needs no new one.
             if due < armed || timer.is_elapsed() {
@@ -102,8 +107,9 @@ impl Owner {
             self.turn(&mut inputs, &mut signals);
             // Others share this thread.
             tokio::task::yield_now().await;
-        }
+        };
         self.finish().await;
+        Ending::from(reason)
     }
 
     /// One turn: everything that has gathered, then what follows from it.
@@ -209,7 +215,7 @@ impl Owner {
     /// Says what waited for this turn's changes to be published.
     fn reply(&mut self) {
         let mut overflowed = Vec::new();
-        for reply in self.replies.drain(..) {
+        for reply in std::mem::take(&mut self.replies) {
             match reply {
                 Reply::Call(reply) => reply(),
                 Reply::Deliver(outbox, conn, delivery) => {
@@ -231,13 +237,5 @@ impl Owner {
 
     pub(crate) fn names(&mut self) -> &mut BTreeMap<String, String> {
         &mut self.names
-    }
-}
-
-impl Drop for Owner {
-    /// However it ends, nobody waits for it any longer.
-    fn drop(&mut self) {
-        let ending = self.ended.map_or(Ending::Aborted, Ending::from);
-        self.shared.phase.send_replace(Phase::Stopped(ending));
     }
 }

@@ -95,6 +95,7 @@ impl Invariant for PublishedIsShown {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
     use super::*;
     use convoke_core::node::Start;
     use convoke_core::version::NodeId;
