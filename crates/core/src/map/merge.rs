@@ -225,6 +225,11 @@ impl CausalMap {
         if !(old.is_live() && new.is_live() && Arc::ptr_eq(&old.service, &new.service)) {
             return false;
         }
+        let same_client = Arc::ptr_eq(&old.client, &new.client) || old.client.id == new.client.id;
+        if old.space == Space::Member && !same_client {
+            self.clients.remove(slot, old);
+            self.list_under_client(slot, new);
+        }
         self.origins.entry_mut(old.origin.index).stated.remove(&old.n);
         let entry = self.origins.entry_mut(new.origin.index);
         entry.stated.insert(new.n, slot);
@@ -242,8 +247,13 @@ impl CausalMap {
             (Kind::Live, Space::Member) => {
                 self.live_members += 1;
                 self.services.entry(record.service.clone()).or_default().insert(slot);
+                self.list_under_client(slot, record);
             }
         }
+    }
+
+    fn list_under_client(&mut self, slot: u32, record: &Record) {
+        self.clients.add(slot, record, &self.slots);
     }
 
     pub(super) fn unindex(&mut self, slot: u32, record: &Record) {
@@ -253,6 +263,7 @@ impl CausalMap {
             (Kind::Live, Space::Name) => self.live_names -= 1,
             (Kind::Live, Space::Member) => {
                 self.live_members -= 1;
+                self.clients.remove(slot, record);
                 if let Some(slots) = self.services.get_mut(&record.service) {
                     slots.remove(&slot);
                     if slots.is_empty() {
