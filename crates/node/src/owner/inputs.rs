@@ -37,6 +37,8 @@ pub(crate) enum Input {
     Heartbeat {
         conn: ConnId,
         session: SessionId,
+        /// To be brought back by the answer, if one is wanted.
+        echo: Option<u64>,
     },
     Subscribe(Box<SubscribeRequest>),
     Call(Call),
