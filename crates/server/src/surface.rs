@@ -1,0 +1,104 @@
+//! What all connections share: the node, the settings, what is counted and bounded, and the two routers.
+
+use crate::config::{Config, Limits};
+use crate::error::not_ready;
+use crate::grpc::Health;
+use crate::metrics::Metrics;
+use crate::{grpc, http};
+use ::http::{HeaderMap, Request, Response, header};
+use axum::Router;
+use axum::body::Body;
+use axum::routing::future::RouteFuture;
+use convoke_node::{NodeHandle, Phase};
+use convoke_proto::Error;
+use hyper::body::Incoming;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+#[derive(Debug)]
+pub(crate) struct Surface {
+    pub(crate) node: NodeHandle,
+    pub(crate) config: Config,
+    /// Of the client port.
+    pub(crate) address: SocketAddr,
+    pub(crate) gates: Gates,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+}
+
+/// How many may be there at once.
+#[derive(Debug)]
+pub(crate) struct Gates {
+    pub(crate) connections: Arc<Semaphore>,
+    pub(crate) attaches: Arc<Semaphore>,
+    pub(crate) watchers: Arc<Semaphore>,
+}
+
+impl Gates {
+    fn new(limits: &Limits) -> Self {
+        let gate = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        Gates {
+            connections: gate(limits.connections),
+            attaches: gate(limits.attaches),
+            watchers: gate(limits.watchers),
+        }
+    }
+
+    /// Lets one more in, or refuses.
+    pub(crate) fn enter(gate: &Arc<Semaphore>, what: &str, limit: usize) -> Result<OwnedSemaphorePermit, Error> {
+        gate.clone().try_acquire_owned().map_err(|_| {
+            let message = format!("this node has {limit} {what} already; try another");
+            Error::new(convoke_proto::Code::ResourceExhausted, message).limit(limit as u64)
+        })
+    }
+}
+
+impl Surface {
+    pub(crate) fn new(config: Config, address: SocketAddr, node: NodeHandle) -> Arc<Surface> {
+        let gates = Gates::new(&config.limits);
+        Arc::new(Surface { node, config, address, gates, metrics: Metrics::default(), health: Health::new() })
+    }
+
+    /// Follows the node through its life.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        self.health.follow(&self.node).await;
+    }
+
+    /// Reads are answered only by a node that holds the whole registry, or held it until it began to stop.
+    pub(crate) fn readable(&self) -> Result<&NodeHandle, Error> {
+        match self.node.phase() {
+            Phase::Ready | Phase::Stopping => Ok(&self.node),
+            Phase::Starting | Phase::Stopped(_) => Err(not_ready()),
+        }
+    }
+}
+
+/// Serves calls: gRPC and HTTP share connections, told apart by their content type. Cloning it is cheap.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    grpc: Router,
+    http: Router,
+}
+
+impl Service {
+    pub(crate) fn new(surface: &Arc<Surface>) -> Self {
+        Service { grpc: grpc::router(surface), http: http::router(surface) }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = RouteFuture<Infallible>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let router = if is_grpc(request.headers()) { &self.grpc } else { &self.http };
+        tower::Service::call(&mut router.clone(), request)
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
