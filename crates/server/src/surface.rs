@@ -15,7 +15,11 @@ use hyper::body::Incoming;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How often sessions that nobody uses are looked for.
+const SWEEP: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Surface {
@@ -26,6 +30,9 @@ pub(crate) struct Surface {
     pub(crate) gates: Gates,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
+    pub(crate) routes: http::Index,
+    /// Over HTTP.
+    pub(crate) sessions: http::Table,
 }
 
 /// How many may be there at once.
@@ -58,12 +65,32 @@ impl Gates {
 impl Surface {
     pub(crate) fn new(config: Config, address: SocketAddr, node: NodeHandle) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
-        Arc::new(Surface { node, config, address, gates, metrics: Metrics::default(), health: Health::new() })
+        let sessions = http::Table::new(config.limits.sessions);
+        Arc::new(Surface {
+            routes: http::Index::new(),
+            sessions,
+            node,
+            config,
+            address,
+            gates,
+            metrics: Metrics::new(http::requests(), grpc::requests()),
+            health: Health::new(),
+        })
     }
 
     /// Follows the node through its life.
     pub(crate) async fn follow(self: Arc<Self>) {
-        self.health.follow(&self.node).await;
+        let sweeping = async {
+            let mut ticks = tokio::time::interval(SWEEP);
+            loop {
+                ticks.tick().await;
+                self.sessions.sweep();
+            }
+        };
+        tokio::select! {
+            () = self.health.follow(&self.node) => {}
+            () = sweeping => {}
+        }
     }
 
     /// Reads are answered only by a node that holds the whole registry, or held it until it began to stop.
