@@ -8,6 +8,7 @@ use convoke_testkit::eventually;
 use serde_json::json;
 use support::Served;
 use support::grpc::{Attachment, attach};
+use support::http::{answer, open, request};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_registers_updates_and_unregisters() {
@@ -205,4 +206,26 @@ async fn sessions_are_bounded() {
     served.post("/api/v1/sessions", "").await.refused(429, "RESOURCE_EXHAUSTED");
     served.delete(&first).await.ok();
     served.session("").await;
+}
+
+/// With `fast` liveness the connection of the last request counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fast_session_is_down_when_its_connection_ends() {
+    let served = Served::alone().await;
+    let mut connection = open(served.address()).await;
+    let mut ask = async |method: &str, path: &str, body: &str| {
+        answer(connection.send_request(request(method, path, &[], body.to_owned())).await.unwrap()).await.ok()
+    };
+    let created = ask("POST", "/api/v1/sessions", r#"{"liveness":"fast"}"#).await;
+    let session = format!("/api/v1/sessions/{}", created["session"].as_str().unwrap());
+    ask("PUT", &format!("{session}/members/a"), r#"{"service":"s"}"#).await;
+    // A request on another connection takes the session along, and that connection ends.
+    let status = async || served.node.member("a").map(|member| member.status().as_str());
+    served.put(&format!("{session}/heartbeat"), "").await.ok();
+    eventually("it is down", async || status().await == Some("down")).await;
+    let heard = ask("PUT", &format!("{session}/heartbeat"), "").await;
+    assert_eq!((&heard["members"], status().await), (&json!(["a"]), Some("up")));
+    drop(connection);
+    eventually("it is down again", async || status().await == Some("down")).await;
+    eventually("it is gone", async || status().await.is_none()).await;
 }

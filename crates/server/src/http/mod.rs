@@ -19,7 +19,7 @@ use failure::Failure;
 pub(crate) use observe::requests;
 pub(crate) use routes::Index;
 use routes::routes;
-pub(crate) use sessions::Table;
+pub(crate) use sessions::{Key, Table};
 use std::sync::Arc;
 
 /// Every method and path that is served over HTTP.

@@ -5,7 +5,7 @@
 
 use crate::http::body;
 use crate::http::failure::Failure;
-use crate::surface::Surface;
+use crate::surface::{Surface, Tie};
 use ::http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use axum::body::Body;
 use axum::extract::FromRequest;
@@ -32,6 +32,8 @@ pub(crate) struct Raw {
     pub(crate) body: Bytes,
     /// It was passed on to this node.
     pub(crate) forwarded: bool,
+    /// The connection it came on.
+    pub(crate) tie: Option<Arc<Tie>>,
 }
 
 impl Raw {
@@ -39,7 +41,7 @@ impl Raw {
     pub(super) fn as_heartbeat(&self, session: &str) -> Raw {
         let uri = format!("/api/v1/sessions/{session}/heartbeat");
         let uri = Uri::try_from(uri).unwrap_or_default();
-        Raw { method: Method::PUT, uri, if_match: None, body: Bytes::new(), forwarded: self.forwarded }
+        Raw { method: Method::PUT, uri, if_match: None, body: Bytes::new(), ..self.clone() }
     }
 }
 
@@ -49,6 +51,7 @@ impl FromRequest<Arc<Surface>> for Raw {
     async fn from_request(request: axum::extract::Request, surface: &Arc<Surface>) -> Result<Self, Failure> {
         let (parts, body) = request.into_parts();
         Ok(Raw {
+            tie: parts.extensions.get::<Arc<Tie>>().cloned(),
             method: parts.method,
             uri: parts.uri,
             if_match: parts.headers.get(header::IF_MATCH).cloned(),

@@ -6,6 +6,7 @@ mod secret;
 mod serve;
 mod table;
 
+pub(crate) use secret::Key;
 pub(crate) use table::Table;
 
 use super::body::parse;
@@ -13,8 +14,8 @@ use super::extract::{JsonBody, Query, Segments};
 use super::failure::{Failure, Json};
 use crate::convert::{millis, version};
 use crate::error::invalid;
-use crate::surface::Surface;
-use axum::extract::State;
+use crate::surface::{Surface, Tie};
+use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use convoke_node::core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
 use convoke_node::core::node::AttachMember;
@@ -33,6 +34,7 @@ type Shared = State<Arc<Surface>>;
 /// `POST /api/v1/sessions`
 pub(crate) async fn create(
     State(surface): Shared,
+    tie: Option<Extension<Arc<Tie>>>,
     JsonBody(request): JsonBody<json::SessionRequest>,
 ) -> Result<Json<json::SessionResponse>, Failure> {
     let liveness = match request.liveness.unwrap_or_default() {
@@ -48,7 +50,7 @@ pub(crate) async fn create(
         return Err(invalid("client", "client must not be empty; leave it out to be given one").into());
     }
     let secret = Secret::new(request.client.as_deref(), liveness, timeout_ms).map_err(no_randomness)?;
-    let done = serve::create(&surface, &secret).await?;
+    let done = serve::create(&surface, &secret, tie.as_deref()).await?;
     Ok(Json(json::SessionResponse {
         session: secret.reveal(),
         client: secret.client,

@@ -6,7 +6,7 @@ use super::live::{Denied, Granted, Live, Wish};
 use super::secret::Secret;
 use super::table::Entry;
 use crate::error::refused;
-use crate::surface::Surface;
+use crate::surface::{Surface, Tie};
 use ::http::Response;
 use axum::body::Body;
 use convoke_node::core::member::Liveness;
@@ -35,8 +35,9 @@ pub(super) struct Done {
 }
 
 /// Attaches a new session.
-pub(super) async fn create(surface: &Surface, secret: &Secret) -> Result<Done, Error> {
+pub(super) async fn create(surface: &Surface, secret: &Secret, tie: Option<&Arc<Tie>>) -> Result<Done, Error> {
     let entry = surface.sessions.place(secret.key)?;
+    hang(&entry, secret, tie);
     let mut place = entry.live.lock().await;
     let live = Live::create(surface, secret).await.inspect_err(|_| surface.sessions.remove(&secret.key, &entry))?;
     entry.set_timeout(live.timeout);
@@ -47,6 +48,7 @@ pub(super) async fn create(surface: &Surface, secret: &Secret) -> Result<Done, E
 
 pub(super) async fn serve(surface: &Surface, secret: &Secret, wish: Wish, raw: &Raw) -> Result<Served, Error> {
     if let Some(entry) = surface.sessions.find(&secret.key) {
+        hang(&entry, secret, raw.tie.as_ref());
         match here(surface, secret, &entry, wish.clone(), Attaching::No).await {
             Err(Denied::Lost | Denied::Stale) => {}
             Err(Denied::Because(error)) => return Err(error),
@@ -63,12 +65,22 @@ pub(super) async fn serve(surface: &Surface, secret: &Secret, wish: Wish, raw: &
         return Ok(Served::Elsewhere(response));
     }
     let entry = surface.sessions.place(secret.key)?;
+    hang(&entry, secret, raw.tie.as_ref());
     match here(surface, secret, &entry, wish, Attaching::Yes).await {
         Ok(done) => Ok(Served::Here(done)),
         Err(Denied::Because(error)) => Err(error),
         Err(Denied::Lost | Denied::Stale) => {
             Err(Error::new(Code::NotReady, "this session is moving between nodes; try again"))
         }
+    }
+}
+
+/// With `fast` liveness the loss of the connection counts.
+fn hang(entry: &Entry, secret: &Secret, tie: Option<&Arc<Tie>>) {
+    if secret.liveness == Liveness::Fast
+        && let Some(tie) = tie
+    {
+        entry.tie_to(secret.key, tie);
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::live::Live;
 use super::secret::Key;
+use crate::surface::Tie;
 use convoke_proto::{Code, Error};
 use std::collections::HashMap;
 use std::collections::hash_map;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -28,6 +29,8 @@ pub(super) struct Entry {
     used: AtomicU64,
     /// ms.
     timeout: AtomicU64,
+    /// With `fast` liveness: the connection it was last used on.
+    tie: Mutex<Weak<Tie>>,
 }
 
 impl Table {
@@ -61,7 +64,7 @@ impl Table {
                 Err(Error::new(Code::ResourceExhausted, message).limit(self.limit as u64))
             }
             hash_map::Entry::Vacant(vacant) => {
-                let entry = Entry { live: tokio::sync::Mutex::default(), used: now.into(), timeout: u64::MAX.into() };
+                let entry = Entry { live: tokio::sync::Mutex::default(), used: now.into(), timeout: u64::MAX.into(), tie: Mutex::default() };
                 Ok(vacant.insert(Arc::new(entry)).clone())
             }
         }
@@ -72,6 +75,17 @@ impl Table {
         let mut entries = self.lock();
         if entries.get(key).is_some_and(|held| Arc::ptr_eq(held, entry)) {
             entries.remove(key);
+        }
+    }
+
+    /// A connection has ended: sessions that hang on it are lost, as far as they were not used on another one since.
+    pub(crate) fn cut(&self, tie: &Arc<Tie>) {
+        for key in tie.take() {
+            let mut entries = self.lock();
+            let tied = entries.get(&key).is_some_and(|entry| entry.is_tied_to(tie));
+            let lost = if tied { entries.remove(&key) } else { None };
+            drop(entries);
+            drop(lost);
         }
     }
 
@@ -105,6 +119,16 @@ impl Table {
 }
 
 impl Entry {
+    /// The session hangs on this connection from now on.
+    pub(super) fn tie_to(&self, key: Key, tie: &Arc<Tie>) {
+        *self.tie.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(tie);
+        tie.bind(key);
+    }
+
+    fn is_tied_to(&self, tie: &Arc<Tie>) -> bool {
+        std::ptr::eq(self.tie.lock().unwrap_or_else(PoisonError::into_inner).as_ptr(), Arc::as_ptr(tie))
+    }
+
     pub(super) fn set_timeout(&self, timeout: Duration) {
         self.timeout.store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
