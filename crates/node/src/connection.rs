@@ -3,7 +3,7 @@
 use crate::owner::{Input, Operations, ReplyTo, Signal};
 use crate::shared::{Shared, stopped};
 use convoke_core::member::MetadataUpdate;
-use convoke_core::node::{Attach, AttachMember, Attached, ConnId, Notice, SessionId};
+use convoke_core::node::{Attach, AttachMember, Attached, ConnId, Notice, Reattach, SessionId};
 use convoke_core::version::Version;
 use convoke_core::{Code, Refusal};
 use std::sync::Arc;
@@ -16,6 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     Attach(Box<Attach>),
+    /// For a client without a memory of its own: the registry says what it had (C8).
+    Reattach(Box<Reattach>),
     Register {
         session: SessionId,
         seq: u64,
@@ -59,6 +61,11 @@ pub enum Delivery {
     /// One answer for each operation of a submitted batch, in its order. Batches are answered in the order submitted.
     Answers(Vec<Answer>),
     Notice(Notice),
+    /// Answer to [`Connection::heartbeat_echoed`].
+    Heartbeat {
+        echo: u64,
+        result: Result<(), Refusal>,
+    },
     /// A heartbeat sent without asking for an answer was refused.
     HeartbeatRefused {
         session: SessionId,
@@ -107,7 +114,7 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Delivers; false if the connection has more notices waiting than allowed.
     pub(crate) fn deliver(&self, delivery: Delivery, notices_max: usize) -> bool {
-        let unasked = !matches!(delivery, Delivery::Answers(_) | Delivery::Closed(_));
+        let unasked = matches!(delivery, Delivery::Notice(_) | Delivery::HeartbeatRefused { .. });
         if unasked && self.backlog.notices.fetch_add(1, Ordering::Relaxed) >= notices_max {
             return false;
         }
@@ -133,17 +140,9 @@ impl Connection {
     /// Submits operations to be carried out in order, in one hand-off. The answers come as one [`Delivery::Answers`].
     pub fn submit(&self, operations: Vec<Operation>) -> Result<(), Refusal> {
         let count = operations.len();
-        let limit = self.shared.network.unanswered_operations;
-        // A batch above the limit is let through alone: its sender decides its size.
-        if self.backlog.operations.fetch_add(count, Ordering::Relaxed) >= limit {
-            self.backlog.operations.fetch_sub(count, Ordering::Relaxed);
-            let message = format!("{limit} operations of this connection are not answered yet; take the answers first");
-            return Err(Refusal::new(Code::ResourceExhausted, message).limit(limit));
-        }
+        self.begin(count)?;
         let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Outbox };
-        self.shared.submit(Input::Operations(operations)).inspect_err(|_| {
-            self.backlog.operations.fetch_sub(count, Ordering::Relaxed);
-        })
+        self.shared.submit(Input::Operations(operations)).inspect_err(|_| self.end(count))
     }
 
     /// Submits operations and waits for their answers.
@@ -156,7 +155,30 @@ impl Connection {
 
     /// The client lives. Answered only if refused, with [`Delivery::HeartbeatRefused`].
     pub fn heartbeat(&self, session: SessionId) -> Result<(), Refusal> {
-        self.shared.submit(Input::Heartbeat { conn: self.conn, session })
+        self.shared.submit(Input::Heartbeat { conn: self.conn, session, echo: None })
+    }
+
+    /// The client lives, and wants to know that it was heard: [`Delivery::Heartbeat`] brings `echo` back (C5).
+    pub fn heartbeat_echoed(&self, session: SessionId, echo: u64) -> Result<(), Refusal> {
+        self.begin(1)?;
+        let input = Input::Heartbeat { conn: self.conn, session, echo: Some(echo) };
+        self.shared.submit(input).inspect_err(|_| self.end(1))
+    }
+
+    /// Counts operations that are to be answered; a batch above the limit is let through alone: its sender decides its
+    /// size.
+    fn begin(&self, count: usize) -> Result<(), Refusal> {
+        let limit = self.shared.network.unanswered_operations;
+        if self.backlog.operations.fetch_add(count, Ordering::Relaxed) < limit {
+            return Ok(());
+        }
+        self.end(count);
+        let message = format!("{limit} operations of this connection are not answered yet; take the answers first");
+        Err(Refusal::new(Code::ResourceExhausted, message).limit(limit))
+    }
+
+    fn end(&self, count: usize) {
+        self.backlog.operations.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// The next delivery; `None` once the node has dropped this connection and everything was taken.
@@ -169,6 +191,7 @@ impl Connection {
         if let Poll::Ready(Some(delivery)) = &delivery {
             match delivery {
                 Delivery::Answers(answers) => self.backlog.operations.fetch_sub(answers.len(), Ordering::Relaxed),
+                Delivery::Heartbeat { .. } => self.backlog.operations.fetch_sub(1, Ordering::Relaxed),
                 Delivery::Notice(_) | Delivery::HeartbeatRefused { .. } => {
                     self.backlog.notices.fetch_sub(1, Ordering::Relaxed)
                 }
@@ -183,6 +206,13 @@ impl Connection {
 impl Connection {
     pub async fn attach(&self, attach: Attach) -> Result<Attached, Refusal> {
         match self.call_one(Operation::Attach(Box::new(attach))).await? {
+            Answer::Attached(result) => result,
+            _ => Err(mixed_up()),
+        }
+    }
+
+    pub async fn reattach(&self, reattach: Reattach) -> Result<Attached, Refusal> {
+        match self.call_one(Operation::Reattach(Box::new(reattach))).await? {
             Answer::Attached(result) => result,
             _ => Err(mixed_up()),
         }

@@ -3,6 +3,7 @@
 //! Owns the replicated state of one node and keeps invariant D4. Knows nothing of sessions, links or time beyond the
 //! moments it is given.
 
+mod clients;
 mod collect;
 mod delta;
 mod merge;
@@ -22,6 +23,7 @@ use crate::mutant::{Mutant, Mutation};
 use crate::time::{Clock, Heard};
 use crate::version::{NodeId, OriginId};
 use crate::wire::Context;
+use clients::Clients;
 use collect::Tombstones;
 use slots::Slots;
 use smol_str::SmolStr;
@@ -37,6 +39,8 @@ pub(crate) struct CausalMap {
     inferred: BTreeMap<SmolStr, Inferred>,
     /// Live members by service.
     services: BTreeMap<SmolStr, BTreeSet<u32>>,
+    /// Live members by client.
+    clients: Clients,
     tombstones: Tombstones,
     /// What this node wrote last, for pushing: entry i is write `recent_base + 1 + i`.
     recent: VecDeque<ItemRef>,
@@ -64,6 +68,7 @@ impl CausalMap {
             slots: Slots::new(hash_seed),
             inferred: BTreeMap::new(),
             services: BTreeMap::new(),
+            clients: Clients::new(hash_seed),
             tombstones: Tombstones::default(),
             recent: VecDeque::new(),
             recent_base: 0,
@@ -112,6 +117,11 @@ impl CausalMap {
 
     pub(crate) fn services(&self) -> &BTreeMap<SmolStr, BTreeSet<u32>> {
         &self.services
+    }
+
+    /// The live members of a client id, whichever process registered them.
+    pub(crate) fn of_client(&self, client: &str) -> impl Iterator<Item = &Arc<Record>> {
+        self.clients.of(client, &self.slots).map(|slot| self.at(slot))
     }
 
     pub(crate) fn live_members(&self) -> usize {

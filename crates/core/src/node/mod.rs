@@ -19,6 +19,7 @@ mod names;
 mod pings;
 mod published;
 mod queries;
+mod reattach;
 mod requests;
 mod start_stop;
 mod streams;

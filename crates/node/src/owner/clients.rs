@@ -36,6 +36,7 @@ impl Owner {
         let (core, out) = (&mut self.core, &mut self.out);
         match operation {
             Operation::Attach(attach) => Answer::Attached(core.attach(now, wall, conn, &attach, out)),
+            Operation::Reattach(reattach) => Answer::Attached(core.reattach(now, wall, conn, &reattach, out)),
             Operation::Register { session, seq, member } => {
                 Answer::Written(core.register(now, wall, session, seq, &member, out))
             }
@@ -48,15 +49,19 @@ impl Owner {
         }
     }
 
-    /// A heartbeat that wants no answer.
-    pub(super) fn heartbeat(&mut self, conn: ConnId, session: SessionId, now: Time) {
+    /// A heartbeat; unless it asks for an echo, it is answered only if refused.
+    pub(super) fn heartbeat(&mut self, conn: ConnId, session: SessionId, echo: Option<u64>, now: Time) {
         if !self.clients.contains_key(&conn) {
             return;
         }
-        if let Err(refusal) = self.core.heartbeat(now, session, &mut self.out)
-            && let Some(outbox) = self.clients.get(&conn)
-        {
-            self.replies.push(Reply::Deliver(outbox.clone(), conn, Delivery::HeartbeatRefused { session, refusal }));
+        let result = self.core.heartbeat(now, session, &mut self.out);
+        let delivery = match (echo, result) {
+            (Some(echo), result) => Delivery::Heartbeat { echo, result },
+            (None, Err(refusal)) => Delivery::HeartbeatRefused { session, refusal },
+            (None, Ok(())) => return,
+        };
+        if let Some(outbox) = self.clients.get(&conn) {
+            self.replies.push(Reply::Deliver(outbox.clone(), conn, delivery));
         }
     }
 
@@ -88,7 +93,7 @@ impl Owner {
 fn refuse(operation: &Operation) -> Answer {
     let refusal = Refusal::new(Code::SessionGone, "this connection was dropped by the node; attach again");
     match operation {
-        Operation::Attach(_) => Answer::Attached(Err(refusal)),
+        Operation::Attach(_) | Operation::Reattach(_) => Answer::Attached(Err(refusal)),
         Operation::Register { .. } | Operation::Update { .. } => Answer::Written(Err(refusal)),
         Operation::Unregister { .. } | Operation::Heartbeat { .. } | Operation::Close { .. } => {
             Answer::Done(Err(refusal))

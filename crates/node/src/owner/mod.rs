@@ -162,7 +162,7 @@ impl Owner {
                 }
             }
             Input::Operations(operations) => self.operations(operations, now, wall),
-            Input::Heartbeat { conn, session } => self.heartbeat(conn, session, now),
+            Input::Heartbeat { conn, session, echo } => self.heartbeat(conn, session, echo, now),
             Input::Accepted(connected) => {
                 let link = LinkId(self.shared.number());
                 self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));

@@ -298,6 +298,7 @@ impl Replica {
         let map = &self.map;
         let mut stated: BTreeMap<u32, BTreeMap<u64, u32>> = BTreeMap::new();
         let mut services: BTreeMap<SmolStr, BTreeSet<u32>> = BTreeMap::new();
+        let mut clients: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let (mut members, mut names) = (0, 0);
         for slot in 0..map.slot_bound() {
             let Some(record) = map.try_at(slot) else { continue };
@@ -309,11 +310,13 @@ impl Replica {
                 None,
                 "one dot, two slots"
             );
+            clients.entry(&record.client.id).or_default();
             match (record.kind, record.space) {
                 (Kind::Left, _) => {}
                 (Kind::Live, Space::Name) => names += 1,
                 (Kind::Live, Space::Member) => {
                     members += 1;
+                    clients.entry(&record.client.id).or_default().insert(&record.id);
                     services.entry(record.deployment.service.clone()).or_default().insert(slot);
                 }
             }
@@ -330,6 +333,11 @@ impl Replica {
         assert!(stated.is_empty() && inferred.is_empty(), "records of origins that are not in the table");
         assert_eq!((map.live_members(), map.live_names()), (members, names));
         assert_eq!(*map.services(), services);
+        for (client, ids) in clients {
+            let listed: Vec<&str> = map.of_client(client).map(|record| record.id()).collect();
+            assert_eq!(listed.len(), ids.len(), "{client} is listed with {listed:?}");
+            assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), ids, "{client}");
+        }
         assert_eq!(map.origins.context_hash(), self.hash_of_context());
     }
 

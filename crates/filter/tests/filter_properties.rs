@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use convoke_core::filter::{Filter, Subject, Wildcard};
-use convoke_core::member::{Metadata, Status};
+use convoke_filter::{Filter, Status, Subject, Wildcard};
 use proptest::prelude::*;
 
 const FIELDS: [&str; 6] = ["id", "service", "locality", "revision", "client", "owner"];
@@ -43,7 +42,6 @@ struct Member {
     status: Status,
     drained: bool,
     pairs: BTreeMap<String, String>,
-    metadata: Metadata,
 }
 
 impl Member {
@@ -57,7 +55,7 @@ impl Member {
             owner: &self.texts[5],
             status: self.status,
             drained: self.drained,
-            metadata: &self.metadata,
+            metadata: &self.pairs,
         }
     }
 }
@@ -235,12 +233,8 @@ fn node() -> impl Strategy<Value = Node> {
 fn member() -> impl Strategy<Value = Member> {
     let status = (0..STATUSES.len()).prop_map(|index| STATUSES[index].0);
     let pairs = prop::collection::btree_map(key(), value(), 0..KEYS.len());
-    (prop::collection::vec(value(), FIELDS.len()), status, any::<bool>(), pairs).prop_map(
-        |(texts, status, drained, pairs)| {
-            let metadata = Metadata::from_map(&pairs);
-            Member { texts, status, drained, pairs, metadata }
-        },
-    )
+    (prop::collection::vec(value(), FIELDS.len()), status, any::<bool>(), pairs)
+        .prop_map(|(texts, status, drained, pairs)| Member { texts, status, drained, pairs })
 }
 
 fn members() -> impl Strategy<Value = Vec<Member>> {

@@ -1,14 +1,11 @@
 mod errors;
 
-use std::collections::BTreeMap;
-
 use super::*;
 
 /// A drained member of `orders` that is up, with `version` and an empty `note` as metadata.
 fn check(cases: &[(&str, bool)]) {
     let pairs = [("a key", "1"), ("note", ""), ("version", "v1")];
-    let map: BTreeMap<String, String> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let metadata = Metadata::from_map(&map);
+    let metadata: BTreeMap<String, String> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let subject = Subject {
         id: "orders-1",
         service: "orders",
@@ -154,7 +151,7 @@ fn not_binds_tighter_than_and_tighter_than_or() {
 
 #[test]
 fn strings_have_escapes() {
-    let metadata = Metadata::default();
+    let metadata = BTreeMap::new();
     let subject = |service| Subject {
         id: "",
         service,

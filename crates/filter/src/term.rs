@@ -1,11 +1,11 @@
 //! The part of the parser that reads terms: fields, operators and values.
 
+use super::Status;
 use super::error::{FilterError, quote};
 use super::expression::{Expression, Flag, Term, Test, TextField, TextTest};
 use super::lexer::{TokenKind, is_bare_key};
 use super::parser::Parser;
 use super::suggestion::nearest;
-use crate::member::Status;
 
 const FIELDS: [&str; 10] =
     ["id", "service", "locality", "revision", "status", "drained", "routable", "client", "owner", "meta"];

@@ -1,6 +1,6 @@
 //! Filters (R-09): which members a query or a subscription is about.
 //!
-//! This module owns the filter language: its text, its errors and its evaluation on one [`Subject`]. It knows nothing
+//! This crate owns the filter language: its text, its errors and its evaluation on one [`Subject`]. It knows nothing
 //! of indexes or subscriptions; [`Filter::service_literal`] is all it tells them.
 //!
 //! ```text
@@ -28,6 +28,7 @@ mod error;
 mod expression;
 mod lexer;
 mod parser;
+mod status;
 mod suggestion;
 mod term;
 mod wildcard;
@@ -35,12 +36,12 @@ mod wildcard;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::member::{Metadata, Status};
-
 pub use error::FilterError;
+pub use status::Status;
 pub use wildcard::Wildcard;
 
 use expression::{Expression, Term, Test, TextField, TextTest};
@@ -63,7 +64,18 @@ pub struct Subject<'a> {
     pub drained: bool,
     pub client: &'a str,
     pub owner: &'a str,
-    pub metadata: &'a Metadata,
+    pub metadata: &'a dyn Lookup,
+}
+
+/// Metadata, however it is held: packed in a node, as a map in a client.
+pub trait Lookup: fmt::Debug {
+    fn value(&self, key: &str) -> Option<&str>;
+}
+
+impl Lookup for BTreeMap<String, String> {
+    fn value(&self, key: &str) -> Option<&str> {
+        self.get(key).map(String::as_str)
+    }
 }
 
 /// A condition on members. Displays as canonical text, which parses back to an equal filter as long as it is within

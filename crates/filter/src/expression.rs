@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::lexer::{is_bare_key, write_string};
-use super::{Subject, Wildcard};
-use crate::member::Status;
+use super::{Status, Subject, Wildcard};
 
 /// There is no negation here: it lives in the terms, where the parser has moved it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +107,7 @@ impl Test {
             Test::Status(statuses) => statuses.contains(&subject.status),
             Test::Flag(Flag::Drained) => subject.drained,
             Test::Flag(Flag::Routable) => subject.status == Status::Up && !subject.drained,
-            Test::Exists(key) => subject.metadata.get(key).is_some(),
+            Test::Exists(key) => subject.metadata.value(key).is_some(),
         }
     }
 }
@@ -122,7 +121,7 @@ impl TextField {
             TextField::Revision => subject.revision,
             TextField::Client => subject.client,
             TextField::Owner => subject.owner,
-            TextField::Metadata(key) => return subject.metadata.get(key),
+            TextField::Metadata(key) => return subject.metadata.value(key),
         })
     }
 }
