@@ -11,6 +11,7 @@ pub mod keys;
 mod limits;
 pub mod machine;
 mod mutant;
+pub mod snapshot;
 mod time;
 mod tree;
 
@@ -19,4 +20,5 @@ pub use id::{Epoch, Position, ReplicaId, RequestId, SessionId};
 pub use limits::{Limits, LimitsError};
 pub use machine::{Entry, Machine};
 pub use mutant::{Mutant, Mutation};
+pub use snapshot::Snapshot;
 pub use time::LogTime;
