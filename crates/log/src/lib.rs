@@ -1,13 +1,14 @@
 //! The log plane of Convoke: a replicated log whose requests can be abandoned safely, with keys on top.
 //!
 //! This crate decides; it does not carry. [`Machine`] is what every replica applies entries to, a function of its state and the
-//! entry. The leader's part is beside it. Time comes in as an argument, effects go out as data.
+//! entry. [`leader`] holds what a leader keeps in memory for its term. Time comes in as an argument, effects go out as data.
 //! The rules are numbered in `docs/log-protocol.md`; comments cite them.
 
 pub mod codec;
 pub mod command;
 mod id;
 pub mod keys;
+pub mod leader;
 mod limits;
 pub mod machine;
 mod mutant;
