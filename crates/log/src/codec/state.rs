@@ -120,7 +120,7 @@ pub(crate) fn decode_session(r: &mut Reader<'_>) -> Result<Session, CodecError> 
         outcomes: VecDeque::new(),
     };
     let mut last = session.horizon;
-    for _ in 0..r.count("outcomes", 4, COUNT_MAX)? {
+    for _ in 0..r.count("outcomes", 3, COUNT_MAX)? {
         let number = r.counter("number")?;
         // Between horizon and floor, in rising order (F1, F4).
         if number <= last || number >= session.floor {
