@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
+mod delivery;
+mod exhaustive;
 mod model;
+mod mutants;
 mod script;
 mod stories;

@@ -27,7 +27,7 @@ impl Script {
         Script { machine, epoch: Epoch::new(1, 1), now: LogTime::ZERO, ended: Vec::new() }
     }
 
-    pub(crate) fn apply(&mut self, command: Command) -> Applied {
+    pub(crate) fn apply(&mut self, command: &Command) -> Applied {
         // What is applied has been through the log.
         let command = Command::decode(&Bytes::from(command.encode())).unwrap();
         let entry = Entry { index: self.machine.applied().index + 1, epoch: self.epoch, stamp: self.now, command };
@@ -41,7 +41,7 @@ impl Script {
     }
 
     pub(crate) fn deliver(&mut self, request: &Request) -> Answer {
-        match self.apply(Command::Request(request.clone())).reply {
+        match self.apply(&Command::Request(request.clone())).reply {
             Reply::Request(answer) => answer,
             other => panic!("{other:?}"),
         }
@@ -59,7 +59,7 @@ impl Script {
         client: Option<(&str, Option<SessionId>)>,
     ) -> Result<Opened, Refused> {
         let client = client.map(|(name, replaces)| Client { name: name.into(), replaces });
-        match self.apply(Command::Open(Open { epoch: self.epoch, ttl: TTL, nonce, client })).reply {
+        match self.apply(&Command::Open(Open { epoch: self.epoch, ttl: TTL, nonce, client })).reply {
             Reply::Opened(opened) => opened,
             other => panic!("{other:?}"),
         }
@@ -70,7 +70,7 @@ impl Script {
     }
 
     pub(crate) fn expire(&mut self, session: SessionId, activity: u64, epoch: Epoch) -> Result<(), NotExpired> {
-        match self.apply(Command::Expire(Expire { epoch, session, activity })).reply {
+        match self.apply(&Command::Expire(Expire { epoch, session, activity })).reply {
             Reply::Expired(expired) => expired,
             other => panic!("{other:?}"),
         }

@@ -209,6 +209,6 @@ fn s6_expiry_is_checked_when_it_is_applied() {
     assert_eq!(log.expire(client, activity, log.epoch), Err(NotExpired::NotOpen));
     assert!(log.machine.session(client).is_none());
     let expire = Expire { epoch: log.epoch, session: client, activity };
-    assert_eq!(log.apply(Command::Expire(expire)).log_time, LogTime::ZERO + TTL + TTL);
+    assert_eq!(log.apply(&Command::Expire(expire)).log_time, LogTime::ZERO + TTL + TTL);
     assert_eq!(Duration::from_secs(20), log.machine.log_time().since(LogTime::ZERO));
 }

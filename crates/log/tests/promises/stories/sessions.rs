@@ -58,7 +58,7 @@ fn an_open_of_another_epoch_or_out_of_bounds_is_refused() {
     let mut log = Script::new();
     let mut open = |epoch, ttl, name: Option<String>| {
         let client = name.map(|name| Client { name: name.into(), replaces: None });
-        match log.apply(Command::Open(Open { epoch, ttl, nonce: 0, client })).reply {
+        match log.apply(&Command::Open(Open { epoch, ttl, nonce: 0, client })).reply {
             Reply::Opened(opened) => opened,
             other => panic!("{other:?}"),
         }
