@@ -142,6 +142,17 @@ impl Cluster {
         }
     }
 
+    /// The next start finds nothing on disk.
+    pub fn lose_disk(&mut self, at: usize) {
+        self.hosts[at].persisted = 0;
+    }
+
+    /// A host's end of its connection to another.
+    pub fn link(&self, at: usize, to: usize) -> LinkId {
+        let own = self.wires.iter().find(|((host, _), (other, _))| *host == at && *other == to);
+        own.map(|((_, link), _)| *link).expect("is connected")
+    }
+
     pub fn is_running(&self, at: usize) -> bool {
         self.hosts[at].node.is_some()
     }

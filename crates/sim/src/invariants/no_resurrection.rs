@@ -6,15 +6,15 @@ use crate::truth::Claimed;
 use crate::world::World;
 use convoke_core::member::Status;
 use convoke_core::node::StreamEvent;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 const NAME: &str = "no_resurrection";
 
 #[derive(Debug, Default)]
 pub struct NoResurrection {
     checks: u64,
-    /// Unregistered with acknowledgement, and known as left at every node since.
-    gone: BTreeSet<String>,
+    /// Unregistered with acknowledgement, and known as left at every node since then.
+    gone: BTreeMap<String, Micros>,
 }
 
 impl NoResurrection {
@@ -31,7 +31,7 @@ impl NoResurrection {
                 continue;
             }
             // Should it come back after all, its stream will say so.
-            if !strict && self.gone.contains(id) {
+            if !strict && self.gone.contains_key(id) {
                 continue;
             }
             let showing = serving(world).find(|(_, node)| node.member(id).is_some()).map(|(host, _)| host);
@@ -44,10 +44,8 @@ impl NoResurrection {
                 Some(_) => {}
                 None => {
                     self.checks += 1;
-                    let heard =
-                        |node: &convoke_core::Node| node.slot(id).is_some_and(|slot| slot.stated == Status::Left);
-                    if all_up && serving(world).all(|(_, node)| heard(node)) {
-                        self.gone.insert(id.clone());
+                    if all_up && same_tombstone_everywhere(world, id) {
+                        self.gone.insert(id.clone(), world.now);
                     }
                 }
             }
@@ -68,11 +66,13 @@ impl Invariant for NoResurrection {
 
     fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
         let (StreamEvent::Registered(member) | StreamEvent::Snapshot(member)) = event else { return };
-        if !world.subscribers[subscriber].observer || !self.gone.contains(member.id()) {
+        let Some(gone_at) = self.gone.get(member.id()).copied().filter(|_| world.subscribers[subscriber].observer)
+        else {
             return;
-        }
+        };
         self.checks += 1;
-        if world.truth.get(member.id()).is_some_and(Claimed::unwanted) {
+        // Whoever wanted it since then may have been heard of, even if it has changed its mind again.
+        if world.truth.get(member.id()).is_some_and(|claimed| claimed.unwanted() && claimed.wanted_at < gone_at) {
             report(found, NAME, world, format!("{} was gone everywhere, and is back: {member:?}", member.id()));
         } else {
             self.gone.remove(member.id());
@@ -86,6 +86,16 @@ impl Invariant for NoResurrection {
     fn at_quiescence(&mut self, world: &World, found: &mut Found) {
         self.look(world, true, found);
     }
+}
+
+/// A node that lags may hold the tombstone of an earlier registration, and has yet to see the later one come and go.
+fn same_tombstone_everywhere(world: &World, id: &str) -> bool {
+    let tombstone = |node: &convoke_core::Node| {
+        node.slot(id).filter(|slot| slot.stated == Status::Left).map(|slot| (slot.claim, slot.seq))
+    };
+    let mut tombstones = serving(world).map(|(_, node)| tombstone(node));
+    let Some(Some(first)) = tombstones.next() else { return false };
+    tombstones.all(|tombstone| tombstone == Some(first))
 }
 
 /// Nobody wants it, and nobody's silence is being waited for.
