@@ -8,6 +8,6 @@ mod proxy;
 mod wait;
 
 pub use client::{TestClient, member};
-pub use cluster::{Cluster, free_address, quick_timers};
+pub use cluster::{Cluster, free_address, patient_timers, quick_timers};
 pub use proxy::Proxy;
 pub use wait::{PATIENCE, eventually};

@@ -98,7 +98,10 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Starting {
+        /// Since when no ready node could be reached.
         since: Time,
+        /// One has been met: there is a registry to be had.
+        met: bool,
         /// Since when others say that this id is in use.
         refused: Option<Time>,
     },
@@ -132,7 +135,7 @@ impl Node {
             self_client,
             clock,
             wall_ms: start.wall_ms,
-            phase: Phase::Starting { since: now, refused: None },
+            phase: Phase::Starting { since: now, met: false, refused: None },
             map,
             sessions: Sessions::default(),
             subscribers: Subscribers::default(),

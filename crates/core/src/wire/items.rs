@@ -270,9 +270,9 @@ impl ItemsWriter {
         body.varint(u64::from(record.drain));
         body.varint(u64::from(record.weight));
         body.varint(client);
-        for text in [&record.service, &record.locality, &record.revision] {
-            body.text(text);
-        }
+        body.text(&record.deployment.service);
+        body.text(&record.deployment.locality);
+        body.text(&record.deployment.revision);
         body.varint(record.created);
         body.varint(record.since);
         body.text(&record.address);

@@ -15,7 +15,7 @@ use crate::shared::{Phase, Shared};
 use crate::view::Publisher;
 use convoke_core::node::{RestartReason, Start, StopReason};
 use convoke_core::{Node, Output};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -58,6 +58,7 @@ impl Owner {
             run: 1,
             shared,
             inbox,
+            waiting: VecDeque::new(),
             signals,
             publisher,
             links: Numbered::default(),

@@ -4,7 +4,7 @@ use super::{Found, Invariant, notice_time, report, serving, undisturbed};
 use crate::network::{Micros, SECOND};
 use crate::world::World;
 use convoke_core::node::StreamEvent;
-use convoke_core::version::OriginId;
+use convoke_core::version::{NodeId, OriginId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const NAME: &str = "one_owner";
@@ -104,9 +104,12 @@ impl OneOwner {
             }
             self.checks += 1;
             let answers: BTreeSet<_> = asked.map(|(_, node)| node.responsible_for(&origin)).collect();
-            let running =
-                |id: &convoke_core::version::NodeId| serving(world).any(|(host, _)| world.hosts[host].id == *id);
-            let fine = answers.len() == 1 && answers.iter().all(|answer| answer.as_ref().is_some_and(running));
+            // One that stopped a moment ago may not have been missed yet.
+            let there = |id: &NodeId| {
+                let recently = |at: Micros| world.now.saturating_sub(at) < notice_time(world);
+                world.hosts.iter().any(|h| h.id == *id && (h.serving().is_some() || h.stopped_at.is_some_and(recently)))
+            };
+            let fine = answers.len() == 1 && answers.iter().all(|answer| answer.as_ref().is_some_and(there));
             if !fine {
                 report(found, NAME, world, format!("responsible for {origin}: {answers:?}"));
             }
