@@ -34,8 +34,7 @@ impl Clients {
     }
 
     /// Puts the slot at the head of its client's list.
-    pub(super) fn add(&mut self, record: &Record, slots: &Slots) {
-        let slot = record.slot;
+    pub(super) fn add(&mut self, slot: u32, record: &Record, slots: &Slots) {
         if slot as usize >= self.links.len() {
             self.links.resize(slot as usize + 1, Link { previous: NONE, next: NONE });
         }
@@ -57,8 +56,7 @@ impl Clients {
     }
 
     /// Takes the slot out of the list of the client its record had.
-    pub(super) fn remove(&mut self, record: &Record) {
-        let slot = record.slot;
+    pub(super) fn remove(&mut self, slot: u32, record: &Record) {
         let Link { previous, next } = self.links[slot as usize];
         if next != NONE {
             self.links[next as usize].previous = previous;

@@ -221,8 +221,8 @@ impl CausalMap {
         }
         let same_client = Arc::ptr_eq(&old.client, &new.client) || old.client.id == new.client.id;
         if old.space == Space::Member && !same_client {
-            self.clients.remove(old);
-            self.clients.add(new, &self.slots);
+            self.clients.remove(new.slot, old);
+            self.clients.add(new.slot, new, &self.slots);
         }
         self.origins.entry_mut(old.origin.index).stated.remove(old.n);
         let entry = self.origins.entry_mut(new.origin.index);
@@ -242,7 +242,7 @@ impl CausalMap {
             (Kind::Live, Space::Member) => {
                 self.live_members += 1;
                 self.services.entry(record.deployment.service.clone()).or_default().insert(slot);
-                self.clients.add(record, &self.slots);
+                self.clients.add(slot, record, &self.slots);
             }
         }
     }
@@ -254,7 +254,7 @@ impl CausalMap {
             (Kind::Live, Space::Name) => self.live_names -= 1,
             (Kind::Live, Space::Member) => {
                 self.live_members -= 1;
-                self.clients.remove(record);
+                self.clients.remove(record.slot, record);
                 let service = &record.deployment.service;
                 if let Some(slots) = self.services.get_mut(service) {
                     slots.remove(&record.slot);

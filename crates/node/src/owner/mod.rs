@@ -44,6 +44,8 @@ pub(crate) struct Owner {
     clock: Clock,
     /// Counts the runs of this process; dials of an earlier one are void.
     run: u64,
+    /// New runs because the incarnation number was taken.
+    collisions: u32,
     shared: Arc<Shared>,
     inbox: mpsc::Receiver<Input>,
     /// Taken from the inbox and not yet handled.

@@ -1,6 +1,7 @@
 //! One owner after quiescence, and one responsible node for the members of a silent one (D3, L4).
 
 use super::{Found, Invariant, notice_time, report, serving, undisturbed};
+use crate::host::HostState;
 use crate::network::{Micros, SECOND};
 use crate::world::World;
 use convoke_core::node::StreamEvent;
@@ -53,7 +54,8 @@ impl Invariant for OneOwner {
 
     /// No member is taken over by two nodes that could see each other.
     fn periodically(&mut self, world: &World, found: &mut Found) {
-        let calm = serving(world).all(|(host, _)| undisturbed(world, host, notice_time(world) + 2 * WINDOW));
+        let mut hosts = world.hosts.iter().enumerate().filter(|(_, h)| h.state != HostState::Gone && !h.is_second);
+        let calm = hosts.all(|(host, _)| undisturbed(world, host, notice_time(world) + 2 * WINDOW));
         if calm {
             let takeovers: u64 = self.takeovers.iter().map(|(_, _, count)| count).sum();
             let members: BTreeSet<&String> = self.inferred.iter().map(|(_, id)| id).collect();
