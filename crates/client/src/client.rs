@@ -107,9 +107,11 @@ impl Client {
     /// One member, as the connected node shows it; `NOT_FOUND` if it has none.
     pub async fn get(&self, id: impl Into<String>) -> Result<Member, Error> {
         let request = v1::GetRequest { id: id.into() };
-        let mut registry = self.registry().await?;
-        let response = registry.get(request).await?.into_inner();
-        response.member.map(Member::from).ok_or_else(|| Error::new(Code::Internal, "the node sent no member"))
+        let asking = async {
+            let response = self.registry().await?.get(request).await?.into_inner();
+            response.member.map(Member::from).ok_or_else(|| Error::new(Code::Internal, "the node sent no member"))
+        };
+        within(self.inner.operation_timeout, asking).await
     }
 
     /// All members that match, as the connected node shows them.
@@ -119,17 +121,20 @@ impl Client {
         F::Error: Display,
     {
         let filter = parse(filter)?.to_string();
-        let mut registry = self.registry().await?;
-        let (mut members, mut cursor) = (Vec::new(), String::new());
-        loop {
-            let request = v1::ListRequest { filter: filter.clone(), limit: 0, cursor };
-            let page = registry.list(request).await?.into_inner();
-            members.extend(page.members.into_iter().map(Member::from));
-            if page.next_cursor.is_empty() {
-                return Ok(members);
+        let asking = async {
+            let mut registry = self.registry().await?;
+            let (mut members, mut cursor) = (Vec::new(), String::new());
+            loop {
+                let request = v1::ListRequest { filter: filter.clone(), limit: 0, cursor };
+                let page = registry.list(request).await?.into_inner();
+                members.extend(page.members.into_iter().map(Member::from));
+                if page.next_cursor.is_empty() {
+                    return Ok(members);
+                }
+                cursor = page.next_cursor;
             }
-            cursor = page.next_cursor;
-        }
+        };
+        within(self.inner.operation_timeout, asking).await
     }
 
     /// The present state of the connection.
@@ -174,11 +179,8 @@ impl Client {
 
     async fn registry(&self) -> Result<RegistryClient<tonic::transport::Channel>, Error> {
         let mut links = self.inner.links.clone();
-        let waiting = async {
-            let link = links.wait_for(Option::is_some).await.map_err(|_| closed())?;
-            link.as_ref().map(|link| RegistryClient::new(link.channel.clone())).ok_or_else(closed)
-        };
-        within(self.inner.operation_timeout, waiting).await
+        let link = links.wait_for(Option::is_some).await.map_err(|_| closed())?;
+        link.as_ref().map(|link| RegistryClient::new(link.channel.clone())).ok_or_else(closed)
     }
 }
 

@@ -245,6 +245,8 @@ impl Driver {
             }
             ConnectionState::Disconnected { reason, retry_in } => {
                 tracing::info!(%reason, ?retry_in, "disconnected");
+                // Watches read on where they are until there is another link.
+                self.links.send_replace(None);
             }
             ConnectionState::Connecting { .. } | ConnectionState::Closed => {}
         }

@@ -124,6 +124,15 @@ fn a_reset_is_told_and_nothing_vanishes_while_the_new_snapshot_is_loaded() {
 }
 
 #[test]
+fn a_token_from_before_a_reset_is_of_no_use() {
+    let mut replica = complete();
+    tell(&mut replica, vec![reset(Reason::Ahead), snapshot(&[("a", "1")])]);
+    let mut out = Vec::new();
+    assert_eq!(replica.resume(&mut out), None);
+    assert_eq!(short(&out), ["reset Interrupted"]);
+}
+
+#[test]
 fn a_snapshot_cut_short_starts_over() {
     let mut replica = Replica::default();
     let mut out = Vec::new();

@@ -226,7 +226,7 @@ impl Session {
         }
     }
 
-    /// The connection is gone: everything not answered waits again, except what cannot be repeated.
+    /// The connection is gone: everything not answered goes with the next attach or after it, except what cannot be repeated.
     pub(super) fn requeue(&mut self, out: &mut Effects) {
         self.in_flight.clear();
         let mut lost = Vec::new();
@@ -239,7 +239,6 @@ impl Session {
         for operation in lost {
             self.finish(operation, Err(outcome_unknown("the connection was lost")), out);
         }
-        self.waiting = self.operations.keys().copied().collect();
     }
 
     /// The application no longer wants this member. Operations on it that are under way fail.

@@ -268,6 +268,25 @@ fn a_stale_registration_attaches_the_whole_session_anew() {
 }
 
 #[test]
+fn an_attach_on_the_same_stream_waits_for_what_is_under_way_and_names_its_outcome() {
+    let (mut story, registrations) = Story::attached(&["m1"]);
+    let (operation, _) = story.register("m2");
+    let update = Update::merge().set("k", "v").if_version("v1");
+    let conditional = story.session.update("m1", registrations[0], update, None).unwrap();
+    let seqs: Vec<u64> = story.requests().iter().map(|request| request.seq).collect();
+    story.refuse_request(seqs[0], stale(9));
+    let (late, _) = story.register("m3");
+    assert!(story.sent().is_empty(), "nothing is sent in between");
+    story.answer(seqs[1], "v2");
+    assert_eq!(story.done(conditional), Some(Ok("v2".into())));
+    let attach = story.sent_attach();
+    assert_eq!((attach.claim, ids(&attach)), (10, vec!["m1", "m2", "m3"]));
+    assert_eq!(attach.members[0].member.as_ref().unwrap().metadata["k"], "v", "what was acknowledged stays");
+    story.accept(&attach);
+    assert!(story.done(operation).unwrap().is_ok() && story.done(late).unwrap().is_ok());
+}
+
+#[test]
 fn not_registered_means_attach_again_without_the_applications_help() {
     let (mut story, registrations) = Story::attached(&["m1"]);
     let update = story.session.update("m1", registrations[0], Update::merge().set("k", "v"), None).unwrap();
