@@ -64,10 +64,13 @@ impl Truth {
     }
 
     /// The client knows that its unregistration was carried out.
-    pub fn unregistered(&mut self, id: &str, client: usize, by: (usize, u64)) {
+    pub fn unregistered(&mut self, id: &str, client: usize, by: (usize, u64), now: Micros) {
         if let Some(claimed) = self.ids.get_mut(id) {
             claimed.wanted_by.remove(&client);
             claimed.releasing.remove(&client);
+            if claimed.silent_since > 0 {
+                claimed.silent_since = now;
+            }
             if claimed.wanted_by.is_empty() {
                 claimed.known_by = Some(by);
             }

@@ -141,7 +141,7 @@ impl CausalMap {
             return Status::Left;
         }
         let owner = self.origins.entry(record.origin.index);
-        if owner.admitted || record.space == Space::Name {
+        if owner.admitted || record.n > owner.news_above || record.space == Space::Name {
             return record.status;
         }
         let life = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { owner.judged_life };

@@ -31,6 +31,8 @@ pub(crate) struct OriginEntry {
     pub(crate) judged_life: u64,
     /// It gives signs of life again, but what it wrote meanwhile, so many writes in all, is not here yet (L3).
     pub(crate) returning: Option<u64>,
+    /// While it returns: writes above this number are its news, and believed.
+    pub(crate) news_above: u64,
     /// Records stored so far; tells whether the takeover (L4) has anything new to look at.
     pub(crate) stores: u64,
     /// Life number and `stores` when its members were last taken over by this node.
@@ -112,6 +114,7 @@ impl Origins {
             admitted: true,
             judged_life: 0,
             returning: None,
+            news_above: u64::MAX,
             stores: 0,
             taken_over: None,
             names_dropped: None,

@@ -91,6 +91,11 @@ impl Node {
 
     /// A record took a slot, from a peer or from this node's own write.
     pub(super) fn on_stored(&mut self, stored: &Stored, out: &mut Output) {
+        if let Some(draft) = self.standing(stored) {
+            self.counters.local_writes += 1;
+            let standing = self.map.write(draft, self.clock);
+            return self.on_stored(&Stored { old: stored.old.clone(), ..standing }, out);
+        }
         let Stored { slot, old, new, conflict } = stored;
         if self.is_watched() {
             let before = old.as_ref().map(|old| self.map.member(old));
@@ -113,6 +118,18 @@ impl Node {
         }
         self.learn_node(new, out);
         self.mind_own(new, out);
+    }
+
+    /// The tombstone of somebody else's earlier registration, higher in rank because its client had attached more often,
+    /// does not end the registration of a client that lives here: it is claimed anew, above the tombstone (C4).
+    fn standing(&self, stored: &Stored) -> Option<Record> {
+        let Stored { slot, old, new, .. } = stored;
+        let old = old.as_ref().filter(|old| old.origin.index == self.map.origins.me() && old.stated() == Status::Up)?;
+        let session = self.sessions.of_slot(*slot).and_then(|session| self.sessions.get(session))?;
+        if new.is_live() || new.client.id == session.client.id || self.mutation.is(Mutant::EarlierTombstoneWins) {
+            return None;
+        }
+        Some(Record { claim: new.claim + 1, seq: new.seq.max(old.seq) + 1, ..Record::clone(old) })
     }
 
     /// A record from a peer that ranks below the one held.

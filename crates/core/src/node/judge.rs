@@ -126,11 +126,25 @@ impl Node {
                 entry.admitted = false;
                 entry.judged_life = entry.evidence.life;
             });
+        } else {
+            self.note_past_life(index, out);
         }
     }
 
     /// There is young evidence of an origin. One that had fallen silent is believed again once its news are in.
     fn note_life(&mut self, index: u32, out: &mut Output) {
+        let entry = self.map.origins.entry(index);
+        if !entry.admitted && entry.news_above == u64::MAX {
+            self.reshow(index, out, |map| {
+                let entry = map.origins.entry_mut(index);
+                entry.news_above = entry.seen;
+            });
+        }
+        self.note_past_life(index, out);
+    }
+
+    /// There is evidence, young or not, that an origin lived longer than this node knew.
+    fn note_past_life(&mut self, index: u32, out: &mut Output) {
         let entry = self.map.origins.entry_mut(index);
         if entry.admitted {
             entry.judged_life = entry.evidence.life;
@@ -140,21 +154,22 @@ impl Node {
         }
     }
 
-    /// Admits a returned origin if this node has taken in what it had written when it returned (L3).
+    /// Judges a returned origin anew if this node has taken in what it had written when it returned (L3): it is admitted,
+    /// or, if it is silent again by now, inferences made before it returned are void (L4).
     pub(super) fn welcome_back(&mut self, index: u32, out: &mut Output) {
-        let window = self.config.timers.admission_window();
+        let silent = self.silence(index) > self.config.timers.admission_window();
         let entry = self.map.origins.entry(index);
         let Some(written) = entry.returning else { return };
         let caught_up = entry.seen >= written || self.mutation.is(Mutant::ReturnedBelievedAtOnce);
-        if self.silence(index) > window {
-            self.map.origins.entry_mut(index).returning = None;
-        } else if caught_up {
+        if caught_up {
             self.reshow(index, out, |map| {
                 let entry = map.origins.entry_mut(index);
-                entry.returning = None;
-                entry.admitted = true;
+                (entry.returning, entry.news_above) = (None, u64::MAX);
+                entry.admitted = !silent;
                 entry.judged_life = entry.evidence.life;
             });
+        } else if silent && entry.news_above != u64::MAX {
+            self.reshow(index, out, |map| map.origins.entry_mut(index).news_above = u64::MAX);
         }
     }
 

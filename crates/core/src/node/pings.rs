@@ -15,8 +15,13 @@ impl Node {
         let unlinked = self.unlinked_origins();
         let mut asked: Vec<LinkId> = links.clone();
         if asked.len() > ASK_ALL_MAX {
+            // Links to other regions always: nobody else hears from there (P9).
+            let home = &self.config.region;
+            let distant = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.region != *home);
+            let afar: Vec<LinkId> = self.peers.up().filter(|(node, _)| distant(node)).map(|(_, link)| link.id).collect();
             self.random.shuffle(&mut asked);
             asked.truncate(ASK_SOME);
+            asked.extend(afar);
         }
         for link in links {
             let ask = if asked.contains(&link) { unlinked.clone() } else { Vec::new() };

@@ -107,7 +107,8 @@ pub(crate) fn notice_time(world: &World) -> Micros {
     micros(timers.admission_window()) + micros(timers.heartbeat_timeout) + 5 * SECOND
 }
 
-/// Whether nothing has been done to a host for so long that it has no excuse.
+/// Whether nothing has been done to a host for so long that it has no excuse. One that could not find the others is a
+/// cluster of its own.
 pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
     let held = &world.hosts[host];
     held.running()
@@ -115,13 +116,19 @@ pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
         && held.trouble.calm_for(world.now) > window
         && held.calm_after_pause(world.now, 3 * SECOND) > window
         && held.twin.is_none()
+        && !(held.alone && world.hosts.len() > 1)
 }
 
-/// Whether a removal is the one of an earlier registration, told late by a node that catches up.
+/// Whether a removal is the one of an earlier registration, told late by a node that catches up or was cut off: an earlier
+/// process of the client may have had higher claims.
 pub(crate) fn is_old_news(world: &World, client: usize, event: &StreamEvent) -> bool {
     let StreamEvent::Unregistered { id, version } = event else { return false };
-    let acknowledged = world.clients[client].members.get(id).and_then(|holding| holding.acknowledged);
-    acknowledged.is_some_and(|now| (version.claim, version.seq) < (now.claim, now.seq))
+    let client = &world.clients[client];
+    let acknowledged = client.members.get(id).and_then(|holding| holding.acknowledged);
+    acknowledged.is_some_and(|now| {
+        let earlier = version.claim > now.claim && version.claim <= client.past_claim;
+        (version.claim, version.seq) < (now.claim, now.seq) || earlier
+    })
 }
 
 /// Whether everybody can find everybody. In a line a host that cannot be reached hides those behind it from each other
