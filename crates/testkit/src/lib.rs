@@ -4,10 +4,12 @@
 
 mod client;
 mod cluster;
+mod golden;
 mod proxy;
 mod wait;
 
 pub use client::{TestClient, member};
 pub use cluster::{Cluster, free_address, quick_timers};
+pub use golden::compare_golden;
 pub use proxy::Proxy;
 pub use wait::{PATIENCE, eventually};
