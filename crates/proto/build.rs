@@ -42,6 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     ] {
         builder = builder.field_attribute(format!("convoke.v1.{field}"), format!("#[serde(with = {with:?})]"));
     }
+    builder = builder.field_attribute("convoke.v1.Node.self", "#[serde(rename = \"self\")]");
     builder.compile_fds(compiler.file_descriptor_set())?;
     Ok(())
 }

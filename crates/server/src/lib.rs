@@ -32,4 +32,5 @@ mod surface;
 
 pub use config::{Config, Limits, Timeouts};
 pub use error::StartError;
+pub use http::served as routes;
 pub use server::{Bound, Server};

@@ -6,6 +6,7 @@ use crate::net::{self, Stage};
 use crate::surface::Surface;
 use convoke_node::{Ending, NodeHandle};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -22,7 +23,7 @@ pub struct Bound {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    node: NodeHandle,
+    surface: Arc<Surface>,
     farewell: std::time::Duration,
     stage: watch::Sender<Stage>,
     accepting: JoinHandle<()>,
@@ -52,7 +53,9 @@ impl Server {
     /// stopped, calls end and connections close.
     pub async fn stop(mut self) -> Ending {
         self.stage.send_replace(Stage::Leaving);
-        let ending = self.node.stop().await;
+        // Clients that only speak when they want something find the way themselves.
+        self.surface.sessions.clear();
+        let ending = self.surface.node.stop().await;
         self.stage.send_replace(Stage::Closing);
         // Who has not finished by then is cut off.
         let _ = tokio::time::timeout(self.farewell, &mut self.accepting).await;
@@ -69,11 +72,11 @@ impl Bound {
     pub fn serve(self, node: NodeHandle) -> Server {
         let Bound { config, listener, address } = self;
         let farewell = config.timeouts.farewell;
-        let surface = Surface::new(config, address, node.clone());
+        let surface = Surface::new(config, address, node);
         let (stage, told) = watch::channel(Stage::Serving);
         let following = tokio::spawn(surface.clone().follow());
-        let accepting = tokio::spawn(net::accept(listener, surface, told));
-        Server { address, node, farewell, stage, accepting, following }
+        let accepting = tokio::spawn(net::accept(listener, surface.clone(), told));
+        Server { address, surface, farewell, stage, accepting, following }
     }
 }
 

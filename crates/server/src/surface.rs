@@ -12,10 +12,15 @@ use axum::routing::future::RouteFuture;
 use convoke_node::{NodeHandle, Phase};
 use convoke_proto::Error;
 use hyper::body::Incoming;
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How often sessions that nobody uses are looked for.
+const SWEEP: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Surface {
@@ -26,6 +31,9 @@ pub(crate) struct Surface {
     pub(crate) gates: Gates,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
+    pub(crate) routes: http::Index,
+    /// Over HTTP.
+    pub(crate) sessions: http::Table,
 }
 
 /// How many may be there at once.
@@ -58,12 +66,32 @@ impl Gates {
 impl Surface {
     pub(crate) fn new(config: Config, address: SocketAddr, node: NodeHandle) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
-        Arc::new(Surface { node, config, address, gates, metrics: Metrics::default(), health: Health::new() })
+        let sessions = http::Table::new(config.limits.sessions);
+        Arc::new(Surface {
+            routes: http::Index::new(),
+            sessions,
+            node,
+            config,
+            address,
+            gates,
+            metrics: Metrics::new(http::requests(), grpc::requests()),
+            health: Health::new(),
+        })
     }
 
     /// Follows the node through its life.
     pub(crate) async fn follow(self: Arc<Self>) {
-        self.health.follow(&self.node).await;
+        let sweeping = async {
+            let mut ticks = tokio::time::interval(SWEEP);
+            loop {
+                ticks.tick().await;
+                self.sessions.sweep();
+            }
+        };
+        tokio::select! {
+            () = self.health.follow(&self.node) => {}
+            () = sweeping => {}
+        }
     }
 
     /// Reads are answered only by a node that holds the whole registry, or held it until it began to stop.
@@ -75,16 +103,38 @@ impl Surface {
     }
 }
 
+/// A client's connection, as far as sessions with `fast` liveness hang on it.
+#[derive(Debug, Default)]
+pub(crate) struct Tie(Mutex<HashSet<http::Key>>);
+
+impl Tie {
+    /// The session is lost with this connection, unless it is used on another one first.
+    pub(crate) fn bind(&self, key: http::Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+    }
+
+    /// Sessions bound to this connection.
+    pub(crate) fn take(&self) -> HashSet<http::Key> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// Serves calls: gRPC and HTTP share connections, told apart by their content type. Cloning it is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     grpc: Router,
     http: Router,
+    tie: Arc<Tie>,
 }
 
 impl Service {
     pub(crate) fn new(surface: &Arc<Surface>) -> Self {
-        Service { grpc: grpc::router(surface), http: http::router(surface) }
+        Service { grpc: grpc::router(surface), http: http::router(surface), tie: Arc::default() }
+    }
+
+    /// For one connection.
+    pub(crate) fn for_connection(&self, tie: &Arc<Tie>) -> Self {
+        Service { tie: tie.clone(), ..self.clone() }
     }
 }
 
@@ -93,9 +143,12 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     type Error = Infallible;
     type Future = RouteFuture<Infallible>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let router = if is_grpc(request.headers()) { &self.grpc } else { &self.http };
-        tower::Service::call(&mut router.clone(), request)
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if is_grpc(request.headers()) {
+            return tower::Service::call(&mut self.grpc.clone(), request);
+        }
+        request.extensions_mut().insert(self.tie.clone());
+        tower::Service::call(&mut self.http.clone(), request)
     }
 }
 

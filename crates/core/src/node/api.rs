@@ -69,6 +69,18 @@ pub struct Reattach {
     pub timeout: Option<Duration>,
     /// How far above the highest known attach number to go, at least 1. Random, so that two nodes asked at once differ.
     pub raise: u64,
+    /// One more member, which may have been registered with a higher number before.
+    pub member: Option<AttachMember>,
+    /// A new process: it takes over from whoever used this client id, and nothing is recalled.
+    pub fresh: bool,
+}
+
+/// Which node feeds a client's members, and how to reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feeder {
+    pub node: NodeId,
+    pub client_address: String,
+    pub state: PeerState,
 }
 
 /// An accepted attach.

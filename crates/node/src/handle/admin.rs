@@ -2,7 +2,7 @@
 
 use super::NodeHandle;
 use convoke_core::Refusal;
-use convoke_core::node::{Explanation, PeerView};
+use convoke_core::node::{Explanation, Feeder, PeerView};
 use convoke_core::version::NodeId;
 
 impl NodeHandle {
@@ -29,6 +29,12 @@ impl NodeHandle {
     pub async fn explain(&self, id: &str) -> Result<Option<Explanation>, Refusal> {
         let id = id.to_owned();
         self.ask(move |owner, _| owner.core().0.explain(&id)).await
+    }
+
+    /// Which other node feeds the members of a client's process; `None` if this one does, or none is known.
+    pub async fn fed_by(&self, client: &str, nonce: u64) -> Result<Option<Feeder>, Refusal> {
+        let client = client.to_owned();
+        self.ask(move |owner, _| owner.core().0.fed_by(&client, nonce)).await
     }
 
     /// The other nodes, as this one sees its links to them.

@@ -142,8 +142,23 @@ impl NodeHandle {
 
     /// Subscribes to members or names; see [`Resume`] for going on where an earlier subscription ended.
     pub async fn subscribe(&self, interest: Interest, resume: Resume) -> Result<Subscription, Refusal> {
+        self.subscribe_as(interest, resume, false).await
+    }
+
+    /// Subscribes with a mark whenever everything has been told, and not only now and then: for readers that cannot
+    /// remember much beyond the last one.
+    pub async fn subscribe_marked(&self, interest: Interest, resume: Resume) -> Result<Subscription, Refusal> {
+        self.subscribe_as(interest, resume, true).await
+    }
+
+    async fn subscribe_as(
+        &self,
+        interest: Interest,
+        resume: Resume,
+        eager_marks: bool,
+    ) -> Result<Subscription, Refusal> {
         let (reply, answer) = oneshot::channel();
-        let request = SubscribeRequest { interest, resume, reply };
+        let request = SubscribeRequest { interest, resume, eager_marks, reply };
         self.shared.submit(Input::Subscribe(Box::new(request)))?;
         answer.await.map_err(|_| stopped())?
     }

@@ -91,6 +91,8 @@ pub(crate) enum ReplyTo {
 pub(crate) struct SubscribeRequest {
     pub(crate) interest: Interest,
     pub(crate) resume: Resume,
+    /// A mark whenever everything has been told.
+    pub(crate) eager_marks: bool,
     pub(crate) reply: oneshot::Sender<Result<Subscription, Refusal>>,
 }
 

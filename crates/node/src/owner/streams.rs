@@ -106,8 +106,11 @@ impl Drop for Streams {
 
 impl Owner {
     pub(super) fn subscribe(&mut self, request: SubscribeRequest, now: Time) {
-        let SubscribeRequest { interest, resume, reply } = request;
+        let SubscribeRequest { interest, resume, eager_marks, reply } = request;
         let result = self.core.subscribe(now, interest, resume, &mut self.out).map(|subscriber| {
+            if eager_marks {
+                self.core.mark_eagerly(subscriber);
+            }
             let stream = StreamId(self.shared.number());
             let slot = Arc::<Slot>::default();
             self.streams.insert(stream, subscriber, slot.clone());

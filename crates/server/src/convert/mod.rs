@@ -5,5 +5,5 @@ mod request;
 mod views;
 
 pub(crate) use member::{json_member, wire_member};
-pub(crate) use request::{attach_member, filter, metadata_update, versions};
+pub(crate) use request::{attach_member, filter, metadata_update, version, versions};
 pub(crate) use views::{explanation, millis, nodes, services, status};

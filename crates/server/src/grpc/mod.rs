@@ -3,11 +3,13 @@
 mod admin;
 mod attach;
 mod health;
+mod measure;
 mod registry;
 mod watch;
 
 use crate::surface::Surface;
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use convoke_proto::v1::admin_server::AdminServer;
 use convoke_proto::v1::registry_server::RegistryServer;
 use convoke_proto::{FILE_DESCRIPTOR_SET, MESSAGE_BYTES_MAX};
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use tonic::service::Routes;
 
 pub(crate) use health::Health;
+pub(crate) use measure::requests;
 
 /// The services, for requests with a gRPC content type; unknown methods are UNIMPLEMENTED.
 pub(crate) fn router(surface: &Arc<Surface>) -> Router {
@@ -36,5 +39,5 @@ pub(crate) fn router(surface: &Arc<Surface>) -> Router {
             routes
         }
     };
-    routes.prepare().into_axum_router()
+    routes.prepare().into_axum_router().layer(from_fn_with_state(surface.clone(), measure::measured))
 }

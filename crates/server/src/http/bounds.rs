@@ -1,6 +1,6 @@
-//! What holds for every request: bounds on what it says before anything of it is looked at, and on the time it takes.
+//! What holds for every request: it is counted, and there are bounds on what it says before anything of it is looked at, and on the time it takes.
 
-use super::failure::Failure;
+use super::failure::{Failed, Failure};
 use crate::surface::Surface;
 use ::http::{HeaderMap, Method, StatusCode};
 use axum::extract::{Request, State};
@@ -8,24 +8,33 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use convoke_proto::{Code, Error};
 use std::sync::Arc;
+use std::time::Instant;
 
 pub(crate) async fn bounded(State(surface): State<Arc<Surface>>, request: Request, next: Next) -> Response {
-    if let Err(failure) = check(&surface, &request) {
-        return failure.into_response();
-    }
+    let begun = Instant::now();
+    let route = surface.routes.position(&request);
+    let response = match check(&surface, &request) {
+        Ok(()) => in_time(&surface, request, next).await,
+        Err(failure) => failure.into_response(),
+    };
+    let code = response.extensions().get::<Failed>().map_or(0, |failed| failed.0 as usize);
+    surface.metrics.http.record(route, code, begun.elapsed());
+    response
+}
+
+async fn in_time(surface: &Surface, request: Request, next: Next) -> Response {
     let reading = request.method() == Method::GET || request.method() == Method::HEAD;
     // The body has the time given, and so has the answer.
     let patience = surface.config.timeouts.request * 2;
-    match tokio::time::timeout(patience, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) if reading => {
-            Failure::from(Error::new(Code::Timeout, "the node is too busy; try again, or another node")).into_response()
-        }
+    let error = match tokio::time::timeout(patience, next.run(request)).await {
+        Ok(response) => return response,
+        Err(_) if reading => Error::new(Code::Timeout, "the node is too busy; try again, or another node"),
         Err(_) => {
             let message = "the node did not answer in time; the request may or may not have been executed";
-            Failure::from(Error::new(Code::OutcomeUnknown, message)).into_response()
+            Error::new(Code::OutcomeUnknown, message)
         }
-    }
+    };
+    Failure::from(error).into_response()
 }
 
 fn check(surface: &Surface, request: &Request) -> Result<(), Failure> {

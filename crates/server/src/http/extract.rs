@@ -1,10 +1,13 @@
 //! Parts of requests, with typed refusals.
 
+use super::body;
 use super::failure::Failure;
 use crate::error::invalid;
+use crate::surface::Surface;
 use ::http::request::Parts;
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 
 /// Parameters of the path, percent-decoded.
 #[derive(Debug)]
@@ -40,5 +43,18 @@ where
         let query = parts.uri.query().unwrap_or_default();
         let value = serde_urlencoded::from_str(query).map_err(|error| invalid("query", error.to_string()))?;
         Ok(Query(value))
+    }
+}
+
+/// A JSON body.
+#[derive(Debug)]
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<Surface>> for JsonBody<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, surface: &Arc<Surface>) -> Result<Self, Failure> {
+        let body = body::read(surface, request.into_body()).await?;
+        Ok(JsonBody(body::parse(&body)?))
     }
 }

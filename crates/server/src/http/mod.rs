@@ -1,10 +1,14 @@
 //! HTTP/JSON: the table of routes, and what holds for all of them.
 
+mod body;
 mod bounds;
 mod extract;
 mod failure;
+mod observe;
 mod reads;
 mod routes;
+mod sessions;
+mod watch;
 
 use crate::surface::Surface;
 use ::http::{Method, StatusCode, Uri};
@@ -12,8 +16,16 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use convoke_proto::{Code, Error};
 use failure::Failure;
+pub(crate) use observe::requests;
+pub(crate) use routes::Index;
 use routes::routes;
+pub(crate) use sessions::{Key, Table};
 use std::sync::Arc;
+
+/// Every method and path that is served over HTTP.
+pub fn served() -> Vec<(String, &'static str)> {
+    routes().into_iter().map(|route| (route.method.to_string(), route.path)).collect()
+}
 
 pub(crate) fn router(surface: &Arc<Surface>) -> Router {
     let mut router = Router::new();

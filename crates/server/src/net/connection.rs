@@ -3,7 +3,7 @@
 use super::accept::Stage;
 use super::guarded::Guarded;
 use super::preface::{self, Protocol};
-use crate::surface::{Service, Surface};
+use crate::surface::{Service, Surface, Tie};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub(super) async fn serve(
     };
     let header_bytes = surface.config.limits.header_bytes;
     let streams = surface.config.limits.streams_per_connection;
+    let tie = Arc::<Tie>::default();
+    let service = service.for_connection(&tie);
     let io = TokioIo::new(Guarded::new(stream, first.bytes(), timeouts.stall));
     // A macro because the two connections have no type in common.
     macro_rules! run {
@@ -71,6 +73,7 @@ pub(super) async fn serve(
                 .serve_connection(io, service)
         ),
     }
+    surface.sessions.cut(&tie);
 }
 
 async fn closing(stage: &mut watch::Receiver<Stage>) {

@@ -66,7 +66,8 @@ impl Invariant for NoResurrection {
 
     fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
         let (StreamEvent::Registered(member) | StreamEvent::Snapshot(member)) = event else { return };
-        let Some(gone_at) = self.gone.get(member.id()).copied().filter(|_| world.subscribers[subscriber].observer) else {
+        let Some(gone_at) = self.gone.get(member.id()).copied().filter(|_| world.subscribers[subscriber].observer)
+        else {
             return;
         };
         self.checks += 1;
