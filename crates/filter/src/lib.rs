@@ -159,6 +159,14 @@ impl fmt::Display for Filter {
     }
 }
 
+impl TryFrom<&str> for Filter {
+    type Error = FilterError;
+
+    fn try_from(text: &str) -> Result<Filter, FilterError> {
+        Filter::parse(text)
+    }
+}
+
 impl FromStr for Filter {
     type Err = FilterError;
 
