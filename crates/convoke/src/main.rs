@@ -8,6 +8,7 @@ mod docs;
 mod failure;
 mod node;
 mod output;
+mod signals;
 
 use args::{Arguments, Command, ConfigCommand, NodesCommand, PrintArgs};
 use clap::{CommandFactory, Parser};
@@ -45,6 +46,8 @@ fn run(command: Command) -> Outcome<ExitCode> {
         Command::Members(arguments) => ask(client::members(&arguments)),
         Command::Member(arguments) => ask(client::member(&arguments)),
         Command::Explain(arguments) => ask(client::explain(&arguments)),
+        Command::Watch(arguments) => ask(client::watch(&arguments)),
+        Command::Register(arguments) => return ask(client::register(&arguments)).map(ExitCode::from),
         Command::Drain(arguments) => ask(client::drain(&arguments)),
         Command::Undrain(arguments) => ask(client::undrain(&arguments)),
         Command::Config(ConfigCommand::Check { file }) => check(&file),

@@ -2,6 +2,7 @@
 
 use crate::config::value::duration;
 use clap::{Args, Subcommand};
+use std::ffi::OsString;
 use std::time::Duration;
 
 /// Whom to talk to.
@@ -43,7 +44,10 @@ pub(crate) struct NodesArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodesCommand {
     /// Remove a node that is gone for good; without this it is retried for ever.
-    Forget { id: String },
+    Forget {
+        /// Of the node.
+        id: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -74,9 +78,60 @@ pub(crate) struct DrainArgs {
     pub(crate) connect: Connect,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// Only members that match.
+    pub(crate) filter: Option<String>,
+    #[command(flatten)]
+    pub(crate) inspect: Inspect,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RegisterArgs {
+    /// Unique in the cluster.
+    #[arg(long)]
+    pub(crate) id: String,
+    /// Service it is an instance of.
+    #[arg(long)]
+    pub(crate) service: String,
+    /// Where it can be reached.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) address: Option<String>,
+    /// Where it is, a hierarchy with dots: aws.us-east-1.a
+    #[arg(long)]
+    pub(crate) locality: Option<String>,
+    /// Of the software it runs.
+    #[arg(long)]
+    pub(crate) revision: Option<String>,
+    /// Relative share of traffic.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) weight: Option<u16>,
+    /// Metadata; may be given several times.
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) metadata: Vec<(String, String)>,
+    /// Take the id even if another live client holds it.
+    #[arg(long)]
+    pub(crate) takeover: bool,
+    /// A lost connection means down within a second, not after the heartbeat timeout.
+    #[arg(long)]
+    pub(crate) fast: bool,
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+    /// Command to run; it is unregistered when this ends. Signals are passed on.
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
 /// Seconds if there is no unit.
 fn timeout(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = seconds.or_else(|| duration(text)).filter(|time| !time.is_zero());
     time.ok_or_else(|| "write a time, for example 5s or 500ms".to_owned())
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE".to_owned()),
+    }
 }

@@ -6,7 +6,9 @@ mod node;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
-pub(crate) use client::{Connect, DrainArgs, Id, Inspect, MembersArgs, NodesArgs, NodesCommand};
+pub(crate) use client::{
+    Connect, DrainArgs, Id, Inspect, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs,
+};
 pub(crate) use node::{DevArgs, StartArgs};
 
 const AFTER: &str = "\
@@ -39,6 +41,10 @@ pub(crate) enum Command {
     Member(Id),
     /// Tell why a member has its status: who said so, on what evidence.
     Explain(Id),
+    /// Follow changes, one per line, until interrupted; goes on at another node if one is lost.
+    Watch(WatchArgs),
+    /// Keep a member registered while this runs, or while a command runs.
+    Register(RegisterArgs),
     /// Mark a member or a node as not to be given traffic; it stays listed and up.
     Drain(DrainArgs),
     /// Take that mark back.

@@ -3,6 +3,7 @@
 use crate::args::Connect;
 use crate::config::{CLIENT_PORT, with_port};
 use crate::failure::{Failure, Outcome};
+use convoke_client::{Builder, Client, ConnectionState};
 use convoke_proto::v1::admin_client::AdminClient;
 use convoke_proto::v1::registry_client::RegistryClient;
 use convoke_proto::{Code, Error};
@@ -45,10 +46,31 @@ pub(crate) async fn call<T>(connect: &Connect, what: impl AsyncFn(Node) -> Resul
             Err(_) => missed.push(format!("{address} (no answer within {})", seconds(share))),
         }
     }
-    Err(Failure::unreachable(format!(
+    Err(unreachable(&missed))
+}
+
+/// Starts an SDK client and waits until it is connected.
+pub(crate) async fn attach(connect: &Connect, builder: Builder) -> Outcome<Client> {
+    let addresses = addresses(connect)?;
+    let client = builder.seeds(addresses.clone()).operation_timeout(connect.timeout).build()?;
+    match client.wait_connected().await {
+        Ok(()) => Ok(client),
+        Err(Error { code: Code::Timeout, .. }) => {
+            let cause = match client.state() {
+                ConnectionState::Disconnected { reason, .. } => reason.message,
+                _ => format!("no answer within {}", seconds(connect.timeout)),
+            };
+            Err(unreachable(&[format!("{} ({cause})", addresses.join(", "))]))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn unreachable(missed: &[String]) -> Failure {
+    Failure::unreachable(format!(
         "cannot reach a node at {}: start one with `convoke dev`, or name another with --addr",
         missed.join(", ")
-    )))
+    ))
 }
 
 /// A node that was reached.

@@ -93,12 +93,12 @@ fn render_one(member: &Member, palette: Palette) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use convoke_proto::json::Owner;
     use convoke_testkit::golden;
 
-    fn member(id: &str, status: Status, drained: bool) -> Member {
+    pub(crate) fn member(id: &str, status: Status, drained: bool) -> Member {
         Member {
             id: id.into(),
             service: "orders".into(),

@@ -45,7 +45,7 @@ fn state(state: NodeState) -> (&'static str, Style) {
 fn remarks(node: &v1::Node) -> String {
     let mut remarks = Vec::new();
     if node.self_ {
-        remarks.push("answers");
+        remarks.push("asked");
     }
     if node.drained {
         remarks.push("drained");

@@ -5,7 +5,6 @@ mod identity;
 mod logging;
 mod plan;
 mod run;
-mod signals;
 
 pub(crate) use logging::log_to_stderr;
 pub(crate) use plan::Plan;

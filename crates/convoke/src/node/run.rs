@@ -2,8 +2,8 @@
 
 use super::Plan;
 use super::announce;
-use super::signals::Signals;
 use crate::failure::{Failure, Outcome, exit};
+use crate::signals::{Signal, Signals};
 use convoke_node::{Ending, Node};
 use convoke_server::{Bound, Server};
 use std::io::ErrorKind;
@@ -111,6 +111,6 @@ fn ended(plan: &Plan, ending: Ending) -> Outcome {
     }
 }
 
-fn cut_short(signal: &str) -> Failure {
+fn cut_short(signal: Signal) -> Failure {
     Failure::failed(format!("{signal}: stopped at once; clients notice by themselves"))
 }
