@@ -7,6 +7,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::print;
 use crate::signals::Signals;
 use convoke_client::{Client, Code, ConnectionState, Error, Liveness, MemberSpec, Registration};
+use std::convert::Infallible;
 
 /// Ends with the exit code to use.
 pub(crate) async fn register(arguments: &RegisterArgs) -> Outcome<u8> {
@@ -49,11 +50,11 @@ async fn around(arguments: &RegisterArgs) -> Outcome<u8> {
     let lost = async {
         let error = me.lost().await;
         eprintln!("convoke: {} is no longer registered by this: {}", me.id(), error.message);
-        std::future::pending().await
+        std::future::pending::<Infallible>().await
     };
     let code = tokio::select! {
         code = child::wait(&mut child, &mut signals) => code?,
-        () = lost => unreachable!("it waits for ever"),
+        never = lost => match never {},
     };
     end(&client).await;
     Ok(code)
