@@ -62,7 +62,7 @@ impl Default for NetworkLimits {
         NetworkLimits {
             inbox: 8_192,
             link_queue_bytes: 16 * 1024 * 1024,
-            congestion_bytes: 1024 * 1024,
+            congestion_bytes: 512 * 1024,
             unidentified_links: 256,
             handshake_timeout: Duration::from_secs(3),
             dial_timeout: Duration::from_secs(3),

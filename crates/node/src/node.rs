@@ -79,7 +79,12 @@ impl Drop for Node {
 
 /// Says that the node is no more, once its port and data directory are free for the next one.
 async fn conclude(owning: JoinHandle<Ending>, accepting: JoinHandle<()>, shared: Arc<Shared>) {
-    let ending = owning.await.unwrap_or(Ending::Aborted);
+    let ending = owning.await.unwrap_or_else(|error| {
+        if error.is_panic() {
+            tracing::error!(node = %shared.id, "the node has failed, which is a bug: {error}");
+        }
+        Ending::Aborted
+    });
     accepting.abort();
     let _ = accepting.await;
     shared.phase.send_replace(Phase::Stopped(ending));

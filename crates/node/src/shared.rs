@@ -32,7 +32,7 @@ pub enum Ending {
     Graceful,
     /// Another live process uses this node id (N4).
     IdentityConflict,
-    /// Aborted, or its runtime ended.
+    /// Aborted, or failed because of a bug; then the log says so.
     Aborted,
 }
 

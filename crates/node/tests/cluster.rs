@@ -41,7 +41,7 @@ async fn three_nodes_started_at_once_form_one_cluster() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_peer_is_noticed_and_what_it_owned_stays() {
-    let mut cluster = Cluster::start(3).await;
+    let mut cluster = Cluster::start_with(3, |config| config.timers = quick_timers()).await;
     let _client = TestClient::attach(cluster.node(2), "c", vec![member("a", "s")]).await;
     cluster.node(2).register("shard", "n2/worker").await.unwrap();
     cluster.agreed().await;

@@ -10,10 +10,6 @@ use std::time::Duration;
 /// Nobody is given up for being slow while these tests block the way.
 fn patient(config: &mut Config) {
     config.timers.ping_timeout = Duration::from_secs(60);
-    config.timers.heartbeat_interval = Duration::from_secs(40);
-    config.timers.heartbeat_timeout = Duration::from_secs(120);
-    config.timers.dead_peer_timeout = Duration::from_secs(300);
-    config.timers.tombstone_timeout = Duration::from_secs(600);
 }
 
 fn lost(node: &NodeHandle) -> bool {

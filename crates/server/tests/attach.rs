@@ -272,3 +272,15 @@ async fn a_crashing_node_ends_its_streams() {
     served.get("/api/v1/status").await.refused(503, "NOT_READY");
     served.get("/metrics").await.refused(503, "NOT_READY");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_server_leaves_the_node_and_cuts_its_clients_off() {
+    let served = Served::alone().await;
+    let fast = v1::Attach { liveness: v1::Liveness::Fast.into(), ..attach("fast", 1, &["a"]) };
+    let (session, _) = Attachment::attached(&served, fast).await;
+    let Served { node, server } = served;
+    drop(server);
+    session.ending().await;
+    eventually("its member is down", async || node.member("a").is_some_and(|a| a.status().as_str() == "down")).await;
+    assert!(node.is_ready());
+}

@@ -107,6 +107,8 @@ pub struct Host {
     pub node: Option<Node>,
     /// Counts the runs; whatever belongs to an earlier one is void.
     pub boot: u64,
+    /// New runs of the present process because its incarnation number was taken.
+    pub collisions: u32,
     /// What the node's monotonic clock shows at virtual time 0.
     pub clock_base: Micros,
     /// How wrong the wall clock is, in milliseconds.
@@ -164,6 +166,7 @@ impl Host {
             state: HostState::Down,
             node: None,
             boot: 0,
+            collisions: 0,
             clock_base: 0,
             wall_offset: 0,
             persisted: 0,

@@ -7,7 +7,7 @@ use crate::invariants::Violation;
 use crate::network::{Item, Kind, Place, SECOND};
 use crate::trace::{Fold, Line};
 use crate::world::{Crash, Event, World};
-use convoke_core::node::{ConnId, DialId, Effect, Event as NodeEvent, LinkId, StopReason};
+use convoke_core::node::{ConnId, DialId, Effect, Event as NodeEvent, LinkId, RestartReason, StopReason};
 use convoke_core::{Node, Output};
 
 impl World {
@@ -235,7 +235,9 @@ impl World {
             Effect::Persist { incarnation } => self.hosts[host].persisted = incarnation,
             Effect::Restart { reason, incarnation } => {
                 self.note(format!("n{host} restarts itself: {reason:?}, incarnation {incarnation}"));
+                let collisions = self.hosts[host].collisions + u32::from(reason == RestartReason::IncarnationCollision);
                 self.take_down(host, Crash::Process);
+                self.hosts[host].collisions = collisions;
                 let has_disk = std::mem::replace(&mut self.hosts[host].has_disk, true);
                 let persisted = self.hosts[host].persisted.max(incarnation.saturating_sub(1));
                 self.hosts[host].persisted = persisted;

@@ -32,7 +32,8 @@ impl World {
         held.busy_until = now;
         let persisted = if held.has_disk { held.persisted } else { 0 };
         held.published = Published::default();
-        let start = Start { persisted, nonce, wall_ms: held.wall_ms(now), publish: true, mutation };
+        let (collisions, wall_ms) = (held.collisions, held.wall_ms(now));
+        let start = Start { persisted, nonce, collisions, wall_ms, publish: true, mutation };
         let node = Node::new(held.config.clone(), start, held.time(now)).expect("the configuration was validated");
         held.node = Some(node);
         for (conn, side) in std::mem::take(&mut held.silenced) {
@@ -64,6 +65,7 @@ impl World {
         held.state = HostState::Down;
         held.node = None;
         held.boot += 1;
+        held.collisions = 0;
         held.inbox.clear();
         held.dials.clear();
         held.slow = 0;

@@ -29,6 +29,17 @@ pub fn quick_timers() -> Timers {
     }
 }
 
+/// The same, except that clients and nodes may be silent for minutes: for tests that send no heartbeats.
+pub fn patient_timers() -> Timers {
+    Timers {
+        heartbeat_interval: Duration::from_secs(40),
+        heartbeat_timeout: Duration::from_secs(120),
+        dead_peer_timeout: Duration::from_secs(300),
+        tombstone_timeout: Duration::from_secs(600),
+        ..quick_timers()
+    }
+}
+
 /// An address that nothing listened on a moment ago, for nodes that must know each other's before they start.
 ///
 /// # Panics
@@ -167,6 +178,6 @@ async fn context_hash(node: &NodeHandle) -> Option<u64> {
 
 fn base(index: usize) -> Config {
     let mut config = Config::new(&format!("n{index}")).expect("a valid node id");
-    config.timers = quick_timers();
+    config.timers = patient_timers();
     config
 }

@@ -10,7 +10,7 @@ mod proxy;
 mod wait;
 
 pub use client::{TestClient, member};
-pub use cluster::{Cluster, free_address, quick_timers};
+pub use cluster::{Cluster, free_address, patient_timers, quick_timers};
 pub use golden::compare_golden;
 pub use process::{NodeProcess, Process, run};
 pub use proxy::Proxy;

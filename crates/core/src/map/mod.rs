@@ -9,6 +9,7 @@ mod delta;
 mod merge;
 mod origins;
 mod slots;
+mod writes;
 
 pub(crate) use delta::{Cursor, Delta, ItemRef};
 pub(crate) use merge::{Outcome, Stored};
@@ -37,7 +38,7 @@ pub(crate) struct CausalMap {
     /// Inferred records by member id (L4). May be here before the stated record they speak of.
     inferred: BTreeMap<SmolStr, Inferred>,
     /// Live members by service.
-    services: BTreeMap<Arc<str>, BTreeSet<u32>>,
+    services: BTreeMap<SmolStr, BTreeSet<u32>>,
     /// Live members by client.
     clients: Clients,
     tombstones: Tombstones,
@@ -86,11 +87,11 @@ impl CausalMap {
 
     /// The stated record of a key, live or left.
     pub(crate) fn record(&self, space: Space, id: &str) -> Option<&Arc<Record>> {
-        self.slots.find(space, id).map(|slot| self.at(slot))
+        self.slots.find(space, id)
     }
 
     pub(crate) fn slot_of(&self, space: Space, id: &str) -> Option<u32> {
-        self.slots.find(space, id)
+        self.slots.find(space, id).map(|record| record.slot)
     }
 
     pub(crate) fn at(&self, slot: u32) -> &Arc<Record> {
@@ -114,7 +115,7 @@ impl CausalMap {
         (0..self.slots.bound()).filter_map(|slot| self.slots.get(slot))
     }
 
-    pub(crate) fn services(&self) -> &BTreeMap<Arc<str>, BTreeSet<u32>> {
+    pub(crate) fn services(&self) -> &BTreeMap<SmolStr, BTreeSet<u32>> {
         &self.services
     }
 
@@ -156,8 +157,8 @@ impl CausalMap {
         Member { status: self.shown(record), record: record.clone() }
     }
 
-    /// Writes a record as this node: gives it the next dot and stores it. The draft's origin, n and predecessor are
-    /// filled in here.
+    /// Writes a record as this node: gives it the next dot and stores it. The draft's origin, n, predecessor and
+    /// slot are filled in here.
     pub(crate) fn write(&mut self, mut draft: Record, clock: Clock) -> Stored {
         let me = self.origins.me();
         let entry = self.origins.entry(me);
@@ -173,7 +174,7 @@ impl CausalMap {
         let Outcome::Stored(stored) = outcome else {
             unreachable!("a node only writes what outranks the record it holds: {outcome:?}");
         };
-        self.remember(ItemRef::Stated(stored.slot));
+        self.remember(ItemRef::Stated(stored.new.slot));
         stored
     }
 

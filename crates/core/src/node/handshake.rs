@@ -6,6 +6,9 @@ use crate::time::Heard;
 use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::{Context, Hello, Message, PROTOCOL_VERSION, RefuseReason};
 
+/// So often a process starts a new run because its number is taken; then it gives in.
+const COLLISIONS_MAX: u32 = 3;
+
 impl Node {
     /// What this node says of itself, to the origin it speaks to if known.
     pub(super) fn hello(&self, to: Option<&OriginId>) -> Hello {
@@ -287,6 +290,11 @@ impl Node {
             // While the number can still rise it tells runs apart by itself; the nonce is for those that never met.
             Phase::Starting { .. } if heard.number >= me.number => {
                 self.renumber(heard.number + 1, out);
+                true
+            }
+            // A lost disk explains this once or twice; then it is another process that does the same (N4).
+            Phase::Ready { .. } | Phase::Stopping { .. } if heard > me && self.collisions >= COLLISIONS_MAX => {
+                self.stop_now(StopReason::IdentityConflict, out);
                 true
             }
             Phase::Ready { .. } | Phase::Stopping { .. } if heard > me => {

@@ -18,7 +18,8 @@ impl Node {
             // Links to other regions always: nobody else hears from there (P9).
             let home = &self.config.region;
             let distant = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.region != *home);
-            let afar: Vec<LinkId> = self.peers.up().filter(|(node, _)| distant(node)).map(|(_, link)| link.id).collect();
+            let afar: Vec<LinkId> =
+                self.peers.up().filter(|(node, _)| distant(node)).map(|(_, link)| link.id).collect();
             self.random.shuffle(&mut asked);
             asked.truncate(ASK_SOME);
             asked.extend(afar);

@@ -73,9 +73,9 @@ impl Node {
 fn spec_of(record: &Record) -> MemberSpec {
     MemberSpec {
         id: record.id.to_string(),
-        service: record.service.to_string(),
-        locality: record.locality.to_string(),
-        revision: record.revision.to_string(),
+        service: record.deployment.service.to_string(),
+        locality: record.deployment.locality.to_string(),
+        revision: record.deployment.revision.to_string(),
         created: Some(record.created),
         address: record.address.to_string(),
         endpoints: record.endpoints.to_map(),

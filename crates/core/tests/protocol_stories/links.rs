@@ -199,3 +199,36 @@ fn a_congested_peer_is_left_to_the_exchange() {
     assert!(cluster.node(0).counters().pushes_sent > pushes);
     assert_eq!(losses(&cluster), 0);
 }
+
+/// The only peer goes away in the middle of the first exchange: what has arrived so far is not the registry (N3).
+#[test]
+fn a_node_that_has_a_part_of_the_registry_is_not_ready() {
+    for heals in [true, false] {
+        let mut cluster = Cluster::new(&["a", "b"]);
+        cluster.config(0).limits.chunk_bytes = 1_000;
+        cluster.start(0);
+        let ids: Vec<String> = (0..1_000).map(|i| format!("m{i}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        cluster.attach(0, 1, &attach("c", 1, &ids)).unwrap();
+        cluster.start(1);
+        // Long enough that a node alone would go ahead.
+        cluster.delay = Duration::from_millis(400);
+        cluster.run(Duration::from_secs(6));
+        let part = cluster.node(1).sizes().members;
+        assert!(part > 10 && part < 1_000, "{part}");
+        cluster.cut(0, 1);
+        cluster.run(Duration::from_secs(12));
+        assert!(!cluster.node(1).is_ready());
+        if heals {
+            cluster.delay = Duration::from_millis(1);
+            cluster.heal();
+            cluster.run(Duration::from_secs(8));
+            assert!(cluster.node(1).is_ready());
+            cluster.assert_agreed();
+        } else {
+            // Nobody comes back: then this is all there is.
+            cluster.run(Duration::from_secs(15));
+            assert!(cluster.node(1).is_ready());
+        }
+    }
+}

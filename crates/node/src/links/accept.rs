@@ -60,7 +60,6 @@ async fn welcome(mut stream: TcpStream, address: SocketAddr, permit: OwnedSemaph
         Ok(Err(_)) => {}
         Ok(Ok(_)) if preamble != framing::PREAMBLE => shared.garbage(address, "does not speak the peer protocol"),
         Ok(Ok(_)) => {
-            let _ = stream.set_nodelay(true);
             let connected = Connected { stream, address, unidentified: Some(permit) };
             tell(&shared, Input::Accepted(Box::new(connected))).await;
         }

@@ -30,7 +30,6 @@ async fn connect(address: &str) -> io::Result<Connected> {
     for address in tokio::net::lookup_host(address).await? {
         match socket(address)?.connect(address).await {
             Ok(mut stream) => {
-                stream.set_nodelay(true)?;
                 stream.write_all(&framing::PREAMBLE).await?;
                 return Ok(Connected { stream, address, unidentified: None });
             }

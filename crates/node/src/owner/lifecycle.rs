@@ -15,7 +15,7 @@ use crate::shared::{Phase, Shared};
 use crate::view::Publisher;
 use convoke_core::node::{RestartReason, Start, StopReason};
 use convoke_core::{Node, Output};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -41,7 +41,7 @@ impl Owner {
         let Launch { core_config, shared, inbox, signals, publisher, data_dir, nonce } = launch;
         let clock = Clock::start();
         let persisted = data_dir.as_ref().map_or(0, |data_dir| data_dir.incarnation());
-        let core = new_core(&core_config, persisted, nonce, clock)?;
+        let core = new_core(&core_config, persisted, nonce, 0, clock)?;
         if let Some(data_dir) = &data_dir {
             let source = |source| StartError::Disk {
                 action: "write the incarnation to",
@@ -56,8 +56,10 @@ impl Owner {
             out: Output::default(),
             clock,
             run: 1,
+            collisions: 0,
             shared,
             inbox,
+            waiting: VecDeque::new(),
             signals,
             publisher,
             links: Numbered::default(),
@@ -105,6 +107,7 @@ impl Owner {
             ready
         });
         self.run += 1;
+        self.collisions += u32::from(reason == RestartReason::IncarnationCollision);
         self.close_all_clients(CloseReason::NodeSlept);
         self.dials.abort_all();
         for (_, link) in self.links.drain() {
@@ -112,7 +115,7 @@ impl Owner {
         }
         self.out = Output::default();
         self.publisher.clear();
-        match new_core(&self.core_config, incarnation.saturating_sub(1), nonce, self.clock) {
+        match new_core(&self.core_config, incarnation.saturating_sub(1), nonce, self.collisions, self.clock) {
             Ok(core) => self.core = core,
             // The configuration was valid for the run before.
             Err(error) => unreachable!("a node that ran cannot start: {error}"),
@@ -157,8 +160,9 @@ fn new_core(
     config: &convoke_core::Config,
     persisted: u64,
     nonce: u64,
+    collisions: u32,
     clock: Clock,
 ) -> Result<Node, convoke_core::ConfigError> {
-    let start = Start { persisted, nonce, wall_ms: wall_ms(), publish: true, ..Start::default() };
+    let start = Start { persisted, nonce, collisions, wall_ms: wall_ms(), publish: true, ..Start::default() };
     Node::new(config.clone(), start, clock.now())
 }

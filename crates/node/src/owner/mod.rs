@@ -20,15 +20,16 @@ use crate::view::Publisher;
 use convoke_core::node::{ConnId, LinkId, StopReason};
 use convoke_core::{Node, Output, Time};
 use foldhash::fast::FixedState;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use streams::Streams;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Inputs handled in one turn at most; more would make those at its start wait for their answers.
+/// Inputs taken for one turn at most, and for how long they are handled: those at its start wait for their answers.
 const TURN_INPUTS: usize = 512;
+const TURN_MAX: Duration = Duration::from_millis(5);
 /// The longest sleep: a timer further away is looked at again then.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
@@ -43,8 +44,12 @@ pub(crate) struct Owner {
     clock: Clock,
     /// Counts the runs of this process; dials of an earlier one are void.
     run: u64,
+    /// New runs because the incarnation number was taken.
+    collisions: u32,
     shared: Arc<Shared>,
     inbox: mpsc::Receiver<Input>,
+    /// Taken from the inbox and not yet handled.
+    waiting: VecDeque<Input>,
     signals: mpsc::UnboundedReceiver<Signal>,
     publisher: Publisher,
     links: Numbered<LinkId, Link>,
@@ -84,7 +89,7 @@ impl Owner {
         let timer = tokio::time::sleep(Duration::ZERO);
         tokio::pin!(timer);
         let mut armed = Time::ZERO;
-        self.turn(&mut inputs, &mut signals);
+        self.turn(&mut signals);
         let reason = loop {
             if let Some(reason) = self.ended {
                 break reason;
@@ -96,15 +101,15 @@ impl Owner {
                 timer.as_mut().reset(tokio::time::Instant::now() + delay);
                 armed = due;
             }
-            let busy = self.streams.has_work();
+            let (full, busy) = (!self.waiting.is_empty(), self.streams.has_work() || !self.waiting.is_empty());
             tokio::select! {
                 biased;
-                _ = self.inbox.recv_many(&mut inputs, TURN_INPUTS) => {}
+                _ = self.inbox.recv_many(&mut inputs, TURN_INPUTS), if !full => self.waiting.extend(inputs.drain(..)),
                 _ = self.signals.recv_many(&mut signals, TURN_INPUTS) => {}
                 () = &mut timer => {}
                 () = std::future::ready(()), if busy => {}
             }
-            self.turn(&mut inputs, &mut signals);
+            self.turn(&mut signals);
             // Others share this thread.
             tokio::task::yield_now().await;
         };
@@ -113,7 +118,7 @@ impl Owner {
     }
 
     /// One turn: everything that has gathered, then what follows from it.
-    fn turn(&mut self, inputs: &mut Vec<Input>, signals: &mut Vec<Signal>) {
+    fn turn(&mut self, signals: &mut Vec<Signal>) {
         while signals.len() < TURN_INPUTS
             && let Ok(signal) = self.signals.try_recv()
         {
@@ -125,15 +130,21 @@ impl Owner {
             self.settle();
         }
         add(&self.shared.counting.turns, 1);
-        add(&self.shared.counting.inputs, inputs.len() as u64);
         let wall = wall_ms();
         for signal in signals.drain(..) {
             self.signal(signal);
         }
-        for input in inputs.drain(..) {
-            self.input(input, wall);
+        let mut handled = 0;
+        let end = now + TURN_MAX;
+        let mut now = now;
+        while now <= end
+            && let Some(input) = self.waiting.pop_front()
+        {
+            self.input(input, now, wall);
+            handled += 1;
+            now = self.clock.now();
         }
-        let now = self.clock.now();
+        add(&self.shared.counting.inputs, handled);
         self.core.flush(now, &mut self.out);
         self.settle();
         self.publisher.publish(&mut self.out.changes);
@@ -143,8 +154,7 @@ impl Owner {
         while self.dials.try_join_next().is_some() {}
     }
 
-    fn input(&mut self, input: Input, wall: u64) {
-        let now = self.clock.now();
+    fn input(&mut self, input: Input, now: Time, wall: u64) {
         match input {
             Input::Frames(Frames { link, frames, .. }) => {
                 for frame in frames {

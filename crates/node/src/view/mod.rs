@@ -44,7 +44,7 @@ pub struct Page {
 pub(crate) struct View {
     members: ById,
     names: ById,
-    services: ArcSwap<OrdMap<Arc<str>, Arc<Service>>>,
+    services: ArcSwap<OrdMap<SmolStr, Arc<Service>>>,
 }
 
 impl View {
@@ -98,7 +98,7 @@ impl View {
         }
         let start = after.as_ref().map_or("", |after| after.service);
         for (name, service) in services.range::<Ids<'_>, str>((Included(start), Unbounded)) {
-            let id = after.as_ref().filter(|after| after.service == &**name).map(|after| after.id);
+            let id = after.as_ref().filter(|after| after.service == name.as_str()).map(|after| after.id);
             if !walk.service(name, service, id) {
                 break;
             }
@@ -117,7 +117,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Walks one service from after an id; false if the page is complete.
-    fn service(&mut self, name: &Arc<str>, service: &Service, after: Option<&str>) -> bool {
+    fn service(&mut self, name: &SmolStr, service: &Service, after: Option<&str>) -> bool {
         let state = service.load();
         let members = self.view.members.pin();
         let from = after.map_or(Unbounded, Excluded);
@@ -131,7 +131,7 @@ impl Walk<'_> {
             self.examined += 1;
             last = Some(id);
             // It may have moved to another service a moment ago; then it is met there, or was.
-            let member = members.get(id.as_str()).filter(|member| member.service() == &**name);
+            let member = members.get(id.as_str()).filter(|member| member.service() == name.as_str());
             self.page.members.extend(member.filter(|member| self.filter.matches(&member.subject())).cloned());
         }
         true

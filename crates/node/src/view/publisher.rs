@@ -4,15 +4,16 @@ use super::View;
 use super::services::{Service, State};
 use convoke_core::member::{Member, Status};
 use foldhash::fast::FixedState;
+use smol_str::SmolStr;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct Publisher {
     view: Arc<View>,
-    services: HashMap<Arc<str>, Working, FixedState>,
+    services: HashMap<SmolStr, Working, FixedState>,
     /// Services changed since the last publication.
-    changed: Vec<Arc<str>>,
+    changed: Vec<SmolStr>,
 }
 
 /// A service as the owner changes it; readers see what was last published.
@@ -71,7 +72,7 @@ impl Publisher {
         self.changed.clear();
     }
 
-    fn service(&mut self, name: &Arc<str>) -> &mut Working {
+    fn service(&mut self, name: &SmolStr) -> &mut Working {
         let working = self.services.entry(name.clone()).or_default();
         if !working.changed {
             working.changed = true;

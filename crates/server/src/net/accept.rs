@@ -4,7 +4,7 @@ use super::connection;
 use crate::surface::{Service, Surface};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -40,8 +40,7 @@ pub(crate) async fn accept(listener: TcpListener, surface: Arc<Surface>, mut sta
                     continue;
                 };
                 surface.metrics.connections_accepted.add(1);
-                // Answers are small and waited for.
-                let _ = stream.set_nodelay(true);
+                tune(&stream, surface.config.timeouts.stall);
                 let serving = connection::serve(stream, surface.clone(), service.clone(), stage.clone());
                 connections.spawn(async move {
                     let _permit = permit;
@@ -58,4 +57,19 @@ pub(crate) async fn accept(listener: TcpListener, surface: Arc<Surface>, mut sta
     // An error means that the server itself is gone.
     let _ = stage.wait_for(|stage| *stage == Stage::Closing).await;
     while connections.join_next().await.is_some() {}
+}
+
+/// Answers are small and waited for. A client whose machine is gone is noticed even while there is nothing to tell it.
+/// Where the system does not know how, it serves all the same.
+fn tune(stream: &TcpStream, stall: Duration) {
+    let _ = stream.set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_user_timeout};
+        let _ = set_socket_keepalive(stream, true);
+        let _ = set_tcp_keepidle(stream, stall.max(Duration::from_secs(1)));
+        let _ = set_tcp_user_timeout(stream, u32::try_from(stall.as_millis()).unwrap_or(u32::MAX));
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = stall;
 }
