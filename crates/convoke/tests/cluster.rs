@@ -28,6 +28,18 @@ fn a_killed_node_is_noticed_forgotten_and_replaced() {
 }
 
 #[test]
+fn of_two_with_one_name_one_gives_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = NodeProcess::spawn(&mut start(&dir.path().join("a"), &["--id", "n1"])).ready();
+    let arguments = ["--id", "n1", "--join", &first.peers];
+    let mut second = NodeProcess::spawn(&mut start(&dir.path().join("b"), &arguments));
+    let given_up = |node: &NodeProcess| node.process.stderr().contains("uses the node id n1: give each its own");
+    until("one gives up", || given_up(&first) || given_up(&second));
+    let loser = if given_up(&first) { &mut first } else { &mut second };
+    assert_eq!(loser.process.wait().code(), Some(5));
+}
+
+#[test]
 fn a_graceful_stop_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut nodes = cluster(dir.path(), 2);

@@ -7,9 +7,11 @@ use convoke_client::{Builder, Client, ConnectionState};
 use convoke_proto::v1::admin_client::AdminClient;
 use convoke_proto::v1::registry_client::RegistryClient;
 use convoke_proto::{Code, Error};
+use std::convert::Infallible;
 use std::error::Error as _;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+use tokio_stream::StreamExt;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
@@ -64,6 +66,26 @@ pub(crate) async fn attach(connect: &Connect, builder: Builder) -> Outcome<Clien
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Says on stderr when the connection is lost and found again: stdout is for what was asked for.
+pub(crate) async fn tell_connection(client: &Client) -> Infallible {
+    let mut states = client.states();
+    let mut lost = false;
+    while let Some(state) = states.next().await {
+        match state {
+            ConnectionState::Disconnected { reason, .. } if !lost => {
+                lost = true;
+                eprintln!("convoke: connection lost ({}); trying others", reason.message);
+            }
+            ConnectionState::Connected { node, address } if lost => {
+                lost = false;
+                eprintln!("convoke: connected to {node} at {address}");
+            }
+            _ => {}
+        }
+    }
+    std::future::pending().await
 }
 
 fn unreachable(missed: &[String]) -> Failure {

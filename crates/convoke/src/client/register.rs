@@ -1,13 +1,14 @@
 //! `convoke register`: holds a registration, alone or around a command.
 
 use super::child;
-use super::connect::attach;
+use super::connect::{attach, tell_connection};
 use crate::args::RegisterArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::print;
 use crate::signals::Signals;
 use convoke_client::{Client, Code, ConnectionState, Error, Liveness, MemberSpec, Registration};
 use std::convert::Infallible;
+use tokio::process::Child;
 
 /// Ends with the exit code to use.
 pub(crate) async fn register(arguments: &RegisterArgs) -> Outcome<u8> {
@@ -27,12 +28,14 @@ async fn alone(arguments: &RegisterArgs) -> Outcome<u8> {
         _ => String::new(),
     };
     print(&format!("{} is registered{node}; Ctrl-C unregisters it\n", me.id()))?;
-    tokio::select! {
-        _ = signals.next() => {
-            client.close().await?;
-            Ok(0)
-        }
-        error = me.lost() => Err(error.into()),
+    let lost = tokio::select! {
+        _ = signals.next() => None,
+        error = me.lost() => Some(error),
+        never = tell_connection(&client) => match never {},
+    };
+    match lost {
+        Some(error) => Err(error.into()),
+        None => end(&client, &mut signals).await.map(|()| 0),
     }
 }
 
@@ -40,24 +43,29 @@ async fn alone(arguments: &RegisterArgs) -> Outcome<u8> {
 async fn around(arguments: &RegisterArgs) -> Outcome<u8> {
     let mut signals = Signals::listen()?;
     let (client, me) = begin(arguments, &mut signals).await?;
-    let mut child = match child::spawn(&arguments.command) {
-        Ok(child) => child,
-        Err(failure) => {
-            end(&client).await;
-            return Err(failure);
-        }
+    let code = match child::spawn(&arguments.command) {
+        Ok(child) => run(child, &client, &me, &mut signals).await,
+        Err(failure) => Err(failure),
     };
+    // What the command did counts more than whether the goodbye was heard.
+    if let Err(failure) = end(&client, &mut signals).await {
+        eprintln!("convoke: {failure}");
+    }
+    code
+}
+
+/// Ends with the command.
+async fn run(mut child: Child, client: &Client, me: &Registration, signals: &mut Signals) -> Outcome<u8> {
     let lost = async {
         let error = me.lost().await;
         eprintln!("convoke: {} is no longer registered by this: {}", me.id(), error.message);
         std::future::pending::<Infallible>().await
     };
-    let code = tokio::select! {
-        code = child::wait(&mut child, &mut signals) => code?,
+    tokio::select! {
+        code = child::wait(&mut child, signals) => code,
         never = lost => match never {},
-    };
-    end(&client).await;
-    Ok(code)
+        never = tell_connection(client) => match never {},
+    }
 }
 
 async fn begin(arguments: &RegisterArgs, signals: &mut Signals) -> Outcome<(Client, Registration)> {
@@ -95,9 +103,13 @@ fn spec(arguments: &RegisterArgs) -> MemberSpec {
     }
 }
 
-/// What the command did counts more than whether the goodbye was heard.
-async fn end(client: &Client) {
-    if let Err(error) = client.close().await {
-        eprintln!("convoke: cannot unregister: {}; it is down after the heartbeat timeout", error.message);
+/// Unregisters. A signal meanwhile ends the waiting.
+async fn end(client: &Client, signals: &mut Signals) -> Outcome {
+    let later = "it is down after the heartbeat timeout";
+    tokio::select! {
+        closed = client.close() => closed.map_err(|error| {
+            Failure { message: format!("cannot unregister: {}; {later}", error.message), ..error.into() }
+        }),
+        signal = signals.next() => Err(Failure::failed(format!("{signal}: not unregistered; {later}"))),
     }
 }

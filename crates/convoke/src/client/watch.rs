@@ -1,14 +1,13 @@
 //! `convoke watch`: changes as they happen, one per line.
 
-use super::connect::attach;
+use super::connect::{attach, tell_connection};
 use super::members::state;
 use crate::args::WatchArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Palette, Style, print, print_json};
 use crate::signals::Signals;
-use convoke_client::{Client, ConnectionState, Event, Member, ResetReason};
+use convoke_client::{Client, Event, Member, ResetReason};
 use serde::Serialize;
-use tokio_stream::StreamExt;
 
 /// Until a signal comes or the reader has seen enough. Lost nodes are replaced without losing changes.
 pub(crate) async fn watch(arguments: &WatchArgs) -> Outcome {
@@ -20,7 +19,7 @@ pub(crate) async fn watch(arguments: &WatchArgs) -> Outcome {
     let filter = arguments.filter.as_deref().unwrap_or_default();
     let shown = tokio::select! {
         shown = show(&client, filter, arguments.inspect.json) => shown,
-        () = tell_connection(&client) => Ok(()),
+        never = tell_connection(&client) => match never {},
         _ = signals.next() => Ok(()),
     };
     // Nothing is registered: it does not matter whether the goodbye arrives.
@@ -41,25 +40,6 @@ async fn show(client: &Client, filter: &str, json: bool) -> Outcome {
         }
     }
     Err(watch.failure().map_or_else(|| Failure::failed("the watch ended"), |error| error.clone().into()))
-}
-
-/// On stderr, so that stdout has changes only. Ends when the client is closed.
-async fn tell_connection(client: &Client) {
-    let mut states = client.states();
-    let mut lost = false;
-    while let Some(state) = states.next().await {
-        match state {
-            ConnectionState::Disconnected { reason, .. } if !lost => {
-                lost = true;
-                eprintln!("convoke: connection lost ({}); trying others", reason.message);
-            }
-            ConnectionState::Connected { node, address } if lost => {
-                lost = false;
-                eprintln!("convoke: connected to {node} at {address}");
-            }
-            _ => {}
-        }
-    }
 }
 
 /// Names of events are those of the HTTP interface.

@@ -6,6 +6,7 @@ use crate::failure::{Failure, Outcome, exit};
 use crate::signals::{Signal, Signals};
 use convoke_node::{Ending, Node};
 use convoke_server::{Bound, Server};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ struct Running {
 /// Runs until a signal comes or the node ends by itself. A second signal ends it at once.
 pub(crate) async fn run(plan: Plan) -> Outcome {
     let mut signals = Signals::listen()?;
+    raise_open_files();
     let running = tokio::select! {
         running = start(&plan) => running?,
         signal = signals.next() => return Err(cut_short(signal)),
@@ -36,6 +38,14 @@ pub(crate) async fn run(plan: Plan) -> Outcome {
     tokio::select! {
         ending = running.server.stop() => ended(&plan, ending),
         signal = signals.next() => Err(cut_short(signal)),
+    }
+}
+
+/// Every client is an open file, and the usual soft limit of 1,024 is for programs that use `select`.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!("cannot raise the limit of open files: {error}");
     }
 }
 
