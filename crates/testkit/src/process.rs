@@ -80,7 +80,7 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and for all it said.
     ///
     /// # Panics
     /// If it does not come.
@@ -91,6 +91,8 @@ impl Process {
             status = self.child.try_wait().expect("a child can be waited for");
             status.is_some()
         });
+        self.stdout.ended();
+        self.stderr.ended();
         status.expect("it has ended")
     }
 
@@ -197,6 +199,11 @@ impl Lines {
             }
             gathered = news.wait_timeout(gathered, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Waits until everything is read that was written: the last words may still be in the pipe.
+    fn ended(&self) {
+        let _ = self.find(|_| false);
     }
 
     fn text(&self) -> String {
