@@ -1,6 +1,6 @@
 //! From settings to what the components take, checked together.
 
-use super::keys::{self, KEYS};
+use super::keys;
 use super::load::Loaded;
 use super::settings::PEER_PORT;
 use crate::failure::{Failure, Outcome};
@@ -40,29 +40,46 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Outcome<Parts> {
             host
         }
     };
-    node.validate().map_err(|error| refused(loaded, &error))?;
+    node.validate().map_err(|error| refused_by_node(loaded, &error))?;
     let server = convoke_server::Config {
         bind: host_port(&settings.bind, settings.client_port),
         insecure_public: settings.insecure_public,
         limits: settings.clients.clone(),
         timeouts: settings.client_timeouts.clone(),
     };
+    server.validate().map_err(|error| refused_by_server(loaded, &error))?;
     Ok(Parts { node, server, client_host })
 }
 
-/// The components know their fields by their bare names; people know keys and places.
-fn refused(loaded: &Loaded, error: &StartError) -> Failure {
-    let mut message = error.to_string();
-    let mut involved = Vec::new();
-    let field = field(error);
-    if let Some(key) = field.and_then(keys::of_field) {
-        message = message.replacen(key.parts().1, key.name, 1);
-        involved.push(key.name);
-    }
-    if let StartError::Config(ConfigError::TooShort { why, .. }) = error {
-        let named = KEYS.iter().filter(|key| why.split(' ').any(|word| word == key.parts().1));
-        involved.extend(named.map(|key| key.name));
-    }
+/// Sections of the configuration that each component knows.
+const OF_NODE: &[&str] = &["", "timers", "limits", "network"];
+const OF_SERVER: &[&str] = &["clients", "client_timeouts"];
+
+fn refused_by_node(loaded: &Loaded, error: &StartError) -> Failure {
+    let also = match error {
+        StartError::Config(ConfigError::TooShort { why, .. }) => why,
+        _ => "",
+    };
+    refused(loaded, &error.to_string(), field(error), also, OF_NODE)
+}
+
+fn refused_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> Failure {
+    let field = match error {
+        convoke_server::StartError::Zero { name } => Some(*name),
+        _ => None,
+    };
+    refused(loaded, &error.to_string(), field, "", OF_SERVER)
+}
+
+/// The components know their fields by their bare names; people know keys and places. `also` names further fields.
+fn refused(loaded: &Loaded, message: &str, field: Option<&str>, also: &str, sections: &[&str]) -> Failure {
+    let own = field.and_then(|field| keys::of_field(field, sections));
+    let others = also.split(' ').filter_map(|word| keys::of_field(word, sections));
+    let involved: Vec<&str> = own.into_iter().chain(others).map(|key| key.name).collect();
+    let message = match own {
+        Some(key) => message.replacen(key.parts().1, key.name, 1),
+        None => message.to_owned(),
+    };
     Failure::usage(message + &from(loaded, &involved))
 }
 
@@ -131,6 +148,8 @@ mod tests {
         );
         let error = build(&loaded(&[("network.inbox", "X", "0")]), "n1").unwrap_err();
         assert_eq!(error.message, "network.inbox is 0: set it to at least 1 (network.inbox from X)");
+        let error = build(&loaded(&[("clients.sessions", "X", "0")]), "n1").unwrap_err();
+        assert_eq!(error.message, "clients.sessions is 0: set it to at least 1 (clients.sessions from X)");
         let error = build(&loaded(&[("limits.frame_bytes", "X", "1KiB")]), "n1").unwrap_err();
         assert!(error.message.starts_with("limits.frame_bytes is 1024, too small"), "{error}");
         let error = build(&loaded(&[("id", "--id", "a b")]), "a b").unwrap_err();

@@ -196,8 +196,8 @@ pub(crate) fn find(name: &str) -> Option<&'static Key> {
 }
 
 /// The key a component means by the bare name of its field.
-pub(crate) fn of_field(field: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.parts().1 == field)
+pub(crate) fn of_field(field: &str, sections: &[&str]) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.parts().1 == field && sections.contains(&key.parts().0))
 }
 
 #[cfg(test)]

@@ -89,7 +89,9 @@ async fn bind(plan: &Plan) -> Outcome<Bound> {
         bound => bound,
     };
     bound.map_err(|error| match &error {
-        convoke_server::StartError::Public { .. } => Failure::usage(error.to_string()),
+        convoke_server::StartError::Public { .. } | convoke_server::StartError::Zero { .. } => {
+            Failure::usage(error.to_string())
+        }
         convoke_server::StartError::Bind { .. } => Failure::failed(error.to_string()),
     })
 }
