@@ -4,8 +4,10 @@
 
 mod support;
 
+use convoke_node::Config;
 use convoke_testkit::eventually;
 use serde_json::json;
+use std::time::Duration;
 use support::grpc::{Attachment, attach};
 use support::http::{answer, open, request};
 use support::{Served, quick};
@@ -211,7 +213,12 @@ async fn sessions_are_bounded() {
 /// With `fast` liveness the connection of the last request counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fast_session_is_down_when_its_connection_ends() {
-    let served = Served::start("n0", &[], quick, |_| {}).await;
+    // Long enough between down and gone to be seen on a busy machine.
+    let patient = |config: &mut Config| {
+        quick(config);
+        config.timers.reconnect_timeout = Duration::from_secs(6);
+    };
+    let served = Served::start("n0", &[], patient, |_| {}).await;
     let mut connection = open(served.address()).await;
     let mut ask = async |method: &str, path: &str, body: &str| {
         answer(connection.send_request(request(method, path, &[], body.to_owned())).await.unwrap()).await.ok()
