@@ -221,6 +221,7 @@ async fn a_fast_session_is_down_when_its_connection_ends() {
     let served = Served::start("n0", &[], patient, |_| {}).await;
     let mut connection = open(served.address()).await;
     let mut ask = async |method: &str, path: &str, body: &str| {
+        connection.ready().await.unwrap();
         answer(connection.send_request(request(method, path, &[], body.to_owned())).await.unwrap()).await.ok()
     };
     let created = ask("POST", "/api/v1/sessions", r#"{"liveness":"fast"}"#).await;
