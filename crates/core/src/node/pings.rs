@@ -80,9 +80,12 @@ impl Node {
             peer.ready = ping.ready;
         }
         self.relayed_all(&ping.evidence, node, out);
+        // One ping may have crossed a push; two in a row have not.
         let differs = ping.context_hash != self.map.origins.context_hash();
+        let link = self.peers.links.get_mut(&id);
+        let differed = link.is_some_and(|link| std::mem::replace(&mut link.differed, differs));
         let starting = !self.is_ready() && ping.ready;
-        if (differs && self.me.node < *node && !self.mutation.is(Mutant::NoExchange)) || starting {
+        if (differs && differed && self.me.node < *node && !self.mutation.is(Mutant::NoExchange)) || starting {
             self.want(id, out);
         }
     }

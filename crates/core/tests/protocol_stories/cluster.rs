@@ -30,7 +30,8 @@ pub enum Seen {
     Stopped(StopReason),
 }
 
-/// The type of a health query on the wire.
+/// Types of messages on the wire.
+pub const PING: u8 = 3;
 pub const HEALTH_QUERY: u8 = 9;
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Links between nodes (P1–P6).
 
-use crate::cluster::{Cluster, Seen, attach};
+use crate::cluster::{Cluster, PING, Seen, attach};
 use convoke_core::Time;
 use convoke_core::member::Status;
 use convoke_core::node::{Event, PeerState};
@@ -231,4 +231,32 @@ fn a_node_that_has_a_part_of_the_registry_is_not_ready() {
             assert!(cluster.node(1).is_ready());
         }
     }
+}
+
+/// What one ping shows may be on its way; what two in a row show is missing (D7).
+#[test]
+fn a_difference_is_looked_into_when_a_second_ping_tells_of_it() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let asked = |cluster: &Cluster| [0, 1].map(|at| cluster.node(at).counters().exchanges_started);
+    let before = asked(&cluster);
+    let pinged = |cluster: &Cluster| *cluster.times(1, |seen| *seen == Seen::Sent(PING)).last().unwrap();
+    let interval = Duration::from_secs(1);
+
+    // A write and a ping cross each other.
+    cluster.run_until(pinged(&cluster) + interval);
+    assert_eq!(pinged(&cluster), cluster.now, "the ping is on its way");
+    cluster.attach(0, 1, &attach("c", 1, &["x"])).unwrap();
+    cluster.run(interval * 7 / 2);
+    cluster.assert_agreed();
+    assert_eq!(asked(&cluster), before);
+
+    // A push gets lost.
+    cluster.cut(0, 1);
+    cluster.attach(0, 2, &attach("d", 1, &["y"])).unwrap();
+    cluster.heal();
+    cluster.run_until(pinged(&cluster) + interval + cluster.delay);
+    assert_eq!(asked(&cluster), before, "one ping has told of it");
+    cluster.run(interval + cluster.delay * 3);
+    assert_eq!(asked(&cluster), [before[0] + 1, before[1]], "the smaller id asks");
+    cluster.assert_agreed();
 }
