@@ -174,7 +174,7 @@ async fn a_connection_that_hangs_is_given_up_within_ten_seconds() {
 async fn what_cannot_be_sent_in_time_has_not_happened() {
     let server = Served::alone().await;
     // An address where nobody listens yet.
-    let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let address = convoke_testkit::free_address();
     let client =
         Client::builder().seeds([address.clone()]).operation_timeout(Duration::from_millis(300)).build().unwrap();
     assert_eq!(client.register(orders("orders-1")).await.unwrap_err().code, Code::Timeout);
