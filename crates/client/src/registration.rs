@@ -39,7 +39,8 @@ impl Registration {
         &self.id
     }
 
-    /// The version after the last acknowledged write. Attaching to another node is a write, too.
+    /// The version after the last write of this client that a node acknowledged; attaching is one, too. Whatever else changes a member raises
+    /// its version as well (a drain mark, `down` and `up` again): a view has the present one.
     pub fn version(&self) -> String {
         self.standing.borrow().version.clone()
     }

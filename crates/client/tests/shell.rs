@@ -1,37 +1,26 @@
-//! The whole SDK over real sockets, against one node of the real core, through a proxy that fails on demand.
+//! The whole SDK over real sockets, against a real node, through a proxy that fails on demand.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod support;
 
 use convoke_client::{
-    Client, Code, ConnectionState, Event, Filter, LocalityPreferring, Member, MemberSpec, RoundRobin, Update, Watch,
+    Client, Code, ConnectionState, Event, Filter, LocalityPreferring, Member, MemberSpec, RoundRobin, Update,
 };
+use convoke_testkit::eventually;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{Proxy, Server, eventually};
-
-async fn client(address: &str) -> Client {
-    Client::builder().seeds([address]).operation_timeout(Duration::from_secs(15)).connect().await.unwrap()
-}
-
-fn orders(id: &str) -> MemberSpec {
-    MemberSpec::new(id, "orders").address("10.0.0.1:80").locality("eu.a").metadata("v", "1")
-}
-
-async fn next(watch: &mut Watch) -> Event {
-    tokio::time::timeout(Duration::from_secs(20), watch.next()).await.expect("an event in time").expect("a live watch")
-}
+use support::{Proxy, Served, client, is_connected, next, orders};
 
 #[tokio::test]
 async fn register_update_unregister() {
-    let server = Server::start().await;
-    let client = client(&server.address.to_string()).await;
-    assert!(matches!(client.state(), ConnectionState::Connected { node, .. } if node == "n1"));
+    let server = Served::alone().await;
+    let client = client(server.address()).await;
+    assert!(matches!(client.state(), ConnectionState::Connected { node, .. } if node == "n0"));
 
     let registration = client.register(orders("orders-1")).await.unwrap();
-    assert_eq!(server.status("orders-1").as_deref(), Some("up"));
+    assert_eq!(server.status("orders-1"), Some("up"));
     let before = registration.version();
     let after = registration.update(Update::merge().set("v", "2").set("w", "3")).await.unwrap();
     assert_ne!(before, after);
@@ -39,7 +28,7 @@ async fn register_update_unregister() {
     let stale = registration.update(Update::merge().set("v", "9").if_version(before)).await.unwrap_err();
     assert_eq!(stale.code, Code::StaleVersion);
     registration.update(Update::replace().set("x", "1").if_version(after)).await.unwrap();
-    assert_eq!(server.metadata("orders-1"), [("x".to_owned(), "1".to_owned())].into());
+    assert_eq!(server.member("orders-1").unwrap().metadata().to_map(), [("x".to_owned(), "1".to_owned())].into());
 
     let again = client.register(orders("orders-1")).await.unwrap_err();
     assert_eq!(again.code, Code::AlreadyRegistered);
@@ -51,7 +40,7 @@ async fn register_update_unregister() {
     for id in ["orders-3", "orders-4", "orders-5"] {
         client.register(orders(id)).await.unwrap();
     }
-    assert_eq!(client.list("service == \"orders\"").await.unwrap().len(), 4, "page by page");
+    assert_eq!(client.list("service == \"orders\"").await.unwrap().len(), 4);
 
     registration.unregister().await.unwrap();
     assert_eq!(server.status("orders-1"), None);
@@ -62,9 +51,8 @@ async fn register_update_unregister() {
 
 #[tokio::test]
 async fn a_lost_connection_is_not_noticed_by_anybody_else() {
-    let server = Server::start().await;
-    let proxy = Proxy::to(server.address).await;
-    let observer = client(&server.address.to_string()).await;
+    let (server, proxy) = Served::behind_proxy().await;
+    let observer = client(server.address()).await;
     let statuses: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = statuses.clone();
     let _calls = observer.on_change("service == \"orders\"", move |event| {
@@ -77,7 +65,7 @@ async fn a_lost_connection_is_not_noticed_by_anybody_else() {
     let registration = client.register(orders("orders-1")).await.unwrap();
     let version = registration.version();
     proxy.close();
-    eventually("the loss is noticed", async || !matches!(client.state(), ConnectionState::Connected { .. })).await;
+    eventually("the loss is noticed", async || !is_connected(&client)).await;
     // Asked for while disconnected: waits.
     let update = registration.update(Update::merge().set("v", "2"));
     let (updated, ()) = tokio::join!(update, async {
@@ -86,15 +74,14 @@ async fn a_lost_connection_is_not_noticed_by_anybody_else() {
     });
     updated.unwrap();
     assert_ne!(registration.version(), version);
-    assert_eq!(server.metadata("orders-1")["v"], "2");
+    assert_eq!(server.member("orders-1").unwrap().metadata().to_map()["v"], "2");
     assert!(statuses.lock().unwrap().is_empty(), "no down, no up");
 }
 
 #[tokio::test]
 async fn a_watch_goes_on_without_gap_or_duplicate() {
-    let server = Server::start().await;
-    let proxy = Proxy::to(server.address).await;
-    let writer = client(&server.address.to_string()).await;
+    let (server, proxy) = Served::behind_proxy().await;
+    let writer = client(server.address()).await;
     let watcher = client(&proxy.address).await;
     let registration = writer.register(orders("orders-0")).await.unwrap();
 
@@ -134,9 +121,8 @@ async fn a_watch_goes_on_without_gap_or_duplicate() {
 
 #[tokio::test]
 async fn a_view_is_readable_whatever_happens() {
-    let server = Server::start().await;
-    let proxy = Proxy::to(server.address).await;
-    let writer = client(&server.address.to_string()).await;
+    let (server, proxy) = Served::behind_proxy().await;
+    let writer = client(server.address()).await;
     let reader = client(&proxy.address).await;
     let view = reader.view(Filter::service("orders")).unwrap();
     view.wait_caught_up().await.unwrap();
@@ -152,13 +138,13 @@ async fn a_view_is_readable_whatever_happens() {
 
     let near = LocalityPreferring::new(view.clone(), "us.a");
     assert_eq!(near.pick().unwrap().id, "orders-b");
-    server.drain("orders-b");
+    server.node.drain("orders-b", true).await.unwrap();
     eventually("the drained one is left alone", async || near.pick().unwrap().id == "orders-a").await;
     let robin = RoundRobin::new(view.clone());
     assert!((0..4).all(|_| robin.pick().unwrap().id == "orders-a"));
 
     proxy.close();
-    eventually("the loss is noticed", async || !matches!(reader.state(), ConnectionState::Connected { .. })).await;
+    eventually("the loss is noticed", async || !is_connected(&reader)).await;
     assert_eq!(view.len(), 2, "still there");
     writer.close().await.unwrap();
     assert_eq!(view.len(), 2, "old, but there");
@@ -169,26 +155,26 @@ async fn a_view_is_readable_whatever_happens() {
 
 #[tokio::test]
 async fn a_connection_that_hangs_is_given_up_within_ten_seconds() {
-    let server = Server::start().await;
-    let proxy = Proxy::to(server.address).await;
+    let server = Served::start("n0", &[], |config| config.timers = convoke_core::Timers::default()).await;
+    let proxy = Proxy::to(server.address()).await;
     let client = Client::builder().seeds([proxy.address.clone()]).connect().await.unwrap();
     let _registration = client.register(orders("orders-1")).await.unwrap();
     let start = Instant::now();
     proxy.freeze(true);
-    eventually("the client notices", async || !matches!(client.state(), ConnectionState::Connected { .. })).await;
+    eventually("the client notices", async || !is_connected(&client)).await;
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    assert_eq!(server.status("orders-1").as_deref(), Some("up"));
+    assert_eq!(server.status("orders-1"), Some("up"));
     // It has learnt from the registry where else to go, and does not need its only seed.
-    eventually("it is back", async || matches!(client.state(), ConnectionState::Connected { .. })).await;
+    eventually("it is back", async || is_connected(&client)).await;
     let ConnectionState::Connected { address, .. } = client.state() else { panic!("connected") };
-    assert_eq!(address, server.address.to_string());
+    assert_eq!(address, server.address().to_string());
 }
 
 #[tokio::test]
 async fn what_cannot_be_sent_in_time_has_not_happened() {
-    let server = Server::start().await;
+    let server = Served::alone().await;
     // An address where nobody listens yet.
-    let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let address = convoke_testkit::free_address();
     let client =
         Client::builder().seeds([address.clone()]).operation_timeout(Duration::from_millis(300)).build().unwrap();
     assert_eq!(client.register(orders("orders-1")).await.unwrap_err().code, Code::Timeout);
@@ -196,23 +182,22 @@ async fn what_cannot_be_sent_in_time_has_not_happened() {
     // Given up by the application itself.
     let patience = Duration::from_millis(100);
     assert!(tokio::time::timeout(patience, client.register(orders("orders-2"))).await.is_err());
-    let _proxy = Proxy::at(&address, server.address).await;
-    eventually("connected", async || matches!(client.state(), ConnectionState::Connected { .. })).await;
+    let _proxy = Proxy::at(&address, server.address()).await;
+    eventually("connected", async || is_connected(&client)).await;
     client.register(orders("orders-3")).await.unwrap();
     assert_eq!((server.status("orders-1"), server.status("orders-2")), (None, None));
 }
 
 #[tokio::test]
 async fn a_member_taken_over_is_told_and_left_alone() {
-    let server = Server::start().await;
-    let address = server.address.to_string();
-    let (first, second) = (client(&address).await, client(&address).await);
+    let server = Served::alone().await;
+    let (first, second) = (client(server.address()).await, client(server.address()).await);
     let registration = first.register(orders("orders-1")).await.unwrap();
     assert_eq!(second.register(orders("orders-1")).await.unwrap_err().code, Code::AlreadyRegistered);
     let _taken = second.take_over(orders("orders-1").metadata("by", "second")).await.unwrap();
     assert_eq!(registration.lost().await.code, Code::TakenOver);
     assert_eq!(registration.update(Update::merge().set("v", "2")).await.unwrap_err().code, Code::TakenOver);
-    assert_eq!(server.metadata("orders-1")["by"], "second");
+    assert_eq!(server.member("orders-1").unwrap().metadata().to_map()["by"], "second");
 }
 
 #[tokio::test]

@@ -67,6 +67,14 @@ impl DataDir {
     }
 }
 
+/// Id of the node that a data directory belongs to, if it can be told without opening it.
+pub fn id_of_data_dir(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path.join(FILE)).ok()?;
+    let mut lines = text.lines();
+    lines.next().filter(|line| *line == HEADER)?;
+    Some(lines.next()?.strip_prefix("id ")?.to_owned())
+}
+
 fn read(path: &Path, id: &NodeId) -> Result<u64, StartError> {
     let file = path.join(FILE);
     let text = match fs::read_to_string(&file) {
@@ -118,6 +126,8 @@ mod tests {
         data.persist(3).unwrap();
         data.persist(2).unwrap();
         drop(data);
+        assert_eq!(id_of_data_dir(&path).as_deref(), Some("a"));
+        assert_eq!(id_of_data_dir(dir.path()), None);
         assert_eq!(DataDir::open(&path, &id("a")).unwrap().incarnation(), 3);
     }
 

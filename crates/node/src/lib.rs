@@ -43,6 +43,7 @@ pub use config::{Config, NetworkLimits};
 pub use connection::{Answer, CloseReason, Connection, Delivery, Operation};
 pub use convoke_core as core;
 pub use counters::NetworkCounters;
+pub use disk::id_of_data_dir;
 pub use error::StartError;
 pub use events::{Happening, TimelineEvent};
 pub use handle::{Counters, NodeHandle, Status};

@@ -172,8 +172,7 @@ impl<'a> Measure<'a> {
     fn end(self, what: &str, count: usize) {
         let seconds = self.begun.elapsed().as_secs_f64();
         let used = self.processes.iter().zip(&self.cpu).map(|(process, before)| process.cpu() - *before);
-        let used: Vec<String> =
-            used.map(|used| format!("{:.1} µs", used.as_secs_f64() * 1e6 / count as f64)).collect();
+        let used: Vec<String> = used.map(|used| format!("{:.1} µs", used.as_secs_f64() * 1e6 / count as f64)).collect();
         println!("{what}: {:.0}/s; processor time for each at the nodes: {}", count as f64 / seconds, used.join(", "));
     }
 }

@@ -1,5 +1,6 @@
 //! Settings of the client surface.
 
+use crate::error::StartError;
 use std::time::Duration;
 
 /// Everything a server needs to know besides its node.
@@ -98,5 +99,67 @@ impl Default for Config {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
         }
+    }
+}
+
+impl Config {
+    /// Checks what can be checked before anything is opened.
+    pub fn validate(&self) -> Result<(), StartError> {
+        let Limits {
+            connections,
+            streams_per_connection,
+            attaches,
+            watchers,
+            sessions,
+            attach_members,
+            attach_bytes,
+            body_bytes,
+            header_bytes,
+            uri_bytes,
+            page_members,
+        } = self.limits;
+        let limits = [
+            ("connections", connections),
+            ("streams_per_connection", streams_per_connection as usize),
+            ("attaches", attaches),
+            ("watchers", watchers),
+            ("sessions", sessions),
+            ("attach_members", attach_members),
+            ("attach_bytes", attach_bytes),
+            ("body_bytes", body_bytes),
+            ("header_bytes", header_bytes),
+            ("uri_bytes", uri_bytes),
+            ("page_members", page_members),
+        ];
+        let Timeouts { headers, request, stall, keep_alive, forward, farewell } = self.timeouts;
+        let timeouts = [
+            ("headers", headers),
+            ("request", request),
+            ("stall", stall),
+            ("keep_alive", keep_alive),
+            ("forward", forward),
+            ("farewell", farewell),
+        ];
+        let zero = limits.iter().find(|(_, limit)| *limit == 0).map(|(name, _)| *name);
+        match zero.or(timeouts.iter().find(|(_, timeout)| timeout.is_zero()).map(|(name, _)| *name)) {
+            Some(name) => Err(StartError::Zero { name }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+    use super::*;
+
+    #[test]
+    fn nothing_may_be_zero() {
+        Config::default().validate().unwrap();
+        let mut config = Config::default();
+        config.timeouts.keep_alive = Duration::ZERO;
+        assert_eq!(config.validate().unwrap_err().to_string(), "keep_alive is 0: set it to at least 1");
+        config.limits.watchers = 0;
+        assert!(matches!(config.validate().unwrap_err(), StartError::Zero { name: "watchers" }));
     }
 }

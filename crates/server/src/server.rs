@@ -33,6 +33,7 @@ pub struct Server {
 impl Server {
     /// Binds the client port. Refuses addresses that other machines reach, unless told otherwise.
     pub async fn bind(config: Config) -> Result<Bound, StartError> {
+        config.validate()?;
         let listener = net::listen(&config).await?;
         let address =
             listener.local_addr().map_err(|source| StartError::Bind { address: config.bind.clone(), source })?;

@@ -9,6 +9,7 @@ use convoke_proto::v1::watch_event::Event;
 use convoke_proto::{Code, Error, v1};
 use convoke_testkit::eventually;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use support::Served;
 use support::grpc::{Attachment, attach, next, register, registry};
 use tonic::Streaming;
@@ -46,7 +47,12 @@ async fn mark(watch: &mut Streaming<v1::WatchEvent>) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_resumes_elsewhere_by_token_and_by_versions() {
-    let cluster = Served::cluster(2).await;
+    // A node that began alone asserts no absence for a heartbeat timeout (N3); that should be short here.
+    let brief = |config: &mut convoke_node::Config| {
+        config.timers.heartbeat_interval = Duration::from_millis(500);
+        config.timers.heartbeat_timeout = Duration::from_secs(3);
+    };
+    let cluster = Served::cluster_with(2, brief).await;
     let (mut session, attached) = Attachment::attached(&cluster[0], attach("c", 1, &["a", "b", "c"])).await;
     let mut first = watch(&cluster[0], ORDERS, None).await;
     assert_eq!(caught_up(&mut first).await, ["a", "b", "c"]);

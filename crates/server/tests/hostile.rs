@@ -154,6 +154,7 @@ async fn connections_and_calls_are_bounded() {
     let mut nothing = Vec::new();
     let _ = third.read_to_end(&mut nothing).await;
     assert!(nothing.is_empty());
+    one.ready().await.unwrap();
     let metrics = answer(one.send_request(request("GET", "/metrics", &[], "")).await.unwrap()).await.body_text();
     assert!(metrics.contains("convoke_client_connections_refused_total 1"), "{metrics}");
     assert!(metrics.contains("convoke_client_attaches 1"));

@@ -4,17 +4,19 @@
 
 mod support;
 
+use convoke_node::Config;
 use convoke_testkit::eventually;
 use serde_json::json;
-use support::Served;
+use std::time::Duration;
 use support::grpc::{Attachment, attach};
 use support::http::{answer, open, request};
+use support::{Served, quick};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_registers_updates_and_unregisters() {
     let served = Served::alone().await;
     let created = served.post("/api/v1/sessions", "").await.ok();
-    assert_eq!((&created["heartbeat_interval_ms"], &created["timeout_ms"]), (&json!(500), &json!(3_000)));
+    assert_eq!((&created["heartbeat_interval_ms"], &created["timeout_ms"]), (&json!(500), &json!(120_000)));
     let session = format!("/api/v1/sessions/{}", created["session"].as_str().unwrap());
     let member = format!("{session}/members/orders-1");
     let body = json!({
@@ -48,7 +50,7 @@ async fn a_session_registers_updates_and_unregisters() {
     assert_eq!(metadata().await, json!({"f": "6"}));
 
     let heard = served.put(&format!("{session}/heartbeat"), "").await.ok();
-    assert_eq!(heard, json!({"node": "n0", "heartbeat_interval_ms": 500, "timeout_ms": 3_000}));
+    assert_eq!(heard, json!({"node": "n0", "heartbeat_interval_ms": 500, "timeout_ms": 120_000}));
     assert_eq!(served.delete(&member).await.ok(), json!({}));
     served.get("/api/v1/members/orders-1").await.refused(404, "NOT_FOUND");
     served.delete(&member).await.refused(404, "NOT_REGISTERED");
@@ -164,8 +166,8 @@ async fn a_client_id_is_used_by_one_process_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silence_is_down_and_then_gone_and_any_request_is_a_sign_of_life() {
-    let served = Served::alone().await;
-    let session = served.session(r#"{"timeout_ms":600}"#).await;
+    let served = Served::start("n0", &[], quick, |_| {}).await;
+    let session = served.session(r#"{"timeout_ms":1500}"#).await;
     served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
     let status = async || served.node.member("a").map(|member| member.status().as_str());
     eventually("it is down", async || status().await == Some("down")).await;
@@ -211,9 +213,15 @@ async fn sessions_are_bounded() {
 /// With `fast` liveness the connection of the last request counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fast_session_is_down_when_its_connection_ends() {
-    let served = Served::alone().await;
+    // Long enough between down and gone to be seen on a busy machine.
+    let patient = |config: &mut Config| {
+        quick(config);
+        config.timers.reconnect_timeout = Duration::from_secs(6);
+    };
+    let served = Served::start("n0", &[], patient, |_| {}).await;
     let mut connection = open(served.address()).await;
     let mut ask = async |method: &str, path: &str, body: &str| {
+        connection.ready().await.unwrap();
         answer(connection.send_request(request(method, path, &[], body.to_owned())).await.unwrap()).await.ok()
     };
     let created = ask("POST", "/api/v1/sessions", r#"{"liveness":"fast"}"#).await;

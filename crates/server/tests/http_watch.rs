@@ -25,7 +25,7 @@ async fn register(served: &Served, session: &str, id: &str) {
 async fn events_have_names_and_forms() {
     let cluster = Served::cluster(2).await;
     let served = &cluster[0];
-    let session = served.session(r#"{"timeout_ms":700}"#).await;
+    let session = served.session("").await;
     register(served, &session, "a").await;
     let mut watch = Sse::open(served, ORDERS, "").await;
     let snapshot = watch.event().await;
@@ -42,10 +42,13 @@ async fn events_have_names_and_forms() {
     let gone = watch.event().await;
     assert_eq!((gone.brief().as_str(), gone.data.as_object().unwrap().len()), ("unregister b", 2));
     // Silence.
+    let session = served.session(r#"{"timeout_ms":500}"#).await;
+    register(served, &session, "c").await;
+    assert_eq!(watch.event().await.brief(), "register c");
     let down = watch.event().await;
-    assert_eq!((down.brief().as_str(), &down.data["member"]["status"]), ("status a", &json!("down")));
+    assert_eq!((down.brief().as_str(), &down.data["member"]["status"]), ("status c", &json!("down")));
     served.put(&format!("{session}/heartbeat"), "").await.ok();
-    assert_eq!(watch.event().await.brief(), "status a");
+    assert_eq!(watch.event().await.brief(), "status c");
 }
 
 #[tokio::test(flavor = "multi_thread")]

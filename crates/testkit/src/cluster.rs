@@ -5,6 +5,7 @@ use convoke_core::Timers;
 use convoke_core::node::PeerState;
 use convoke_node::{Config, Node, NodeHandle};
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Timers short enough for tests that wait for them, long enough for a busy machine.
@@ -40,13 +41,27 @@ pub fn patient_timers() -> Timers {
     }
 }
 
-/// An address that nothing listened on a moment ago, for nodes that must know each other's before they start.
+/// Where the system gives out ports of its own accord: to connections, and to listeners that ask for any.
+const EPHEMERAL_PORTS: u16 = 32_768;
+const FIRST_PORT: u16 = 12_000;
+
+/// An address for a node whose port must be known before it starts, or be still free when it comes back. Never one
+/// that the system may meanwhile hand to somebody else's connection, and never the same twice in one process.
 ///
 /// # Panics
-/// If the system has no free port.
+/// If no port is free.
 pub fn free_address() -> String {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("a bound socket has an address").to_string()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let range = u32::from(EPHEMERAL_PORTS - FIRST_PORT);
+    // Test processes that run at the same time begin far apart.
+    let start = std::process::id().wrapping_mul(2_654_435_761) % range;
+    (0..range)
+        .map(|_| (start + NEXT.fetch_add(1, Ordering::Relaxed)) % range)
+        .map(|offset| FIRST_PORT + u16::try_from(offset).expect("the range is of ports"))
+        .find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
+        .and_then(|listener| listener.local_addr().ok())
+        .expect("a free port")
+        .to_string()
 }
 
 /// Nodes `n0`, `n1`, … in one process. Those that were killed or stopped leave a gap.
@@ -74,14 +89,11 @@ impl Cluster {
 
     /// Starts nodes at the same moment, all with the same list of addresses to join.
     pub async fn start_at_once(count: usize, adjust: impl Fn(&mut Config)) -> Self {
-        let addresses: Vec<String> = (0..count).map(|_| free_address()).collect();
-        let mut cluster = Cluster::default();
-        for (index, address) in addresses.iter().enumerate() {
-            let mut config = base(index);
-            config.bind.clone_from(address);
+        let mut cluster = Cluster { configs: (0..count).map(base).collect(), ..Cluster::default() };
+        let addresses: Vec<String> = cluster.configs.iter().map(|config| config.bind.clone()).collect();
+        for config in &mut cluster.configs {
             config.join.clone_from(&addresses);
-            adjust(&mut config);
-            cluster.configs.push(config);
+            adjust(config);
         }
         let starting = cluster.configs.iter().map(|config| tokio::spawn(Node::start(config.clone())));
         for node in starting.collect::<Vec<_>>() {
@@ -100,8 +112,6 @@ impl Cluster {
         adjust(&mut config);
         let node = Node::start(config.clone()).await.expect("the node starts");
         node.ready().await.expect("the node becomes ready");
-        // Should it start again, then where others look for it.
-        node.peer_address().clone_into(&mut config.bind);
         self.configs.push(config);
         self.nodes.push(Some(node));
         index
@@ -179,5 +189,6 @@ async fn context_hash(node: &NodeHandle) -> Option<u64> {
 fn base(index: usize) -> Config {
     let mut config = Config::new(&format!("n{index}")).expect("a valid node id");
     config.timers = patient_timers();
+    config.bind = free_address();
     config
 }

@@ -1,6 +1,6 @@
 //! Waiting for something to become true.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up. Far more than needed: machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,5 +15,18 @@ pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     while !condition().await {
         assert!(tokio::time::Instant::now() < deadline, "did not happen: {what}");
         tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// The same without a runtime, for tests with real processes.
+///
+/// # Panics
+/// If it does not happen within [`PATIENCE`].
+#[track_caller]
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "did not happen: {what}");
+        std::thread::sleep(LOOK_AGAIN);
     }
 }

@@ -41,14 +41,12 @@ enum Section {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     machine: Machine,
-    hash: u128,
 }
 
 impl Machine {
-    /// The state as it is now, in next to no time except for the hash of the sessions.
+    /// The state as it is now, in next to no time. Writing it is what takes long.
     pub fn snapshot(&self) -> Snapshot {
-        let machine = write::as_written(self);
-        Snapshot { hash: machine.state_hash(), machine }
+        Snapshot { machine: write::as_written(self) }
     }
 
     /// Reads a whole snapshot that is in memory.
@@ -72,12 +70,12 @@ impl Snapshot {
     }
 
     pub fn state_hash(&self) -> u128 {
-        self.hash
+        self.machine.state_hash()
     }
 
     /// The frames, made one by one.
     pub fn frames(&self) -> Frames<'_> {
-        Frames::new(&self.machine, self.hash)
+        Frames::new(&self.machine)
     }
 
     /// All frames at once, for those that have the room.

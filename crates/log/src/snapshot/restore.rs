@@ -116,6 +116,9 @@ impl State {
                 Section::Ended => {
                     let ended = state::decode_ended(r)?;
                     self.check_session(&ended.session)?;
+                    if self.machine.sessions.open.contains(&ended.session.id) {
+                        return Err(SnapshotError::Contradiction { what: "a session that is open and ended" });
+                    }
                     if ended.order <= self.last_ending || ended.order > self.machine.sessions.endings {
                         return Err(SnapshotError::Order("ended sessions"));
                     }

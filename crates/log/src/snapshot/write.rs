@@ -11,7 +11,6 @@ use std::sync::Arc;
 /// The frames of a snapshot, from first to last.
 pub struct Frames<'a> {
     machine: &'a Machine,
-    hash: u128,
     next: Option<Section>,
     sessions: tree::Iter<'a, Session>,
     ended: Box<dyn Iterator<Item = &'a Arc<Ended>> + Send + 'a>,
@@ -19,10 +18,9 @@ pub struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    pub(super) fn new(machine: &'a Machine, hash: u128) -> Self {
+    pub(super) fn new(machine: &'a Machine) -> Self {
         Frames {
             machine,
-            hash,
             next: Some(Section::Head),
             sessions: machine.sessions.open.iter(),
             ended: Box::new(machine.sessions.ended_in_order()),
@@ -46,7 +44,7 @@ impl Iterator for Frames<'_> {
                 Section::Sessions => fill(&mut w, &mut self.sessions, state::encode_session),
                 Section::Ended => fill(&mut w, &mut self.ended, state::encode_ended),
                 Section::Keys => fill(&mut w, &mut self.keys, state::encode_record),
-                Section::End => w.fixed128(self.hash),
+                Section::End => w.fixed128(self.machine.state_hash()),
             }
             let whole = matches!(section, Section::Head | Section::End);
             if whole || w.len() < FRAME_CONTENT_BYTES {

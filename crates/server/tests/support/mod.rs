@@ -5,10 +5,28 @@
 pub mod grpc;
 pub mod http;
 
+use convoke_node::core::Timers;
 use convoke_node::{Config, Node};
 use convoke_server::Server;
-use convoke_testkit::{eventually, quick_timers};
+use convoke_testkit::{eventually, patient_timers, quick_timers};
 use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Nobody is judged while a busy machine lets a test wait; sessions may still ask for short timeouts.
+fn timers() -> Timers {
+    Timers {
+        heartbeat_interval: Duration::from_millis(500),
+        reconnect_timeout: Duration::from_secs(60),
+        resume_wait: Duration::from_secs(60),
+        handover_timeout: Duration::from_secs(60),
+        ..patient_timers()
+    }
+}
+
+/// For tests that wait for clients to be given up.
+pub fn quick(config: &mut Config) {
+    config.timers = quick_timers();
+}
 
 /// A node and its client port.
 #[derive(Debug)]
@@ -33,7 +51,7 @@ impl Served {
         adjust_server(&mut server);
         let bound = Server::bind(server).await.unwrap();
         let mut config = Config::new(id).unwrap();
-        config.timers = quick_timers();
+        config.timers = timers();
         config.client_address = bound.address().to_string();
         config.join = join.iter().map(|served| served.node.peer_address().to_owned()).collect();
         adjust(&mut config);

@@ -64,7 +64,12 @@ impl Table {
                 Err(Error::new(Code::ResourceExhausted, message).limit(self.limit as u64))
             }
             hash_map::Entry::Vacant(vacant) => {
-                let entry = Entry { live: tokio::sync::Mutex::default(), used: now.into(), timeout: u64::MAX.into(), tie: Mutex::default() };
+                let entry = Entry {
+                    live: tokio::sync::Mutex::default(),
+                    used: now.into(),
+                    timeout: u64::MAX.into(),
+                    tie: Mutex::default(),
+                };
                 Ok(vacant.insert(Arc::new(entry)).clone())
             }
         }
