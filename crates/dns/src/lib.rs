@@ -12,5 +12,5 @@ mod zone;
 
 pub use counters::Counters;
 pub use error::StartError;
-pub use server::{Config, Dns};
+pub use server::{Bound, Config, Dns};
 pub use zone::{Transport, Zone};

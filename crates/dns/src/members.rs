@@ -23,7 +23,7 @@ pub(crate) struct Target {
     pub(crate) host: Host,
     pub(crate) port: u16,
     pub(crate) weight: u16,
-    /// In the region of this node (Q2).
+    /// In the region of this node, or where it was asked for (Q2).
     pub(crate) near: bool,
 }
 
@@ -129,7 +129,7 @@ fn target(node: &NodeHandle, member: &Member, choice: &Choice) -> Option<Target>
         }
     };
     let (host, port) = Host::parse(address)?;
-    let near = choice.locality.is_empty() && !node.region().is_empty() && lies_in(member.locality(), node.region());
+    let near = !choice.locality.is_empty() || lies_in(member.locality(), node.region());
     Some(Target { id: member.id().to_owned(), host, port, weight: member.weight().max(1), near })
 }
 

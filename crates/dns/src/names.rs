@@ -34,7 +34,7 @@ pub(crate) struct Choice {
 /// `None` outside the zone.
 pub(crate) fn parse(name: &Name) -> Option<Subject> {
     let mut labels = Vec::new();
-    for label in name.iter() {
+    for label in name {
         // What is not text names nothing of ours, but it may still lie in the zone.
         labels.push(std::str::from_utf8(label).unwrap_or("\u{fffd}"));
     }

@@ -47,6 +47,15 @@ impl Default for Config {
     }
 }
 
+/// Bound sockets; questions wait until they are served.
+#[derive(Debug)]
+pub struct Bound {
+    udp: UdpSocket,
+    tcp: TcpListener,
+    address: SocketAddr,
+    ttl: Duration,
+}
+
 /// DNS of a running node. Dropping it ends it.
 #[derive(Debug)]
 pub struct Dns {
@@ -56,17 +65,10 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// Binds both sockets and serves in the current tokio runtime.
-    pub async fn start(config: &Config, node: NodeHandle) -> Result<Dns, StartError> {
+    /// Binds both sockets. Refuses addresses that other machines reach, unless told otherwise.
+    pub async fn bind(config: &Config) -> Result<Bound, StartError> {
         let (udp, tcp, address) = bind(config).await?;
-        let zone = Arc::new(Zone::new(node, config.ttl));
-        let mut tasks = JoinSet::new();
-        let udp = Arc::new(udp);
-        for _ in 0..UDP_TASKS {
-            tasks.spawn(serve_udp(udp.clone(), zone.clone()));
-        }
-        tasks.spawn(serve_tcp(tcp, zone.clone()));
-        Ok(Dns { address, zone, _tasks: tasks })
+        Ok(Bound { udp, tcp, address, ttl: config.ttl })
     }
 
     /// Of both sockets.
@@ -77,11 +79,20 @@ impl Dns {
     pub fn counters(&self) -> Counters {
         self.zone.counters()
     }
+}
 
-    /// Reads the counters for as long as anybody wants to, whether it is still served or not.
-    pub fn observe(&self) -> impl Fn() -> Counters + Send + Sync + 'static {
-        let zone = self.zone.clone();
-        move || zone.counters()
+impl Bound {
+    /// Serves a node in the current tokio runtime.
+    pub fn serve(self, node: NodeHandle) -> Dns {
+        let Bound { udp, tcp, address, ttl } = self;
+        let zone = Arc::new(Zone::new(node, ttl));
+        let mut tasks = JoinSet::new();
+        let udp = Arc::new(udp);
+        for _ in 0..UDP_TASKS {
+            tasks.spawn(serve_udp(udp.clone(), zone.clone()));
+        }
+        tasks.spawn(serve_tcp(tcp, zone.clone()));
+        Dns { address, zone, _tasks: tasks }
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UdpSocket};
 async fn started() -> (Node, Dns) {
     let node = Node::start(convoke_node::Config::new("n0").unwrap()).await.unwrap();
     node.ready().await.unwrap();
-    let dns = Dns::start(&Config::default(), node.handle()).await.unwrap();
+    let dns = Dns::bind(&Config::default()).await.unwrap().serve(node.handle());
     (node, dns)
 }
 
@@ -61,10 +61,10 @@ async fn tcp_answers_one_question_after_the_other() {
 
 #[tokio::test]
 async fn where_it_cannot_listen_it_says_why() {
-    let (node, dns) = started().await;
+    let (_node, dns) = started().await;
     let taken = Config { bind: dns.address().to_string(), ..Config::default() };
-    let error = Dns::start(&taken, node.handle()).await.unwrap_err();
+    let error = Dns::bind(&taken).await.unwrap_err();
     assert!(error.to_string().starts_with(&format!("cannot listen for DNS on {}", dns.address())), "{error}");
     let public = Config { bind: "0.0.0.0:0".to_owned(), ..Config::default() };
-    assert!(matches!(Dns::start(&public, node.handle()).await, Err(StartError::Public { .. })));
+    assert!(matches!(Dns::bind(&public).await, Err(StartError::Public { .. })));
 }

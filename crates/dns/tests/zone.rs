@@ -89,10 +89,10 @@ async fn members_are_found_by_service_locality_and_id() {
     let srv = asked.ask("_orders._tcp.service.convoke.", RecordType::SRV);
     let answers: BTreeSet<String> = srv.answers.iter().map(|record| record.data.to_string()).collect();
     let expected = [
-        "1 1 80 o-1.member.convoke.",
-        "1 1 81 o-2.member.convoke.",
-        "1 1 82 o-3.member.convoke.",
-        "1 1 83 db.example.org.",
+        "0 1 80 o-1.member.convoke.",
+        "0 1 81 o-2.member.convoke.",
+        "0 1 82 o-3.member.convoke.",
+        "0 1 83 db.example.org.",
     ];
     assert_eq!(answers, expected.map(str::to_owned).into());
     let additionals: BTreeSet<String> = texts(&srv.additionals).into_iter().collect();
@@ -107,7 +107,7 @@ async fn named_endpoints_and_weights_are_in_srv_records() {
     member.weight = 7;
     asked.register(member).await;
     let srv = asked.ask("_orders._Metrics.service.convoke.", RecordType::SRV);
-    assert_eq!(srv.answers[0].data.to_string(), "1 7 9100 0a000001.addr.convoke.", "its id is no host name");
+    assert_eq!(srv.answers[0].data.to_string(), "0 7 9100 0a000001.addr.convoke.", "its id is no host name");
     assert_eq!(asked.ask("_orders._other.service.convoke.", RecordType::SRV).answers, []);
 }
 
