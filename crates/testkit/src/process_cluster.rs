@@ -181,12 +181,18 @@ impl ProcessCluster {
 
     /// Adds a node that joins the first one still running; returns its index when it is ready.
     pub fn add(&mut self) -> io::Result<usize> {
+        let index = self.reserve();
+        self.restart(index)?;
+        Ok(index)
+    }
+
+    /// Adds a node that is not started yet, so that its environment can be set before.
+    pub fn reserve(&mut self) -> usize {
         let index = self.nodes.len();
         let mut member = self.plan.member(index);
         member.join.extend(self.running().next().map(|first| self.nodes[first].peers.clone()));
         self.nodes.push(member);
-        self.restart(index)?;
-        Ok(index)
+        index
     }
 
     /// SIGKILL; returns when it is gone.
