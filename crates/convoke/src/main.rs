@@ -44,7 +44,7 @@ fn run(command: Command) -> Outcome<ExitCode> {
         Command::Status(inspect) => ask(client::status(&inspect)),
         Command::Nodes(arguments) => match &arguments.command {
             None => ask(client::nodes(&arguments.inspect)),
-            Some(NodesCommand::Forget { id }) => ask(client::forget(&arguments.inspect.connect, id)),
+            Some(NodesCommand::Forget { id }) => ask(client::forget(&arguments.inspect, id)),
         },
         Command::Services(inspect) => ask(client::services(&inspect)),
         Command::Members(arguments) => ask(client::members(&arguments)),

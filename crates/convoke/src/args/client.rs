@@ -75,7 +75,7 @@ pub(crate) struct DrainArgs {
     #[arg(long, value_name = "NODE", num_args = 0..=1, default_missing_value = "")]
     pub(crate) node: Option<String>,
     #[command(flatten)]
-    pub(crate) connect: Connect,
+    pub(crate) inspect: Inspect,
 }
 
 #[derive(Debug, Args)]
@@ -116,7 +116,7 @@ pub(crate) struct RegisterArgs {
     #[arg(long)]
     pub(crate) fast: bool,
     #[command(flatten)]
-    pub(crate) connect: Connect,
+    pub(crate) inspect: Inspect,
     /// Command to run; it is unregistered when this ends. Signals are passed on.
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
