@@ -1,13 +1,17 @@
 //! HTTP/JSON: the table of routes, and what holds for all of them.
 
+mod ask;
 mod body;
 mod bounds;
+mod events;
 mod extract;
 mod failure;
 mod observe;
 mod reads;
 mod routes;
 mod sessions;
+mod subscribers;
+mod ui;
 mod watch;
 
 use crate::surface::Surface;
