@@ -7,9 +7,11 @@ import { entry, timeline } from "./events.js";
 import { graph, remarks } from "./graph.js";
 import { live } from "./live.js";
 import { SERIES } from "./metrics.js";
+import { make, refresh } from "./services.js";
 
 const SHOWN = ["writes", "applied", "told"];
 const LAST_EVENTS = 8;
+const TROUBLED = 8;
 
 function tile(title, href) {
   const value = h("div", { class: "tile-value" }, "–");
@@ -19,7 +21,7 @@ function tile(title, href) {
 }
 
 function logWords(log) {
-  if (!log) return ["off", "this node runs no log plane"];
+  if (!log) return ["off", "no log plane here"];
   if (log.error) return ["unknown", log.error];
   const leader = log.leader ? `leader ${log.leader}` : "no leader";
   return [leader, `epoch ${log.epoch} · commit ${count(log.commit)} · applied ${count(log.applied)}`];
@@ -30,8 +32,8 @@ export function mount(root) {
     members: tile("Members", "#/members"),
     services: tile("Services", "#/services"),
     nodes: tile("Nodes"),
-    clients: tile("Clients here"),
-    subscribers: tile("Subscribers here", "#/subscribers"),
+    clients: tile("Clients"),
+    subscribers: tile("Subscribers", "#/subscribers"),
     log: tile("Log", "#/keys"),
   };
   const picture = graph();
@@ -45,21 +47,29 @@ export function mount(root) {
   const recent = h("ol", { class: "timeline" });
   const events = timeline("", (last) => keyed(recent, last.slice(0, LAST_EVENTS), (item) => item.key, (item) => entry(item)));
 
+  const troubled = h("ul", { class: "troubled" });
+  const sound = h("p", { class: "hint" });
+
   root.append(
     h("section", { class: "tiles", "aria-label": "Counts" }, Object.values(tiles).map((one) => one.element)),
     h("div", { class: "columns" },
-      h("section", { class: "card wide", "aria-labelledby": "o-nodes" },
-        h("h2", { id: "o-nodes" }, "Nodes and links"),
-        h("p", { class: "hint" }, "Lines are links as both ends see them. Dashed: only one end says so, or only one could be asked."),
-        picture.element,
-        list),
+      h("div", { class: "stack" },
+        h("section", { class: "card", "aria-labelledby": "o-nodes" },
+          h("h2", { id: "o-nodes" }, "Nodes and links"),
+          picture.element,
+          h("p", { class: "hint" }, "Solid: both ends say they are linked. Dashed: one end only, or only one could be asked."),
+          list),
+        h("section", { class: "card", "aria-labelledby": "o-events" },
+          h("h2", { id: "o-events" }, h("a", { href: "#/events" }, "Last events")),
+          recent)),
       h("div", { class: "stack" },
         h("section", { class: "card", "aria-labelledby": "o-rates" },
           h("h2", { id: "o-rates" }, h("a", { href: "#/rates" }, "Rates")),
           charts.map((one) => one.element)),
-        h("section", { class: "card", "aria-labelledby": "o-events" },
-          h("h2", { id: "o-events" }, h("a", { href: "#/events" }, "Last events")),
-          recent))),
+        h("section", { class: "card", "aria-labelledby": "o-services" },
+          h("h2", { id: "o-services" }, h("a", { href: "#/services" }, "Services with members down")),
+          sound,
+          troubled))),
   );
 
   return {
@@ -69,12 +79,15 @@ export function mount(root) {
       const sum = (name) => services.reduce((total, service) => total + service[name], 0);
       const [up, down, drained] = [sum("up"), sum("down"), sum("drained")];
       tiles.members.set(count(up + down + drained), `${count(up)} up · ${count(down)} down · ${count(drained)} drained`);
-      const ill = services.filter((service) => service.down > 0).length;
-      tiles.services.set(count(services.length), ill > 0 ? `${count(ill)} with members down` : "none with members down");
+      const ill = services.filter((service) => service.down > 0).sort((a, b) => b.down - a.down);
+      tiles.services.set(count(services.length), ill.length > 0 ? `${count(ill.length)} with some down` : "all members up");
+      keyed(troubled, ill.slice(0, TROUBLED), (service) => service.service, make, refresh);
+      sound.hidden = ill.length > 0 && ill.length <= TROUBLED;
+      text(sound, ill.length > 0 ? `The worst ${TROUBLED} of ${count(ill.length)}.` : "None.");
       const reachable = nodes.filter((node) => node.state === "up").length;
       tiles.nodes.set(`${reachable} of ${nodes.length}`, reachable === nodes.length ? "all up" : nodes.filter((node) => node.state !== "up").map((node) => `${node.id} ${node.state}`).join(", "));
-      tiles.clients.set(count(status.counts.sessions), "sessions at this node");
-      tiles.subscribers.set(count(status.counts.subscribers), "streams at this node");
+      tiles.clients.set(count(status.counts.sessions), "at this node");
+      tiles.subscribers.set(count(status.counts.subscribers), "at this node");
       tiles.log.set(...logWords(log));
       picture.update(nodes, views);
       keyed(list, nodes, (node) => node.id, nodeItem, updateNode);

@@ -33,7 +33,8 @@ export function mount(root, { query }) {
   return { update };
 }
 
-function make({ service }) {
+/** A service with its health. */
+export function make({ service }) {
   const segments = PARTS.map((part) => h("span", { class: "health-part", data: { state: part } }));
   const words = PARTS.map((part) => h("a", { class: "health-count", data: { state: part }, href: membersLink(`service == ${quoted(service)} and ${{ up: "routable", drained: "drained and status == up", down: "status == down" }[part]}`) }));
   return h("li", { class: "service card" },
@@ -42,7 +43,7 @@ function make({ service }) {
     h("div", { class: "health-counts" }, words));
 }
 
-function refresh(item, service) {
+export function refresh(item, service) {
   const [, bar, words] = item.children;
   PARTS.forEach((part, index) => {
     bar.children[index].style.flexGrow = service[part];

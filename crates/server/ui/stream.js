@@ -7,6 +7,11 @@ const RETRY_MIN = 400;
 const RETRY_MAX = 5000;
 /** The node gives a sign of life every ten seconds. */
 const SILENCE = 25000;
+/** Events handed over in one task. */
+const SLICE = 200;
+
+/** Lets the browser do what else there is to do. */
+const breath = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 /**
  * Follows a stream, resuming with Last-Event-ID, until closed.
@@ -86,7 +91,12 @@ export class Stream {
         silence = setTimeout(() => abort.abort(), SILENCE);
         const blocks = (rest + value).split("\n\n");
         rest = blocks.pop();
-        this.#deliver(blocks);
+        // A large snapshot must not hold the page up.
+        for (let from = 0; from < blocks.length; from += SLICE) {
+          if (from > 0) await breath();
+          if (abort.signal.aborted) return;
+          this.#deliver(blocks.slice(from, from + SLICE));
+        }
       }
     } finally {
       clearTimeout(silence);
