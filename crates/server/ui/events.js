@@ -68,7 +68,7 @@ export function mount(root, { query }) {
   let state = "";
   const shown = new Set(KINDS);
 
-  const box = filterBox({ label: "Members", placeholder: 'service == "orders"', value: query.get("filter") ?? "", page: "events", changed: follow });
+  const box = filterBox({ label: "Filter", placeholder: 'service == "orders"', value: query.get("filter") ?? "", page: "events", changed: follow });
   const pause = h("button", { type: "button", "aria-pressed": "false", onclick: () => {
     frozen = frozen ? null : list;
     pause.setAttribute("aria-pressed", String(frozen !== null));

@@ -6,6 +6,7 @@ const whole = new Intl.NumberFormat("en");
 export const count = (value) => whole.format(value);
 
 export function rate(value) {
+  if (value < 0.05) return "0";
   if (value >= 1000) return whole.format(Math.round(value));
   return value >= 10 ? value.toFixed(0) : value.toFixed(1);
 }

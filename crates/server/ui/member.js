@@ -16,9 +16,10 @@ function facts(list, pairs) {
 }
 
 /** The explanation, sentence by sentence. */
-export function reasons(explained) {
+function reasons(explained, drained) {
   const { owner, evidence, inferred, session } = explained;
   const said = [`Its owner, node ${owner}, says that it is ${explained.stated}.`];
+  if (drained) said.push("It is drained: it stays listed, and nobody should send it anything new.");
   if (session) {
     const link = session.connected ? "is connected at this node" : "is not connected";
     said.push(`Its client ${link}, was last heard ${duration(session.silence_ms)} ago, and is down after ${duration(session.timeout_ms)} of silence.`);
@@ -86,7 +87,7 @@ export function mount(root, { argument: id }) {
     if (member && !document.hidden) {
       try {
         const explained = await get(`/api/v1/members/${encodeURIComponent(id)}/explain`);
-        keyed(why, reasons(explained).map((said, index) => ({ said, index })), ({ index }) => index, () => h("li"), (item, { said }) => text(item, said));
+        keyed(why, reasons(explained, member.drained).map((said, index) => ({ said, index })), ({ index }) => index, () => h("li"), (item, { said }) => text(item, said));
       } catch {
         // The banner says if the node is gone; else there is nothing more to explain.
       }

@@ -21,7 +21,7 @@ function tile(title, href) {
 }
 
 function logWords(log) {
-  if (!log) return ["off", "no log plane here"];
+  if (!log) return ["off", "no log plane"];
   if (log.error) return ["unknown", log.error];
   const leader = log.leader ? `leader ${log.leader}` : "no leader";
   return [leader, `epoch ${log.epoch} · commit ${count(log.commit)} · applied ${count(log.applied)}`];
