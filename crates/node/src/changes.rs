@@ -51,12 +51,37 @@ impl ChangeKind {
     }
 }
 
+/// The records of changes are kept alive for them; large ones push others out earlier.
+const BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// The last changes.
 #[derive(Debug)]
 pub(crate) struct Changes {
-    kept: Mutex<VecDeque<Arc<MemberChange>>>,
+    kept: Mutex<Kept>,
     limit: usize,
     last: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    changes: VecDeque<Arc<MemberChange>>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn push(&mut self, change: MemberChange, limit: usize) {
+        self.bytes += bytes(&change.member);
+        self.changes.push_back(Arc::new(change));
+        while self.changes.len() > limit || self.bytes > BYTES_MAX {
+            let Some(oldest) = self.changes.pop_front() else { break };
+            self.bytes -= bytes(&oldest.member);
+        }
+    }
+}
+
+/// What the record takes, about.
+fn bytes(member: &Member) -> usize {
+    256 + member.metadata().packed_len() + member.endpoints().packed_len()
 }
 
 impl Changes {
@@ -76,10 +101,7 @@ impl Changes {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, member) in changes.drain(..).skip(from) {
             sequence += 1;
-            if kept.len() == self.limit {
-                kept.pop_front();
-            }
-            kept.push_back(Arc::new(MemberChange { sequence, wall_ms: now, kind, member }));
+            kept.push(MemberChange { sequence, wall_ms: now, kind, member }, self.limit);
         }
         drop(kept);
         self.last.send_replace(sequence);
@@ -88,8 +110,8 @@ impl Changes {
     /// Kept changes with a sequence above `after`, oldest first.
     pub(crate) fn after(&self, after: u64) -> Vec<Arc<MemberChange>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let from = kept.partition_point(|change| change.sequence <= after);
-        kept.range(from..).cloned().collect()
+        let from = kept.changes.partition_point(|change| change.sequence <= after);
+        kept.changes.range(from..).cloned().collect()
     }
 
     pub(crate) fn listen(&self) -> watch::Receiver<u64> {

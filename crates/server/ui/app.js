@@ -89,7 +89,8 @@ function showBanner() {
     const others = nodes.filter((node) => !node.self && node.state === "up" && node.address);
     const name = status ? `node ${status.id}` : "the node";
     banner.dataset.state = "lost";
-    const said = `Disconnected from ${name} since ${clock(lostSince)}: ${error}. What you see is from then; trying again.`;
+    const lost = live.refuses ? `Nothing new from ${name}` : `Disconnected from ${name}`;
+    const said = `${lost} since ${clock(lostSince)}: ${error}. What you see is from then; trying again.`;
     if (banner.dataset.said !== said) {
       banner.dataset.said = said;
       banner.replaceChildren(

@@ -60,6 +60,7 @@ export function graph() {
     const at = places(nodes);
     const heights = [...at.values()].map((place) => place.y);
     const top = Math.min(...heights) - 66;
+    svg.dataset.many = nodes.length > 10;
     svg.setAttribute("viewBox", `0 ${top} ${SIZE.width} ${Math.max(...heights) + 72 - top}`);
     nodes.forEach((a, index) => {
       for (const b of nodes.slice(index + 1)) {

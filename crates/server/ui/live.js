@@ -23,6 +23,8 @@ class Live extends EventTarget {
   /** Since when there is none; 0 while there is. */
   lostSince = 0;
   error = "";
+  /** It answers, only not with what was asked for. */
+  refuses = false;
   #round = 0;
   #timer = 0;
   #asking = false;
@@ -45,6 +47,7 @@ class Live extends EventTarget {
     } catch (error) {
       this.lostSince ||= this.at || Date.now();
       this.error = error.message;
+      this.refuses = error.status > 0;
     }
     this.#asking = false;
     this.dispatchEvent(new Event("change"));

@@ -235,3 +235,26 @@ fn the_last_changes_of_members_are_kept() {
     let last: Vec<String> = (before + 7..).zip(2..6).map(|(n, index)| format!("{n} register c{index}")).collect();
     assert_eq!(kept(&world.changes, 0), last);
 }
+
+#[test]
+fn large_changes_push_each_other_out() {
+    let mut world = World { changes: Changes::new(10_000), ..World::new() };
+    let session = world.attach(0, 1);
+    let now = world.now;
+    let mut member = AttachMember { spec: MemberSpec::new("a", "s"), takeover: false };
+    let value = "v".repeat(2_000);
+    member.spec.metadata.extend((0..7).map(|key| (key.to_string(), value.clone())));
+    for seq in 1..=700 {
+        member.spec.metadata.insert("seq".to_owned(), seq.to_string());
+        world.core.register(now, 0, session, seq, &member, &mut world.out).unwrap();
+        world.publish();
+    }
+    let kept = world.changes.after(0);
+    let bytes: usize = kept.iter().map(|change| change.member.metadata().packed_len()).sum();
+    assert!(
+        kept.len() < 700 && bytes <= 8 * 1024 * 1024 && bytes > 7 * 1024 * 1024,
+        "{} with {bytes} bytes",
+        kept.len()
+    );
+    assert_eq!(kept.last().map(|change| change.sequence), Some(*world.changes.listen().borrow()));
+}

@@ -3,6 +3,7 @@
 mod ask;
 mod body;
 mod bounds;
+mod discovery;
 mod events;
 mod extract;
 mod failure;

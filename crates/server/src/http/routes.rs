@@ -1,6 +1,6 @@
 //! Every route that is served. `openapi.json` describes the same ones; a test compares.
 
-use super::{ask, events, observe, reads, sessions, subscribers, ui, watch};
+use super::{ask, discovery, events, observe, reads, sessions, subscribers, ui, watch};
 use crate::surface::Surface;
 use ::http::Method;
 use axum::extract::{MatchedPath, Request};
@@ -54,6 +54,7 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/members" => reads::members,
         GET "/api/v1/members/{id}" => reads::member,
         GET "/api/v1/members/{id}/explain" => reads::explain,
+        GET "/api/v1/sd/prometheus" => discovery::prometheus,
         GET "/api/v1/watch" => watch::watch,
         GET "/api/v1/events" => events::events,
         GET "/api/v1/subscribers" => subscribers::subscribers,
