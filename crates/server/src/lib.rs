@@ -29,6 +29,7 @@ mod metrics;
 mod net;
 mod server;
 mod surface;
+mod watchers;
 
 pub use config::{Config, Limits, Timeouts};
 pub use error::StartError;

@@ -4,6 +4,7 @@ use crate::config::{Config, Limits};
 use crate::error::not_ready;
 use crate::grpc::Health;
 use crate::metrics::Metrics;
+use crate::watchers::Watchers;
 use crate::{grpc, http};
 use ::http::{HeaderMap, Request, Response, header};
 use axum::Router;
@@ -18,6 +19,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How often sessions that nobody uses are looked for.
@@ -36,6 +38,7 @@ pub(crate) struct Surface {
     pub(crate) routes: http::Index,
     /// Over HTTP.
     pub(crate) sessions: http::Table,
+    pub(crate) watchers: Arc<Watchers>,
 }
 
 /// How many may be there at once.
@@ -72,6 +75,7 @@ impl Surface {
         Arc::new(Surface {
             routes: http::Index::new(),
             sessions,
+            watchers: Arc::default(),
             node,
             config,
             address,
@@ -106,19 +110,27 @@ impl Surface {
     }
 }
 
-/// A client's connection, as far as sessions with `fast` liveness hang on it.
+/// A client's connection: where it comes from, and the sessions with `fast` liveness that hang on it.
 #[derive(Debug, Default)]
-pub(crate) struct Tie(Mutex<HashSet<http::Key>>);
+pub(crate) struct Tie {
+    /// Of the client.
+    pub(crate) address: Option<SocketAddr>,
+    sessions: Mutex<HashSet<http::Key>>,
+}
 
 impl Tie {
+    pub(crate) fn of(stream: &TcpStream) -> Arc<Self> {
+        Arc::new(Tie { address: stream.peer_addr().ok(), sessions: Mutex::default() })
+    }
+
     /// The session is lost with this connection, unless it is used on another one first.
     pub(crate) fn bind(&self, key: http::Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
     }
 
     /// Sessions bound to this connection.
     pub(crate) fn take(&self) -> HashSet<http::Key> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -147,10 +159,10 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     type Future = RouteFuture<Infallible>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.tie.clone());
         if is_grpc(request.headers()) {
             return tower::Service::call(&mut self.grpc.clone(), request);
         }
-        request.extensions_mut().insert(self.tie.clone());
         tower::Service::call(&mut self.http.clone(), request)
     }
 }

@@ -1,14 +1,18 @@
 //! HTTP/JSON: the table of routes, and what holds for all of them.
 
+mod ask;
 mod body;
 mod bounds;
 mod discovery;
+mod events;
 mod extract;
 mod failure;
 mod observe;
 mod reads;
 mod routes;
 mod sessions;
+mod subscribers;
+mod ui;
 mod watch;
 
 use crate::surface::Surface;

@@ -33,7 +33,7 @@ pub(super) async fn serve(
     };
     let header_bytes = surface.config.limits.header_bytes;
     let streams = surface.config.limits.streams_per_connection;
-    let tie = Arc::<Tie>::default();
+    let tie = Tie::of(&stream);
     let service = service.for_connection(&tie);
     let io = TokioIo::new(Guarded::new(stream, first.bytes(), timeouts.stall));
     // A macro because the two connections have no type in common.
