@@ -333,7 +333,8 @@ async fn changes(processes: &[Process], mut sessions: Vec<Session>) {
     let mut ticks = tokio::time::interval(Duration::from_millis(100));
     for round in 0..PORTIONS {
         ticks.tick().await;
-        sessions = each_session(sessions, move |client| (0..portion).map(move |index| update(client, index, round + 2))).await;
+        sessions =
+            each_session(sessions, move |client| (0..portion).map(move |index| update(client, index, round + 2))).await;
     }
     watching.await.unwrap();
     measure.end("changes seen by a subscriber at the other node", all);

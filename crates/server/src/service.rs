@@ -81,10 +81,7 @@ impl Body for Reply {
     type Data = Bytes;
     type Error = Box<dyn Error + Send + Sync>;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.get_mut() {
             Reply::Grpc(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
             Reply::Routed(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
