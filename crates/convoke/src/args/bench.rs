@@ -57,7 +57,7 @@ pub(crate) struct WriteLoad {
     /// Operations that each client has under way at once.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) pipeline: u32,
-    /// Members of all clients: those to change, or where registering ends before the time is up.
+    /// Members of all clients, at most 100,000 each: those to change, or where registering ends before the time is up.
     #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) members: u32,
 }

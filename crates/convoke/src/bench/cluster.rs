@@ -20,6 +20,7 @@ pub(super) struct Cluster {
     /// Started here; none if others run the nodes.
     nodes: Vec<Node>,
     given: Vec<String>,
+    /// Dropped after the nodes, which write into it.
     directory: Option<Directory>,
 }
 
@@ -81,10 +82,10 @@ fn needs_own() -> Failure {
     Failure::usage("this measures processes of its own: leave out --addr")
 }
 
-/// A node that was started here. Dropping it kills it.
+/// A node that was started here.
 #[derive(Debug)]
 pub(super) struct Node {
-    child: Child,
+    process: Process,
     /// Held so that the node may go on writing.
     _lines: Lines<BufReader<ChildStdout>>,
     pub(super) clients: String,
@@ -106,12 +107,12 @@ impl Node {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         // Ctrl-C is for the benchmark, which ends its nodes itself.
         command.process_group(0);
-        let mut child = Command::from(command).kill_on_drop(true).spawn().map_err(|error| failed("start", error))?;
-        let stdout = child.stdout.take().ok_or_else(|| Failure::failed("a node has no stdout"))?;
+        let mut process = Process(Command::from(command).spawn().map_err(|error| failed("start", error))?);
+        let stdout = process.0.stdout.take().ok_or_else(|| Failure::failed("a node has no stdout"))?;
         let mut lines = BufReader::new(stdout).lines();
         let ready = tokio::time::timeout(READY_WITHIN, ready(&mut lines)).await;
         match ready {
-            Ok(Some((clients, peers))) => Ok(Node { child, _lines: lines, clients, peers }),
+            Ok(Some((clients, peers))) => Ok(Node { process, _lines: lines, clients, peers }),
             Ok(None) => {
                 let said = fs::read_to_string(&log).unwrap_or_default();
                 let last = said.lines().last().unwrap_or("it said nothing");
@@ -123,13 +124,26 @@ impl Node {
 
     /// Of its process.
     pub(super) fn id(&self) -> Option<u32> {
-        self.child.id()
+        self.process.0.id()
     }
 
     /// Resident memory in bytes.
     pub(super) fn resident(&self) -> Outcome<u64> {
         let resident = self.id().and_then(super::usage::resident);
         resident.ok_or_else(|| Failure::failed("cannot read the memory of a node: this works on Linux only"))
+    }
+}
+
+/// Killed when dropped, and gone thereafter.
+#[derive(Debug)]
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.start_kill();
+        while matches!(self.0.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -160,18 +174,6 @@ impl Drop for Directory {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             eprintln!("convoke: cannot remove {}: {error}", self.0.display());
-        }
-    }
-}
-
-impl Drop for Cluster {
-    /// Nodes first: they write into the directory.
-    fn drop(&mut self) {
-        for node in &mut self.nodes {
-            let _ = node.child.start_kill();
-            while matches!(node.child.try_wait(), Ok(None)) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
         }
     }
 }

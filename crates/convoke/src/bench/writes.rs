@@ -11,13 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::task::JoinSet;
 
+/// Members that a node takes from one client, if it is not told otherwise.
+const MEMBERS_PER_CLIENT: u32 = 100_000;
 /// Members of the load are of so many services.
 const SERVICES: u32 = 100;
 
 pub(super) async fn register(common: &BenchCommon, load: &WriteLoad) -> Outcome<Report> {
     let cluster = Cluster::of(common).await?;
     let clients = clients(&cluster, load.clients).await?;
-    let each = load.members.div_ceil(load.clients);
+    let each = load.members.div_ceil(load.clients).min(MEMBERS_PER_CLIENT);
     let tally = Tally::new(common.duration);
     let mut workers = JoinSet::new();
     for (number, client) in (0..).zip(&clients) {
@@ -44,7 +46,7 @@ pub(super) async fn register(common: &BenchCommon, load: &WriteLoad) -> Outcome<
 pub(super) async fn update(common: &BenchCommon, load: &WriteLoad) -> Outcome<Report> {
     let cluster = Cluster::of(common).await?;
     let clients = clients(&cluster, load.clients).await?;
-    let members = registered(&clients, load.members.div_ceil(load.clients), SERVICES).await?;
+    let members = registered(&clients, load.members.div_ceil(load.clients).min(MEMBERS_PER_CLIENT), SERVICES).await?;
     let tally = Tally::new(common.duration);
     let mut workers = JoinSet::new();
     for registrations in members {
