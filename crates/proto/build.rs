@@ -30,7 +30,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
     // Sorted maps: the same value is always the same bytes.
-    let mut builder = tonic_prost_build::configure().build_transport(false).btree_map(".");
+    let mut builder =
+        tonic_prost_build::configure().build_transport(false).btree_map(".").codec_path("crate::SparingCodec");
     for message in JSON {
         let derive = "#[derive(serde::Serialize, serde::Deserialize)]\n#[serde(default)]";
         builder = builder.message_attribute(format!("convoke.v1.{message}"), derive);

@@ -87,7 +87,8 @@ fn there_is_a_manual() {
 /// Every command that talks to a node takes `--json`.
 #[test]
 fn scripts_are_told_in_json() {
-    let node = NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+    let node =
+        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let web = support::register(&node.clients, "web-1", &["--json"]);
     let line = web.line("registered", |line| line.starts_with('{'));
     let said: serde_json::Value = serde_json::from_str(&line).unwrap();

@@ -6,9 +6,11 @@
 //!
 //! Nothing here knows how a registry works: servers convert to and from `convoke-core`, clients need no core.
 
+mod codec;
 mod error;
 pub mod json;
 
+pub use codec::{SparingCodec, SparingEncoder};
 pub use error::{Code, Error};
 
 /// The generated types and services of package `convoke.v1`.

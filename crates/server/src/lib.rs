@@ -28,6 +28,7 @@ mod listing;
 mod metrics;
 mod net;
 mod server;
+mod service;
 mod surface;
 mod watchers;
 

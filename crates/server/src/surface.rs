@@ -1,4 +1,4 @@
-//! What all connections share: the node, the settings, what is counted and bounded, and the two routers.
+//! What all connections share: the node, the settings, what is counted and bounded.
 
 use crate::config::{Config, Limits};
 use crate::error::not_ready;
@@ -6,20 +6,12 @@ use crate::grpc::Health;
 use crate::metrics::Metrics;
 use crate::watchers::Watchers;
 use crate::{grpc, http};
-use ::http::{HeaderMap, Request, Response, header};
-use axum::Router;
-use axum::body::Body;
-use axum::routing::future::RouteFuture;
 use convoke_dns::Dns;
 use convoke_node::{NodeHandle, Phase};
 use convoke_proto::Error;
-use hyper::body::Incoming;
-use std::collections::HashSet;
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How often sessions that nobody uses are looked for.
@@ -108,65 +100,4 @@ impl Surface {
             Phase::Starting | Phase::Stopped(_) => Err(not_ready()),
         }
     }
-}
-
-/// A client's connection: where it comes from, and the sessions with `fast` liveness that hang on it.
-#[derive(Debug, Default)]
-pub(crate) struct Tie {
-    /// Of the client.
-    pub(crate) address: Option<SocketAddr>,
-    sessions: Mutex<HashSet<http::Key>>,
-}
-
-impl Tie {
-    pub(crate) fn of(stream: &TcpStream) -> Arc<Self> {
-        Arc::new(Tie { address: stream.peer_addr().ok(), sessions: Mutex::default() })
-    }
-
-    /// The session is lost with this connection, unless it is used on another one first.
-    pub(crate) fn bind(&self, key: http::Key) {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-    }
-
-    /// Sessions bound to this connection.
-    pub(crate) fn take(&self) -> HashSet<http::Key> {
-        std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Serves calls: gRPC and HTTP share connections, told apart by their content type. Cloning it is cheap.
-#[derive(Clone, Debug)]
-pub(crate) struct Service {
-    grpc: Router,
-    http: Router,
-    tie: Arc<Tie>,
-}
-
-impl Service {
-    pub(crate) fn new(surface: &Arc<Surface>) -> Self {
-        Service { grpc: grpc::router(surface), http: http::router(surface), tie: Arc::default() }
-    }
-
-    /// For one connection.
-    pub(crate) fn for_connection(&self, tie: &Arc<Tie>) -> Self {
-        Service { tie: tie.clone(), ..self.clone() }
-    }
-}
-
-impl hyper::service::Service<Request<Incoming>> for Service {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = RouteFuture<Infallible>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        request.extensions_mut().insert(self.tie.clone());
-        if is_grpc(request.headers()) {
-            return tower::Service::call(&mut self.grpc.clone(), request);
-        }
-        tower::Service::call(&mut self.http.clone(), request)
-    }
-}
-
-fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }

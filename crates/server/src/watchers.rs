@@ -1,6 +1,6 @@
 //! Who watches what at this node, for operators. The node itself bounds how many there are.
 
-use crate::surface::Tie;
+use crate::service::Tie;
 use ::http::HeaderValue;
 use convoke_node::core::filter::Filter;
 use serde::Serialize;

@@ -1,11 +1,16 @@
 //! The command line as people type it. What it means is decided elsewhere.
 
+mod bench;
 mod client;
 mod node;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
+pub(crate) use bench::{
+    BenchArgs, BenchCommand, BenchCommon, HeartbeatLoad, HttpLookupLoad, HttpRegisterLoad, JoinLoad, PropagateLoad,
+    WatchLoad, WriteLoad,
+};
 pub(crate) use client::{
     Connect, DrainArgs, Id, Inspect, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs,
 };
@@ -49,6 +54,8 @@ pub(crate) enum Command {
     Drain(DrainArgs),
     /// Take that mark back.
     Undrain(DrainArgs),
+    /// Put nodes under load and report rates, latencies and what the nodes use.
+    Bench(BenchArgs),
     /// Check or print configuration.
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::failure::event_stream;
 use crate::convert;
 use crate::error::refused;
-use crate::surface::Tie;
+use crate::service::Tie;
 use crate::surface::{Gates, Surface};
 use crate::watchers::Watcher;
 use ::http::{HeaderMap, HeaderName, header};
