@@ -1,6 +1,7 @@
 //! Faults: what can be done to a cluster, how often it was done, and how it ends again.
 
 use crate::client::ClientMessage;
+use crate::ghost::Ghost;
 use crate::host::HostState;
 use crate::network::{Kind, MINUTE, Micros, Place, SECOND, Spike};
 use crate::world::{Crash, World, micros};
@@ -58,6 +59,14 @@ faults! {
     DuplicateClient: 2, "two processes, one client id";
     SlowSubscriber: 3, "slow subscriber";
     SubscriberReconnect: 6, "subscriber reconnect";
+    Ghost: 5, "replaced process beats on";
+}
+
+impl Fault {
+    /// What any plan may do. The others belong to themes: where they are among the dice, old seeds mean other runs.
+    pub fn everyday() -> impl Iterator<Item = Fault> {
+        Fault::ALL.iter().copied().filter(|fault| *fault != Fault::Ghost)
+    }
 }
 
 /// What happens later.
@@ -113,6 +122,10 @@ pub enum Action {
         conn: u64,
         message: Box<ClientMessage>,
     },
+    /// A process that was replaced beats on.
+    GhostBeat {
+        ghost: Ghost,
+    },
 }
 
 /// The dice and the score.
@@ -129,6 +142,9 @@ pub struct Faults {
     pub duplicates: bool,
     /// Some clients work on the same ids.
     pub contested_ids: bool,
+    /// How many ids they share, and of how many registrations one is of these.
+    pub shared_ids: u64,
+    pub shared_one_in: u32,
     pub next_id: u64,
     pub lost_for_good: usize,
 }
@@ -237,9 +253,11 @@ impl World {
                 self.hosts[host].wall_offset += step;
                 true
             }
-            Fault::ClientCrash | Fault::ClientMove | Fault::ClientPartition | Fault::DuplicateClient => {
-                self.trouble_client(fault)
-            }
+            Fault::ClientCrash
+            | Fault::ClientMove
+            | Fault::ClientPartition
+            | Fault::DuplicateClient
+            | Fault::Ghost => self.trouble_client(fault),
             Fault::SlowSubscriber | Fault::SubscriberReconnect => self.trouble_subscriber(fault),
             Fault::Restart
             | Fault::Replacement
@@ -431,6 +449,7 @@ impl World {
                 }
                 true
             }
+            Fault::Ghost => self.replace_with_ghost(client),
             _ => self.second_process(client),
         }
     }

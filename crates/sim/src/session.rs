@@ -291,7 +291,7 @@ impl World {
             ClientTimer::Heartbeat => {
                 let c = &self.clients[client];
                 let ClientState::Attached { conn, session, .. } = c.state else { return };
-                if now.saturating_sub(c.last_echo) > 2 * c.heartbeat_interval + SECOND / 10 {
+                if now.saturating_sub(c.last_echo) > c.patience * c.heartbeat_interval + SECOND / 10 {
                     self.client_lost(client, "heartbeats are not answered");
                     return;
                 }
@@ -344,7 +344,7 @@ impl World {
         c.changed_at = now;
         let ids = std::mem::take(&mut c.unregistered);
         for id in ids {
-            self.truth.unregistered(&id, client, by);
+            self.truth.unregistered(&id, client, by, now);
         }
     }
 

@@ -6,15 +6,15 @@ use crate::truth::Claimed;
 use crate::world::World;
 use convoke_core::member::Status;
 use convoke_core::node::StreamEvent;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 const NAME: &str = "no_resurrection";
 
 #[derive(Debug, Default)]
 pub struct NoResurrection {
     checks: u64,
-    /// Unregistered with acknowledgement, and known as left at every node since.
-    gone: BTreeSet<String>,
+    /// Unregistered with acknowledgement, and known as left at every node since the given time.
+    gone: BTreeMap<String, Micros>,
 }
 
 impl NoResurrection {
@@ -31,7 +31,7 @@ impl NoResurrection {
                 continue;
             }
             // Should it come back after all, its stream will say so.
-            if !strict && self.gone.contains(id) {
+            if !strict && self.gone.contains_key(id) {
                 continue;
             }
             let showing = serving(world).find(|(_, node)| node.member(id).is_some()).map(|(host, _)| host);
@@ -44,10 +44,15 @@ impl NoResurrection {
                 Some(_) => {}
                 None => {
                     self.checks += 1;
-                    let heard =
-                        |node: &convoke_core::Node| node.slot(id).is_some_and(|slot| slot.stated == Status::Left);
-                    if all_up && serving(world).all(|(_, node)| heard(node)) {
-                        self.gone.insert(id.clone());
+                    // The tombstone of an earlier registration says nothing about the last one.
+                    let left = |node: &convoke_core::Node| {
+                        let slot = node.slot(id).filter(|slot| slot.stated == Status::Left)?;
+                        Some((slot.claim, slot.seq, slot.origin))
+                    };
+                    let mut held = serving(world).map(|(_, node)| left(node));
+                    let first = held.next().flatten();
+                    if all_up && first.is_some() && held.all(|other| other == first) {
+                        self.gone.insert(id.clone(), world.now);
                     }
                 }
             }
@@ -68,11 +73,12 @@ impl Invariant for NoResurrection {
 
     fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
         let (StreamEvent::Registered(member) | StreamEvent::Snapshot(member)) = event else { return };
-        if !world.subscribers[subscriber].observer || !self.gone.contains(member.id()) {
-            return;
-        }
+        let Some(since) = self.gone.get(member.id()).filter(|_| world.subscribers[subscriber].observer) else { return };
         self.checks += 1;
-        if world.truth.get(member.id()).is_some_and(Claimed::unwanted) {
+        // A client that wanted it again and thought better of it has said so to one node; another may hear the first
+        // part only, late.
+        let still = |claimed: &Claimed| claimed.unwanted() && claimed.wanted_at.max(claimed.silent_since) < *since;
+        if world.truth.get(member.id()).is_some_and(still) {
             report(found, NAME, world, format!("{} was gone everywhere, and is back: {member:?}", member.id()));
         } else {
             self.gone.remove(member.id());
