@@ -329,7 +329,7 @@ impl World {
             self.schedule(now + patience, Event::ClientTimer { client, generation, timer: ClientTimer::Attach });
         }
         for id in ids {
-            self.truth.releasing(&id, client);
+            self.truth.releasing(&id, client, now);
         }
     }
 

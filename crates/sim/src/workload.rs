@@ -86,7 +86,7 @@ impl World {
         }
         c.unregistered.insert(id.to_owned());
         c.changed_at = self.now;
-        self.truth.releasing(id, client);
+        self.truth.releasing(id, client, self.now);
         self.note(format!("c{client} unregisters {id}"));
         self.client_request(client, Body::Unregister { id: id.to_owned() }, Pending::Unregister { id: id.to_owned() });
     }

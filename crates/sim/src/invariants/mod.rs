@@ -5,6 +5,7 @@ mod context_truthful;
 mod converges_in_time;
 mod down_and_left_arrive;
 mod never_vanishes;
+mod news_before_trust;
 mod no_false_down;
 mod no_lost_registration;
 mod no_resurrection;
@@ -80,6 +81,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<down_and_left_arrive::DownAndLeftArrive>::default(),
         Box::<one_owner::OneOwner>::default(),
         Box::<never_vanishes::NeverVanishes>::default(),
+        Box::<news_before_trust::NewsBeforeTrust>::default(),
         Box::<streams::Streams>::default(),
         Box::<versions_never_regress::VersionsNeverRegress>::default(),
         Box::<queues_bounded::QueuesBounded>::default(),
@@ -118,7 +120,9 @@ pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
 pub(crate) fn is_old_news(world: &World, client: usize, event: &StreamEvent) -> bool {
     let StreamEvent::Unregistered { id, version } = event else { return false };
     let acknowledged = world.clients[client].members.get(id).and_then(|holding| holding.acknowledged);
-    acknowledged.is_some_and(|now| (version.claim, version.seq) < (now.claim, now.seq))
+    let given_up = world.truth.get(id).is_some_and(|claimed| claimed.freed_at > 0);
+    given_up
+        && acknowledged.is_some_and(|now| (version.claim, version.seq) < (now.claim, now.seq))
 }
 
 /// Whether everybody can find everybody. In a line a host that is down hides those behind it from each other when they

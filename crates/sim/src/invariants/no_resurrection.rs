@@ -1,11 +1,12 @@
 //! Nothing unregistered comes back (D4, D8, C3).
 
 use super::{Found, Invariant, report, serving};
-use crate::network::Micros;
+use crate::network::{Micros, SECOND};
 use crate::truth::Claimed;
-use crate::world::World;
+use crate::world::{World, micros};
 use convoke_core::member::Status;
 use convoke_core::node::StreamEvent;
+use convoke_core::version::OriginId;
 use std::collections::BTreeMap;
 
 const NAME: &str = "no_resurrection";
@@ -60,6 +61,26 @@ impl NoResurrection {
     }
 }
 
+impl NoResurrection {
+    /// A node does not carry out what its client gave up long ago: no message is under way for so long (L5).
+    fn executed(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+        let StreamEvent::Registered(member) = event else { return };
+        let reader = &world.subscribers[subscriber];
+        let Some((host, ..)) = reader.at.filter(|_| reader.observer && reader.complete) else { return };
+        let rank = member.rank();
+        let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
+        if world.hosts[host].node.as_ref().is_none_or(|node| *node.origin() != origin) {
+            return;
+        }
+        self.checks += 1;
+        let patience = world.orphan_patience() + micros(world.setup.timers.heartbeat_timeout) + 2 * SECOND;
+        let long_ago = |claimed: &Claimed| claimed.unwanted() && world.now - claimed.freed_at > patience;
+        if world.truth.get(member.id()).is_some_and(long_ago) {
+            report(found, NAME, world, format!("n{host} registers {member:?}, which nobody wants any more"));
+        }
+    }
+}
+
 impl Invariant for NoResurrection {
     fn name(&self) -> &'static str {
         NAME
@@ -73,6 +94,7 @@ impl Invariant for NoResurrection {
 
     fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
         let (StreamEvent::Registered(member) | StreamEvent::Snapshot(member)) = event else { return };
+        self.executed(world, subscriber, event, found);
         let Some(since) = self.gone.get(member.id()).filter(|_| world.subscribers[subscriber].observer) else { return };
         self.checks += 1;
         // A client that wanted it again and thought better of it has said so to one node; another may hear the first
