@@ -139,6 +139,8 @@ pub struct Faults {
     pub fault_interval: Micros,
     pub operation_interval: Micros,
     pub late_messages: bool,
+    /// Of how many attaches one crawls.
+    pub late_one_in: u32,
     pub duplicates: bool,
     /// Some clients work on the same ids.
     pub contested_ids: bool,
@@ -253,11 +255,9 @@ impl World {
                 self.hosts[host].wall_offset += step;
                 true
             }
-            Fault::ClientCrash
-            | Fault::ClientMove
-            | Fault::ClientPartition
-            | Fault::DuplicateClient
-            | Fault::Ghost => self.trouble_client(fault),
+            Fault::ClientCrash | Fault::ClientMove | Fault::ClientPartition | Fault::DuplicateClient | Fault::Ghost => {
+                self.trouble_client(fault)
+            }
             Fault::SlowSubscriber | Fault::SubscriberReconnect => self.trouble_subscriber(fault),
             Fault::Restart
             | Fault::Replacement
@@ -284,7 +284,7 @@ impl World {
         self.rng.choice(running)
     }
 
-    fn lose_for_good(&mut self, host: usize) -> bool {
+    pub(crate) fn lose_for_good(&mut self, host: usize) -> bool {
         let left = self.hosts.iter().filter(|h| h.state != HostState::Gone && !h.is_second).count();
         // The first host is everybody's seed in a star, the next one in a line: without it nobody would be found again.
         let line = self.setup.topology == crate::world::Topology::Line;

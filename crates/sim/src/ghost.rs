@@ -40,8 +40,7 @@ impl World {
         self.client_start(client);
         self.clients[client].prefer = Some(self.rng.usize(..self.setup.nodes)).filter(|other| *other != host);
         let length = self.duration(10 * SECOND, 3 * MINUTE);
-        let ghost =
-            Ghost { client, successor: self.clients[client].process, conn, session, until: self.now + length };
+        let ghost = Ghost { client, successor: self.clients[client].process, conn, session, until: self.now + length };
         self.schedule_action(0, Action::GhostBeat { ghost });
         true
     }

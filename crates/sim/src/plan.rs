@@ -238,6 +238,7 @@ fn swarm(rng: &mut fastrand::Rng) -> Faults {
     Faults {
         enabled,
         late_messages: rng.u32(..3) > 0,
+        late_one_in: 40,
         duplicates: rng.bool(),
         contested_ids: rng.u32(..3) > 0,
         shared_ids: 4,

@@ -121,14 +121,14 @@ pub(crate) fn is_old_news(world: &World, client: usize, event: &StreamEvent) -> 
     let StreamEvent::Unregistered { id, version } = event else { return false };
     let acknowledged = world.clients[client].members.get(id).and_then(|holding| holding.acknowledged);
     let given_up = world.truth.get(id).is_some_and(|claimed| claimed.freed_at > 0);
-    given_up
-        && acknowledged.is_some_and(|now| (version.claim, version.seq) < (now.claim, now.seq))
+    given_up && acknowledged.is_some_and(|now| (version.claim, version.seq) < (now.claim, now.seq))
 }
 
 /// Whether everybody can find everybody. In a line a host that is down hides those behind it from each other when they
-/// restart; otherwise the seeds suffice.
+/// restart; a replacement is told of the first host only; otherwise the seeds suffice.
 pub(crate) fn findable(world: &World, window: Micros) -> bool {
     let up = |host: &crate::host::Host| host.running() && world.now.saturating_sub(host.started_at) > window;
     let mut hosts = world.hosts.iter().filter(|host| host.state != HostState::Gone);
-    world.setup.topology != Topology::Line || hosts.all(up)
+    let replaced = world.hosts.iter().skip(world.setup.nodes).any(|host| !host.is_second);
+    (world.setup.topology != Topology::Line || hosts.all(up)) && (!replaced || up(&world.hosts[0]))
 }

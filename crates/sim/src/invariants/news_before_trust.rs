@@ -96,7 +96,8 @@ impl NewsBeforeTrust {
         let owner = world.hosts.iter().position(runs)?;
         let slot = world.hosts[owner].node.as_ref()?.slot(member.id())?;
         let old = world.now.saturating_sub(notice_time(world));
-        let (_, written) = *self.written.get(&(owner, world.hosts[owner].boot))?.front().filter(|(at, _)| *at <= old)?;
+        let (_, written) =
+            *self.written.get(&(owner, world.hosts[owner].boot))?.front().filter(|(at, _)| *at <= old)?;
         (slot.origin == origin && slot.n > rank.n && slot.n <= written).then(|| format!("{slot:?}"))
     }
 }

@@ -1,10 +1,10 @@
 //! Nothing unregistered comes back (D4, D8, C3).
 
-use super::{Found, Invariant, report, serving};
+use super::{Found, Invariant, notice_time, report, serving};
 use crate::network::{Micros, SECOND};
 use crate::truth::Claimed;
 use crate::world::{World, micros};
-use convoke_core::member::Status;
+use convoke_core::member::{Member, Status};
 use convoke_core::node::StreamEvent;
 use convoke_core::version::OriginId;
 use std::collections::BTreeMap;
@@ -16,6 +16,8 @@ pub struct NoResurrection {
     checks: u64,
     /// Unregistered with acknowledgement, and known as left at every node since the given time.
     gone: BTreeMap<String, Micros>,
+    /// Per observer: what it was told is unregistered, and when.
+    told: BTreeMap<usize, BTreeMap<String, Micros>>,
 }
 
 impl NoResurrection {
@@ -62,7 +64,40 @@ impl NoResurrection {
 }
 
 impl NoResurrection {
-    /// A node does not carry out what its client gave up long ago: no message is under way for so long (L5).
+    /// Whoever was out of touch for longer than any horizon says that an owner is silent, or nothing at all (L3, N5).
+    fn outdated(&mut self, world: &World, subscriber: usize, member: &Member, found: &mut Found) {
+        let reader = &world.subscribers[subscriber];
+        let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
+        self.checks += 1;
+        let horizon = micros(world.setup.timers.dead_peer_timeout) + 2 * notice_time(world);
+        let unwanted = |claimed: &Claimed| claimed.unwanted() && world.now - claimed.freed_at > horizon;
+        if world.truth.get(member.id()).is_some_and(unwanted) {
+            report(found, NAME, world, format!("n{host} shows {member:?}, which nobody has wanted for long"));
+        }
+    }
+
+    /// What a node was told is unregistered does not come up again while nobody wants it.
+    fn contradicted(&mut self, world: &World, subscriber: usize, member: &Member, found: &mut Found) {
+        let Some(told) = self.told.get_mut(&subscriber).and_then(|ids| ids.remove(member.id())) else { return };
+        if member.status() != Status::Up {
+            return;
+        }
+        self.checks += 1;
+        let alone = |client: &usize| !world.clients[*client].shares_id;
+        let since = |claimed: &Claimed| {
+            claimed.unwanted()
+                && claimed.freed_at < told
+                && long_ago(world, told)
+                && !claimed.contested()
+                && claimed.ever.iter().all(alone)
+        };
+        if world.truth.get(member.id()).is_some_and(since) {
+            let ago = (world.now - told) / SECOND;
+            report(found, NAME, world, format!("{member:?} is up {ago} s after it was said to be unregistered"));
+        }
+    }
+
+    /// A node does not carry out what its client gave up long ago (L5).
     fn executed(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
         let StreamEvent::Registered(member) = event else { return };
         let reader = &world.subscribers[subscriber];
@@ -73,9 +108,8 @@ impl NoResurrection {
             return;
         }
         self.checks += 1;
-        let patience = world.orphan_patience() + micros(world.setup.timers.heartbeat_timeout) + 2 * SECOND;
-        let long_ago = |claimed: &Claimed| claimed.unwanted() && world.now - claimed.freed_at > patience;
-        if world.truth.get(member.id()).is_some_and(long_ago) {
+        let given_up = |claimed: &Claimed| claimed.unwanted() && long_ago(world, claimed.freed_at);
+        if world.truth.get(member.id()).is_some_and(given_up) {
             report(found, NAME, world, format!("n{host} registers {member:?}, which nobody wants any more"));
         }
     }
@@ -93,7 +127,15 @@ impl Invariant for NoResurrection {
     }
 
     fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+        if let StreamEvent::Unregistered { id, version } = event {
+            if world.subscribers[subscriber].observer && version.inferred.is_none() {
+                self.told.entry(subscriber).or_default().insert(id.clone(), world.now);
+            }
+            return;
+        }
         let (StreamEvent::Registered(member) | StreamEvent::Snapshot(member)) = event else { return };
+        self.outdated(world, subscriber, member, found);
+        self.contradicted(world, subscriber, member, found);
         self.executed(world, subscriber, event, found);
         let Some(since) = self.gone.get(member.id()).filter(|_| world.subscribers[subscriber].observer) else { return };
         self.checks += 1;
@@ -105,6 +147,10 @@ impl Invariant for NoResurrection {
         } else {
             self.gone.remove(member.id());
         }
+    }
+
+    fn subscribed(&mut self, _world: &World, subscriber: usize) {
+        self.told.remove(&subscriber);
     }
 
     fn periodically(&mut self, world: &World, found: &mut Found) {
@@ -120,4 +166,9 @@ impl Invariant for NoResurrection {
 fn must_be_absent(world: &World, claimed: &Claimed, calm: Micros) -> bool {
     let waited = claimed.silent_since == 0 || world.now > claimed.silent_since.max(calm) + world.linger();
     claimed.unwanted() && waited
+}
+
+/// Whether no message that was sent then can still be under way.
+fn long_ago(world: &World, then: Micros) -> bool {
+    world.now - then > world.orphan_patience() + micros(world.setup.timers.heartbeat_timeout) + 2 * SECOND
 }

@@ -120,6 +120,36 @@ pub(super) fn collection_at_different_times(world: &mut World) -> Told {
     world.settle()
 }
 
+/// A lower claim comes back from behind a split when one node has collected the tombstone of the higher one and another,
+/// which heard of it late, has not: the tombstone is said again, and they agree.
+pub(super) fn lower_claim_meets_a_tombstone(world: &mut World) -> Told {
+    world.begin()?;
+    let far = world.add_client_fixed("far", &["far"], 2);
+    let near = world.add_client_fixed("near", &["near"], 0);
+    world.up(&["far", "near"])?;
+    let cuts = world.partition(&[0, 1], &[2]);
+    world.clients[near].claim += 10;
+    world.go(near, 0);
+    world.run_until(|w| w.attached(near), 5 * SECOND)?;
+    world.register(near, "m");
+    world.register(far, "m");
+    world.pass(SECOND)?;
+    world.require(world.claim(2, "m") < world.claim(0, "m"), "the claims are the other way round")?;
+    world.pause(1, 15 * SECOND);
+    world.client_unregister(near, "m");
+    world.run_until(|w| w.forgotten(0, "m"), 33 * MINUTE)?;
+    world.require(!world.forgotten(1, "m"), "all collected at the same time")?;
+    let late = world.partition(&[1], &[2]);
+    world.rejoin(cuts);
+    world.run_until(|w| !w.forgotten(0, "m"), 10 * SECOND)?;
+    world.require(!world.forgotten(1, "m"), "the late one collected before they met")?;
+    world.pass(20 * SECOND)?;
+    world.rejoin(late);
+    world.require(!world.holds(far, "m"), "the client of the lower claim was not told")?;
+    world.throughout(MINUTE, "it is held against the tombstone", |w| w.absent_everywhere("m"))?;
+    world.settle()
+}
+
 /// A side that was alone for longer than any horizon has collected what it inferred about the other; its full merge
 /// must not take those living members away, not even for a moment.
 pub(super) fn entry_count_never_drops_during_a_full_merge(world: &mut World) -> Told {

@@ -95,6 +95,7 @@ scenarios! {
     forgetting::delete_collect_lagging_replica_returns, 1, three, "D8", "deleted and forgotten while a replica was away";
     forgetting::cut_full_merge_meets_a_lagging_third_node, 1, forgetting::small_chunks, "D8", "the full merge is cut, and a third node lags as well";
     forgetting::collection_at_different_times, 4, three, "D8", "a tombstone collected minutes later at one node";
+    forgetting::lower_claim_meets_a_tombstone, 1, three, "D8", "what outlived its tombstone at one node only is told again";
     forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D8", "a full merge takes no living member away";
     forgetting::long_sleep, 2, three, "N5", "a node that slept for 40 minutes starts a new run";
     incarnations::crash_and_restart_with_lower_counters, 1, three, "N1", "a node restarts with nothing but its id";

@@ -6,6 +6,7 @@
 mod forgetting;
 mod relaying;
 mod returning;
+mod sleeping;
 
 use crate::faults::{Fault, Faults};
 use crate::network::{Micros, Place, SECOND};
@@ -28,6 +29,7 @@ pub struct Theme {
     fault_interval: RangeInclusive<Micros>,
     check_period: Micros,
     chaos: RangeInclusive<Micros>,
+    rounds: usize,
     /// Plays from now to about the given time.
     pub(crate) play: fn(&mut World, Micros),
 }
@@ -52,6 +54,7 @@ pub const ALL: &[Theme] = &[
         fault_interval: SECOND..=3 * SECOND,
         check_period: 5 * SECOND,
         chaos: 60 * SECOND..=120 * SECOND,
+        rounds: 2,
         play: World::run_to,
     },
     Theme {
@@ -62,8 +65,21 @@ pub const ALL: &[Theme] = &[
         faults: &[Fault::ClientCrash, Fault::ClientMove, Fault::SubscriberReconnect],
         fault_interval: 5 * SECOND..=15 * SECOND,
         check_period: 10 * SECOND,
-        chaos: 120 * SECOND..=150 * SECOND,
+        chaos: 20 * SECOND..=30 * SECOND,
+        rounds: 3,
         play: forgetting::play,
+    },
+    Theme {
+        name: "torn: one id on both sides of a split, with a tombstone on one",
+        nodes: 3..=4,
+        timers: lasting_timers,
+        small_chunks: false,
+        faults: &[],
+        fault_interval: 20 * SECOND..=40 * SECOND,
+        check_period: 10 * SECOND,
+        chaos: 20 * SECOND..=30 * SECOND,
+        rounds: 3,
+        play: forgetting::torn,
     },
     Theme {
         name: "relaying: two that reach each other through a third only",
@@ -74,6 +90,7 @@ pub const ALL: &[Theme] = &[
         fault_interval: 3 * SECOND..=8 * SECOND,
         check_period: SECOND,
         chaos: 60 * SECOND..=90 * SECOND,
+        rounds: 2,
         play: relaying::play,
     },
     Theme {
@@ -85,6 +102,7 @@ pub const ALL: &[Theme] = &[
         fault_interval: 5 * SECOND..=15 * SECOND,
         check_period: 5 * SECOND,
         chaos: 100 * SECOND..=150 * SECOND,
+        rounds: 2,
         play: returning::play,
     },
     Theme {
@@ -92,11 +110,24 @@ pub const ALL: &[Theme] = &[
         nodes: 3..=4,
         timers: lasting_timers,
         small_chunks: false,
-        faults: &[Fault::PermanentLoss, Fault::ClientCrash],
+        faults: &[Fault::ClientCrash],
+        fault_interval: 10 * SECOND..=40 * SECOND,
+        check_period: 10 * SECOND,
+        chaos: 100 * SECOND..=150 * SECOND,
+        rounds: 2,
+        play: returning::churn,
+    },
+    Theme {
+        name: "sleeping: for moments, or for longer than any horizon",
+        nodes: 2..=3,
+        timers: brief_timers,
+        small_chunks: false,
+        faults: &[],
         fault_interval: 20 * SECOND..=40 * SECOND,
         check_period: 10 * SECOND,
         chaos: 100 * SECOND..=150 * SECOND,
-        play: returning::churn,
+        rounds: 2,
+        play: sleeping::play,
     },
     Theme {
         name: "links: one-way, half-open, slow",
@@ -116,6 +147,7 @@ pub const ALL: &[Theme] = &[
         fault_interval: SECOND..=4 * SECOND,
         check_period: 10 * SECOND,
         chaos: 60 * SECOND..=120 * SECOND,
+        rounds: 2,
         play: World::run_to,
     },
 ];
@@ -154,12 +186,14 @@ impl Plan {
             check_period: theme.check_period,
             ..Setup::default()
         };
-        let rounds = (0..2).map(|_| Round { chaos: rng.u64(theme.chaos.clone()), long_peace: rng.bool() }).collect();
+        let rounds =
+            (0..theme.rounds).map(|_| Round { chaos: rng.u64(theme.chaos.clone()), long_peace: rng.bool() }).collect();
         let faults = Faults {
             enabled: theme.faults.to_vec(),
             fault_interval: rng.u64(theme.fault_interval.clone()),
             operation_interval: rng.u64(SECOND / 4..SECOND),
             late_messages: rng.bool(),
+            late_one_in: rng.u32(5..20),
             duplicates: rng.bool(),
             contested_ids: rng.u32(..3) > 0,
             shared_ids: rng.u64(2..8),

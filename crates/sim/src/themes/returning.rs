@@ -1,8 +1,9 @@
 //! An owner is lost and comes back; what happened meanwhile must not be undone by its old word (L3–L5, N1–N6, D10).
 
-use crate::faults::{Action, Fault};
-use crate::network::{Micros, SECOND};
+use crate::faults::Fault;
+use crate::network::{Micros, Place, SECOND, Spike};
 use crate::world::{Crash, World, micros};
+use convoke_core::member::Liveness;
 
 pub(super) fn play(world: &mut World, until: Micros) {
     world.busy(10 * SECOND, SECOND / 4);
@@ -10,14 +11,8 @@ pub(super) fn play(world: &mut World, until: Micros) {
         let owner = world.any_host();
         let dead = micros(world.setup.timers.dead_peer_timeout);
         let away = world.duration(4 * SECOND, 2 * dead);
-        let cuts = match world.rng.u32(..4) {
+        let cuts = match world.rng.u32(..3) {
             0 => {
-                world.pause(owner, away);
-                world.faults.count(Fault::Pause);
-                busy_at(world, owner);
-                Vec::new()
-            }
-            1 => {
                 let crash = if world.rng.bool() { Crash::Process } else { Crash::Silent };
                 world.crash(owner, crash);
                 world.faults.count(Fault::PowerCut);
@@ -42,6 +37,9 @@ pub(super) fn play(world: &mut World, until: Micros) {
 
 /// A node dies with most of its clients, and the survivors have the time to draw their conclusions.
 pub(super) fn churn(world: &mut World, until: Micros) {
+    if world.rng.bool() {
+        spread_out(world);
+    }
     world.busy(10 * SECOND, SECOND / 4);
     while world.now < until && world.violation.is_none() {
         let owner = world.any_host();
@@ -52,10 +50,11 @@ pub(super) fn churn(world: &mut World, until: Micros) {
                 world.faults.count(Fault::ClientCrash);
             }
         }
+        let lost = !gentle && world.rng.u32(..3) == 0 && world.lose_for_good(owner);
         if gentle {
             world.stop(owner);
             world.faults.count(Fault::GracefulStop);
-        } else {
+        } else if !lost {
             world.crash(owner, Crash::Silent);
             world.faults.count(Fault::PowerCut);
         }
@@ -76,18 +75,14 @@ pub(super) fn churn(world: &mut World, until: Micros) {
     }
 }
 
-/// What the clients of a host ask for while it sleeps waits in its sockets; some of them do not live to see the answer.
-fn busy_at(world: &mut World, host: usize) {
-    for client in 0..world.clients.len() {
-        if world.clients[client].attached_to() == Some(host) {
-            world.client_operation(client);
-            if world.rng.u32(..3) == 0 {
-                world.client_crash(client, true);
-                world.faults.count(Fault::ClientCrash);
-                let down = world.duration(SECOND, 60 * SECOND);
-                world.schedule_action(down, Action::StartClient { client });
-            }
-        }
+/// The nodes are far from each other and from everyone. That is no trouble, just a larger world; only `fast` liveness is
+/// nothing for it.
+fn spread_out(world: &mut World) {
+    let (id, extra) = (world.network.number(), world.rng.u64(SECOND / 5..9 * SECOND / 20));
+    let places = (0..world.hosts.len()).fold(0, |places, host| places | Place::Host(host).bit());
+    world.network.spikes.push(Spike { id, places, extra });
+    for client in &mut world.clients {
+        client.liveness = Liveness::Normal;
     }
 }
 
