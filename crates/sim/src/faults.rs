@@ -1,6 +1,7 @@
 //! Faults: what can be done to a cluster, how often it was done, and how it ends again.
 
 use crate::client::ClientMessage;
+use crate::congestion::Congestion;
 use crate::ghost::Ghost;
 use crate::host::HostState;
 use crate::network::{Kind, MINUTE, Micros, Place, SECOND, Spike};
@@ -60,12 +61,13 @@ faults! {
     SlowSubscriber: 3, "slow subscriber";
     SubscriberReconnect: 6, "subscriber reconnect";
     Ghost: 5, "replaced process beats on";
+    Congestion: 5, "one direction falls behind";
 }
 
 impl Fault {
     /// What any plan may do. The others belong to themes: where they are among the dice, old seeds mean other runs.
     pub fn everyday() -> impl Iterator<Item = Fault> {
-        Fault::ALL.iter().copied().filter(|fault| *fault != Fault::Ghost)
+        Fault::ALL.iter().copied().filter(|fault| !matches!(fault, Fault::Ghost | Fault::Congestion))
     }
 }
 
@@ -121,6 +123,10 @@ pub enum Action {
     Duplicate {
         conn: u64,
         message: Box<ClientMessage>,
+    },
+    /// One direction of a connection gets slower.
+    FallBehind {
+        congestion: Congestion,
     },
     /// A process that was replaced beats on.
     GhostBeat {
@@ -250,6 +256,7 @@ impl World {
             Fault::ConnectionReset => self.reset_some(Kind::Peer),
             Fault::LostAnswer => self.reset_some(Kind::Client),
             Fault::DelaySpike => self.spike(host),
+            Fault::Congestion => self.congest(),
             Fault::ClockStep => {
                 let step = self.wall_rng.i64(-7_200_000..7_200_000);
                 self.hosts[host].wall_offset += step;
@@ -379,8 +386,7 @@ impl World {
     }
 
     fn reset_some(&mut self, kind: Kind) -> bool {
-        let conns: Vec<u64> =
-            self.network.connections.iter().filter(|(_, c)| c.kind == kind).map(|(id, _)| *id).collect();
+        let conns = self.network.of_kind(kind);
         let Some(conn) = self.rng.choice(conns) else { return false };
         self.note(format!("connection {conn} breaks"));
         if kind == Kind::Client && self.rng.bool() {

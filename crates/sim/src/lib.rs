@@ -6,6 +6,7 @@
 mod actions;
 mod answers;
 pub mod client;
+mod congestion;
 pub mod drive;
 pub mod faults;
 mod ghost;

@@ -11,6 +11,7 @@ mod no_lost_registration;
 mod no_resurrection;
 mod one_owner;
 mod one_resolution;
+mod peers_speak;
 mod queues_bounded;
 mod streams;
 mod versions_never_regress;
@@ -84,6 +85,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<news_before_trust::NewsBeforeTrust>::default(),
         Box::<streams::Streams>::default(),
         Box::<versions_never_regress::VersionsNeverRegress>::default(),
+        Box::<peers_speak::PeersSpeak>::default(),
         Box::<queues_bounded::QueuesBounded>::default(),
         Box::<context_truthful::ContextTruthful>::default(),
         Box::<converges_in_time::ConvergesInTime>::default(),

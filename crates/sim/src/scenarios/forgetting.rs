@@ -243,6 +243,12 @@ pub(super) fn h12_takeover_from_a_lagging_copy(world: &mut World) -> Told {
     world.rejoin(cuts);
     world.throughout(MINUTE, "somebody took in what was collected", |w| w.forgotten(0, "m") && w.forgotten(1, "m"))?;
     world.require(world.forgotten(2, "m"), "the lagging copy was not cleared")?;
+    for host in 0..2 {
+        let slots = world.node(host).slots();
+        let left = slots.iter().filter(|slot| slot.stated == Status::Left || slot.inferred).count();
+        let kept = world.node(host).sizes().tombstones;
+        world.require(kept == left, &format!("n{host} keeps {kept} tombstones of {left} slots"))?;
+    }
     log.never_shown(world, "m")?;
     world.up(&["kept"])?;
     world.settle()

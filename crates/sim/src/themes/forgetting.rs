@@ -15,10 +15,14 @@ pub(super) fn play(world: &mut World, _until: Micros) {
 }
 
 fn return_after_a_burst(world: &mut World, host: usize) {
+    // As after some attempts: what is forgotten had a claim that a newcomer has yet to reach.
+    let closing = world.rng.usize(..world.clients.len());
+    world.clients[closing].claim += world.rng.u64(..5);
+    world.client_move(closing, None);
+    world.busy(3 * SECOND, SECOND / 3);
     let cuts = world.split(&[host]);
     let (begun, window) = (world.now, world.inference_after());
     let apart = world.rng.u64(SECOND / 10..SECOND / 2);
-    let closing = world.rng.usize(..world.clients.len());
     let former: Vec<String> = world.clients[closing].members.keys().cloned().collect();
     world.client_close(closing);
     let burst = world.duration(2 * SECOND, window);
