@@ -1,13 +1,12 @@
-//! Shared strings and clients.
+//! Shared clients and deployments.
 //!
-//! A registry repeats a few services, localities and revisions a million times; each is stored once. The tables are
-//! only ever looked up, never iterated in an order that could reach an effect.
+//! A registry repeats a few combinations of service, locality and revision a million times; each is stored once. The
+//! tables are only ever looked up, never iterated in an order that could reach an effect.
 
-use crate::member::Client;
+use crate::member::{Client, Deployment};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use smol_str::SmolStr;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 /// Below this size a table is not worth sweeping.
@@ -15,51 +14,59 @@ const SWEEP_MIN: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Interner {
-    state: FixedState,
-    texts: HashTable<Arc<str>>,
-    clients: HashTable<Arc<Client>>,
-    sweep_texts_at: usize,
-    sweep_clients_at: usize,
+    deployments: Shared<Deployment>,
+    clients: Shared<Client>,
 }
 
 impl Interner {
     pub(crate) fn new(seed: u64) -> Self {
-        Interner {
-            state: FixedState::with_seed(seed),
-            texts: HashTable::new(),
-            clients: HashTable::new(),
-            sweep_texts_at: SWEEP_MIN,
-            sweep_clients_at: SWEEP_MIN,
-        }
+        Interner { deployments: Shared::new(seed), clients: Shared::new(seed) }
     }
 
-    pub(crate) fn text(&mut self, text: &str) -> Arc<str> {
-        let hash = self.state.hash_one(text);
-        if let Some(known) = self.texts.find(hash, |known| **known == *text) {
-            return known.clone();
-        }
-        if self.texts.len() >= self.sweep_texts_at {
-            self.texts.retain(|text| Arc::strong_count(text) > 1);
-            self.sweep_texts_at = SWEEP_MIN.max(2 * self.texts.len());
-        }
-        let fresh: Arc<str> = text.into();
-        let state = &self.state;
-        self.texts.insert_unique(hash, fresh.clone(), |text| state.hash_one(&**text));
-        fresh
+    pub(crate) fn deployment(&mut self, service: &str, locality: &str, revision: &str) -> Arc<Deployment> {
+        self.deployments.get_or_add(
+            (service, locality, revision),
+            |held| held.service == service && held.locality == locality && held.revision == revision,
+            || Deployment { service: service.into(), locality: locality.into(), revision: revision.into() },
+        )
     }
 
     pub(crate) fn client(&mut self, id: &str, nonce: u64) -> Arc<Client> {
-        let hash = self.state.hash_one((id, nonce));
-        if let Some(known) = self.clients.find(hash, |known| known.nonce == nonce && known.id == id) {
+        self.clients.get_or_add(
+            (id, nonce),
+            |held| held.nonce == nonce && held.id == id,
+            || Client { id: id.into(), nonce },
+        )
+    }
+}
+
+/// Equal values are held once. Those that nobody uses any more go when the table has doubled.
+#[derive(Debug)]
+struct Shared<T> {
+    held: HashTable<Arc<T>>,
+    sweep_at: usize,
+    hasher: FixedState,
+}
+
+impl<T: Hash> Shared<T> {
+    fn new(seed: u64) -> Self {
+        Shared { held: HashTable::new(), sweep_at: SWEEP_MIN, hasher: FixedState::with_seed(seed) }
+    }
+
+    /// `key` has the hash of the value that `same` recognises and `fresh` makes.
+    fn get_or_add(&mut self, key: impl Hash, same: impl Fn(&T) -> bool, fresh: impl FnOnce() -> T) -> Arc<T> {
+        let hash = self.hasher.hash_one(key);
+        if let Some(known) = self.held.find(hash, |held| same(held)) {
             return known.clone();
         }
-        if self.clients.len() >= self.sweep_clients_at {
-            self.clients.retain(|client| Arc::strong_count(client) > 1);
-            self.sweep_clients_at = SWEEP_MIN.max(2 * self.clients.len());
+        if self.held.len() >= self.sweep_at {
+            self.held.retain(|held| Arc::strong_count(held) > 1);
+            self.sweep_at = SWEEP_MIN.max(2 * self.held.len());
         }
-        let fresh = Arc::new(Client { id: SmolStr::new(id), nonce });
-        let state = &self.state;
-        self.clients.insert_unique(hash, fresh.clone(), |client| state.hash_one((client.id.as_str(), client.nonce)));
+        let fresh = Arc::new(fresh());
+        let hasher = &self.hasher;
+        debug_assert_eq!(hash, hasher.hash_one(&*fresh), "a key hashes like its value");
+        self.held.insert_unique(hash, fresh.clone(), |held| hasher.hash_one(held));
         fresh
     }
 }
@@ -69,15 +76,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_strings_are_shared_and_unused_ones_swept() {
+    fn equal_values_are_shared_and_unused_ones_swept() {
         let mut interner = Interner::new(7);
-        let kept = interner.text("orders");
-        assert!(Arc::ptr_eq(&kept, &interner.text("orders")));
+        let kept = interner.deployment("orders", "eu", "v1");
+        let client = interner.client("c", 1);
         for i in 0..10 * SWEEP_MIN {
-            interner.text(&i.to_string());
-            interner.client(&i.to_string(), 1);
+            interner.deployment("orders", "eu", &i.to_string());
+            interner.client("c", i as u64 + 2);
         }
-        assert!(interner.texts.len() <= 2 * SWEEP_MIN && interner.clients.len() <= 2 * SWEEP_MIN);
-        assert!(Arc::ptr_eq(&kept, &interner.text("orders")));
+        let (deployments, clients) = (&interner.deployments.held, &interner.clients.held);
+        assert!(deployments.len() <= 2 * SWEEP_MIN && clients.len() <= 2 * SWEEP_MIN);
+        assert!(Arc::ptr_eq(&kept, &interner.deployment("orders", "eu", "v1")));
+        assert!(Arc::ptr_eq(&client, &interner.client("c", 1)));
     }
 }

@@ -6,7 +6,6 @@
 
 pub mod config;
 pub mod error;
-pub mod filter;
 mod intern;
 mod liveness;
 mod map;
@@ -22,6 +21,7 @@ pub mod version;
 pub mod wire;
 
 pub use config::{Config, ConfigError, Limits, Timers};
+pub use convoke_filter as filter;
 pub use error::{Code, Refusal};
 pub use mutant::{Mutant, Mutation};
 pub use node::{Node, Output};

@@ -47,6 +47,7 @@ mutants! {
     ClaimsStartOver: "D8", "claims of a key start over once its tombstone was collected";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of refusing it";
     UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";
+    EarlierTombstoneWins: "C4", "the tombstone of somebody's earlier registration ends that of a living client";
     LosingIsNotTold: "C4", "a session that lost its members keeps them and is not told";
     OldRequestsExecuted: "C5", "a request that was overtaken is executed";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";

@@ -90,7 +90,7 @@ impl World {
         let by = (host, self.hosts[host].boot);
         for id in &acknowledged {
             if c.unregistered.remove(id) && !c.members.contains_key(id) {
-                self.truth.unregistered(id, client, by, now);
+                self.truth.unregistered(id, client, by, self.now);
             }
         }
         if !missing.is_empty() {
@@ -217,7 +217,7 @@ impl World {
             (Pending::Unregister { id }, Ok(_)) => {
                 if self.clients[client].unregistered.remove(&id) && !self.clients[client].members.contains_key(&id) {
                     let by = (host, self.hosts[host].boot);
-                    self.truth.unregistered(&id, client, by, now);
+                    self.truth.unregistered(&id, client, by, self.now);
                 }
             }
             (pending, Err(refusal)) => self.client_request_refused(client, conn, host, &pending, &refusal),

@@ -99,6 +99,8 @@ pub enum Pending {
 pub struct Client {
     pub id: String,
     pub nonce: u64,
+    /// Highest claim of this client's earlier processes.
+    pub past_claim: u64,
     pub process: u64,
     pub liveness: Liveness,
     pub region: usize,
@@ -148,6 +150,7 @@ impl Client {
         Client {
             id,
             nonce,
+            past_claim: 0,
             process: 0,
             liveness: Liveness::Normal,
             region,

@@ -1,6 +1,7 @@
 //! The machine a node runs on: its clocks, its disk, its inbox, and what troubles it.
 
 use crate::client::ClientMessage;
+use crate::invariants::Published;
 use crate::network::{Micros, SECOND};
 use bytes::Bytes;
 use convoke_core::version::NodeId;
@@ -94,6 +95,9 @@ impl Trouble {
     }
 }
 
+/// Time after a pause until all links are certainly back.
+const RECOVERY: Micros = 10 * SECOND;
+
 #[derive(Debug)]
 pub struct Host {
     pub config: Config,
@@ -103,6 +107,8 @@ pub struct Host {
     pub node: Option<Node>,
     /// Counts the runs; whatever belongs to an earlier one is void.
     pub boot: u64,
+    /// New runs of the present process because its incarnation number was taken.
+    pub collisions: u32,
     /// What the node's monotonic clock shows at virtual time 0.
     pub clock_base: Micros,
     /// How wrong the wall clock is, in milliseconds.
@@ -124,17 +130,24 @@ pub struct Host {
     pub silenced: Vec<(u64, usize)>,
     /// What the embedding application registers, and again after a restart.
     pub names: BTreeMap<String, String>,
+    /// What the node published: every member and name it shows.
+    pub published: Published,
     /// The checker's own subscriber.
     pub observer: Option<usize>,
     pub started_at: Micros,
+    /// Since when it serves; or, if it began without having found anybody, since it met others.
     pub ready_at: Option<Micros>,
+    /// It serves without ever having met another node.
+    pub alone: bool,
     pub stopped_at: Option<Micros>,
     /// When it last took over somebody's whole state, which may drop slots whose tombstones it never had (D8).
     pub full_merge_at: Option<Micros>,
     /// Partitions, crashes, slowness, spikes.
     pub trouble: Trouble,
-    /// End of the last pause, and its length.
+    /// End of the last pause, and its length; pauses in quick succession count as one.
     pub last_pause: (Micros, Micros),
+    /// When it last lost a link.
+    pub link_lost_at: Micros,
     /// A second process with this id was run.
     pub twin: Option<usize>,
     /// The second process of a twin pair; clients do not know its address.
@@ -153,6 +166,7 @@ impl Host {
             state: HostState::Down,
             node: None,
             boot: 0,
+            collisions: 0,
             clock_base: 0,
             wall_offset: 0,
             persisted: 0,
@@ -167,13 +181,16 @@ impl Host {
             dials: BTreeMap::new(),
             silenced: Vec::new(),
             names: BTreeMap::new(),
+            published: Published::default(),
             observer: None,
             started_at: 0,
             ready_at: None,
+            alone: false,
             stopped_at: None,
             full_merge_at: None,
             trouble: Trouble::default(),
             last_pause: (0, 0),
+            link_lost_at: 0,
             twin: None,
             is_second: false,
             stopping: false,
@@ -208,9 +225,25 @@ impl Host {
         self.paused_until.is_some()
     }
 
-    /// How long ago the last pause longer than `length` ended; `None` if there was none.
+    /// Ends a pause, if there is one.
+    pub fn end_pause(&mut self, now: Micros) -> bool {
+        let paused = self.paused_until.take().is_some();
+        if paused {
+            self.last_pause = (now, self.pause_length(now));
+        }
+        paused
+    }
+
+    /// Length of the present pause, with earlier ones from which the host has hardly recovered.
+    fn pause_length(&self, now: Micros) -> Micros {
+        let (ended, length) = self.last_pause;
+        let earlier = if self.paused_since.saturating_sub(ended) < RECOVERY { length } else { 0 };
+        now - self.paused_since + earlier
+    }
+
+    /// How long ago the last pause longer than `length` ended.
     pub fn calm_after_pause(&self, now: Micros, length: Micros) -> Micros {
-        if self.paused() && now - self.paused_since > length {
+        if self.paused() && self.pause_length(now) > length {
             return 0;
         }
         if self.last_pause.1 > length { now.saturating_sub(self.last_pause.0) } else { Micros::MAX }

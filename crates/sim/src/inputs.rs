@@ -7,7 +7,7 @@ use crate::invariants::Violation;
 use crate::network::{Item, Kind, Place, SECOND};
 use crate::trace::{Fold, Line};
 use crate::world::{Crash, Event, World};
-use convoke_core::node::{ConnId, DialId, Effect, Event as NodeEvent, LinkId, StopReason};
+use convoke_core::node::{ConnId, DialId, Effect, Event as NodeEvent, LinkId, RestartReason, StopReason};
 use convoke_core::{Node, Output};
 
 impl World {
@@ -165,6 +165,10 @@ impl World {
         let result = call(node, time, &mut out);
         node.flush(time, &mut out);
         let boot = self.hosts[host].boot;
+        self.hosts[host].published.looked_at();
+        for change in out.changes.drain(..) {
+            self.hosts[host].published.apply(change);
+        }
         for event in std::mem::take(&mut out.events) {
             self.node_event(host, event);
         }
@@ -186,12 +190,18 @@ impl World {
     fn node_event(&mut self, host: usize, event: NodeEvent) {
         self.note(format!("n{host} says {event:?}"));
         match event {
-            NodeEvent::Ready { .. } => {
+            NodeEvent::Ready { alone } => {
                 self.hosts[host].ready_at = Some(self.now);
+                self.hosts[host].alone = alone;
                 let boot = self.hosts[host].boot;
                 let delay = self.rng.u64(..SECOND / 10);
                 self.schedule_action(delay, Action::Ready { host, boot });
             }
+            NodeEvent::PeerUp { .. } if self.hosts[host].alone => {
+                self.hosts[host].ready_at = Some(self.now);
+                self.hosts[host].alone = false;
+            }
+            NodeEvent::PeerLost { .. } => self.hosts[host].link_lost_at = self.now,
             NodeEvent::FullMerge { .. } => self.hosts[host].full_merge_at = Some(self.now),
             NodeEvent::NameLost { name, .. } => {
                 self.hosts[host].names.remove(&name);
@@ -225,7 +235,9 @@ impl World {
             Effect::Persist { incarnation } => self.hosts[host].persisted = incarnation,
             Effect::Restart { reason, incarnation } => {
                 self.note(format!("n{host} restarts itself: {reason:?}, incarnation {incarnation}"));
+                let collisions = self.hosts[host].collisions + u32::from(reason == RestartReason::IncarnationCollision);
                 self.take_down(host, Crash::Process);
+                self.hosts[host].collisions = collisions;
                 let has_disk = std::mem::replace(&mut self.hosts[host].has_disk, true);
                 let persisted = self.hosts[host].persisted.max(incarnation.saturating_sub(1));
                 self.hosts[host].persisted = persisted;

@@ -1,6 +1,7 @@
 //! Machines: starting, crashing, pausing and stopping the node on a host.
 
 use crate::host::{Host, HostState, Input};
+use crate::invariants::Published;
 use crate::network::{Item, Micros, Place, SECOND};
 use crate::world::{Crash, Event, World};
 use convoke_core::Node;
@@ -23,13 +24,16 @@ impl World {
         held.stopping = false;
         held.started_at = now;
         held.ready_at = None;
+        held.alone = false;
         held.stopped_at = None;
         held.trouble.touch(now);
         held.wake_at = None;
         held.wake_missed = false;
         held.busy_until = now;
         let persisted = if held.has_disk { held.persisted } else { 0 };
-        let start = Start { persisted, nonce, wall_ms: held.wall_ms(now), mutation };
+        held.published = Published::default();
+        let (collisions, wall_ms) = (held.collisions, held.wall_ms(now));
+        let start = Start { persisted, nonce, collisions, wall_ms, publish: true, mutation };
         let node = Node::new(held.config.clone(), start, held.time(now)).expect("the configuration was validated");
         held.node = Some(node);
         for (conn, side) in std::mem::take(&mut held.silenced) {
@@ -61,15 +65,14 @@ impl World {
         held.state = HostState::Down;
         held.node = None;
         held.boot += 1;
+        held.collisions = 0;
         held.inbox.clear();
         held.dials.clear();
         held.slow = 0;
         held.dark = crash == Crash::Silent;
         held.stopped_at = Some(now);
         held.trouble.touch(now);
-        if held.paused_until.take().is_some() {
-            held.last_pause = (now, now - held.paused_since);
-        }
+        held.end_pause(now);
         for (conn, side) in self.network.at(Place::Host(host), None) {
             self.close_end(conn, side, crash == Crash::Silent);
             if crash == Crash::Silent {
@@ -128,10 +131,9 @@ impl World {
     pub(crate) fn resume(&mut self, host: usize) {
         let now = self.now;
         let held = &mut self.hosts[host];
-        if held.paused_until.take().is_none() {
+        if !held.end_pause(now) {
             return;
         }
-        held.last_pause = (now, now - held.paused_since);
         let missed = std::mem::take(&mut held.wake_missed);
         self.note(format!("n{host} goes on"));
         // A real event loop may see its timer or its sockets first.

@@ -91,6 +91,7 @@ impl World {
         }
         c.process += 1;
         c.nonce = nonce;
+        c.past_claim = c.past_claim.max(c.claim);
         c.claim = 0;
         c.previous_claim = 0;
         c.superseded = 0;
@@ -344,7 +345,7 @@ impl World {
         c.changed_at = now;
         let ids = std::mem::take(&mut c.unregistered);
         for id in ids {
-            self.truth.unregistered(&id, client, by, now);
+            self.truth.unregistered(&id, client, by, self.now);
         }
     }
 

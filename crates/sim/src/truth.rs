@@ -72,6 +72,9 @@ impl Truth {
             claimed.freed_at = now;
             claimed.wanted_by.remove(&client);
             claimed.releasing.remove(&client);
+            if claimed.silent_since > 0 {
+                claimed.silent_since = now;
+            }
             if claimed.wanted_by.is_empty() {
                 claimed.known_by = Some(by);
             }

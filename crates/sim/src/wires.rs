@@ -20,7 +20,14 @@ impl World {
 
     pub(crate) fn dial_arrives(&mut self, from: Place, run: u64, dial: u64, to: usize) {
         let target = Place::Host(to);
-        if !self.run_is_current(from, run) || self.network.severed(from, target) {
+        if !self.run_is_current(from, run) {
+            return;
+        }
+        if self.network.severed(from, target) {
+            // TCP asks again every second while the attempt lasts.
+            if matches!(from, Place::Host(host) if self.hosts[host].dials.contains_key(&dial)) {
+                self.schedule(self.now + SECOND, Event::DialArrives { from, run, dial, to });
+            }
             return;
         }
         if !self.hosts[to].running() {

@@ -102,14 +102,13 @@ impl CausalMap {
     /// An inferred `left` that still applies takes the slot with it (H11); a void one just goes.
     fn collect_inferred(&mut self, id: &SmolStr) -> Option<(u32, Arc<Record>)> {
         let inferred = self.drop_inferred(id)?;
-        let slot = self.slots.find(Space::Member, id)?;
-        let record = self.at(slot);
+        let record = self.slots.find(Space::Member, id)?;
         let owner = self.origins.entry(record.origin.index);
         let applies = !owner.admitted && inferred.applies(record, owner.judged_life);
         if !applies || self.mutation.is(Mutant::InferredCollectedAlone) {
             return None;
         }
-        let owner = record.origin.index;
+        let (slot, owner) = (record.slot, record.origin.index);
         self.write_off(owner);
         self.raise_floor(inferred.origin.index, inferred.n);
         Some((slot, self.remove_slot(slot)))
@@ -124,7 +123,7 @@ impl CausalMap {
     pub(super) fn remove_slot(&mut self, slot: u32) -> Arc<Record> {
         let record = self.slots.remove(slot);
         self.claim_floor = self.claim_floor.max(record.claim);
-        self.unindex(slot, &record);
+        self.unindex(&record);
         if let Some(marks) = &mut self.marking {
             marks.clear(slot);
         }
@@ -155,6 +154,6 @@ impl CausalMap {
     /// Remembers that records were dropped that their origin may still stand by; if it lives, it states them again.
     fn write_off(&mut self, index: u32) {
         let entry = self.origins.entry_mut(index);
-        entry.written_off = entry.seen;
+        (entry.written_off, entry.dropped) = (entry.seen, entry.seen);
     }
 }

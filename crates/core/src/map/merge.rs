@@ -27,7 +27,6 @@ pub(crate) enum Outcome {
 /// A slot changed hands.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
-    pub(crate) slot: u32,
     pub(crate) old: Option<Arc<Record>>,
     pub(crate) new: Arc<Record>,
     /// The two were written without knowing of each other (D9).
@@ -58,8 +57,8 @@ impl CausalMap {
         let outcome = self.apply(item, clock);
         match item {
             Item::Record(item) => {
-                if let (Some(marks), Some(slot)) = (&mut self.marking, self.slots.find(item.space, item.id)) {
-                    marks.set(slot);
+                if let (Some(marks), Some(held)) = (&mut self.marking, self.slots.find(item.space, item.id)) {
+                    marks.set(held.slot);
                 }
             }
             Item::Inferred(item) => {
@@ -81,20 +80,19 @@ impl CausalMap {
         }
         let record = Record {
             id: SmolStr::new(item.id),
+            origin: self.origins.entry(origin).origin.clone(),
+            slot: 0,
+            drain: item.drain,
             space: item.space,
             kind: item.kind,
             status: item.status,
             weight: item.weight,
-            drain: item.drain,
-            origin: self.origins.entry(origin).origin.clone(),
             n: item.n,
             claim: item.claim,
             seq: item.seq,
             predecessor: item.predecessor,
             client: self.interner.client(item.client, item.nonce),
-            service: self.interner.text(item.service),
-            locality: self.interner.text(item.locality),
-            revision: self.interner.text(item.revision),
+            deployment: self.interner.deployment(item.service, item.locality, item.revision),
             created: item.created,
             since: item.since,
             address: SmolStr::new(item.address),
@@ -162,26 +160,22 @@ impl CausalMap {
 
     /// Puts a record into its slot if it outranks what is there (D3).
     pub(super) fn store(&mut self, record: Record, learnt: Heard) -> Outcome {
-        let record = Arc::new(record);
-        let (slot, old) = match self.slots.find(record.space, &record.id) {
-            None => (self.slots.insert(record.clone()), None),
-            Some(slot) => {
-                let held = self.at(slot);
-                if !self.outranks(&record, held) {
-                    return Outcome::Outranked(record);
-                }
-                let old = self.slots.replace(slot, record.clone());
-                if self.move_index(slot, &old, &record) {
-                    let conflict = self.concurrent(&old, &record);
-                    return Outcome::Stored(Stored { slot, old: Some(old), new: record, conflict });
-                }
-                self.unindex(slot, &old);
-                (slot, Some(old))
-            }
+        let Some(held) = self.slots.find(record.space, &record.id) else {
+            let new = self.slots.insert(record);
+            self.index(&new, learnt);
+            return Outcome::Stored(Stored { old: None, new, conflict: false });
         };
-        self.index(slot, &record, learnt);
-        let conflict = old.as_ref().is_some_and(|old| self.concurrent(old, &record));
-        Outcome::Stored(Stored { slot, old, new: record, conflict })
+        if !self.outranks(&record, held) {
+            return Outcome::Outranked(Arc::new(record));
+        }
+        let new = Arc::new(Record { slot: held.slot, ..record });
+        let old = self.slots.replace(new.clone());
+        if !self.move_index(&old, &new) {
+            self.unindex(&old);
+            self.index(&new, learnt);
+        }
+        let conflict = self.concurrent(&old, &new);
+        Outcome::Stored(Stored { old: Some(old), new, conflict })
     }
 
     fn outranks(&self, new: &Record, held: &Record) -> bool {
@@ -221,18 +215,24 @@ impl CausalMap {
     }
 
     /// An ordinary update changes nothing but the dot: the service index stays as it is. False if more changed.
-    fn move_index(&mut self, slot: u32, old: &Record, new: &Record) -> bool {
-        if !(old.is_live() && new.is_live() && Arc::ptr_eq(&old.service, &new.service)) {
+    fn move_index(&mut self, old: &Record, new: &Record) -> bool {
+        if !(old.is_live() && new.is_live() && old.deployment.service == new.deployment.service) {
             return false;
         }
-        self.origins.entry_mut(old.origin.index).stated.remove(&old.n);
+        let same_client = Arc::ptr_eq(&old.client, &new.client) || old.client.id == new.client.id;
+        if old.space == Space::Member && !same_client {
+            self.clients.remove(new.slot, old);
+            self.clients.add(new.slot, new, &self.slots);
+        }
+        self.origins.entry_mut(old.origin.index).stated.remove(old.n);
         let entry = self.origins.entry_mut(new.origin.index);
-        entry.stated.insert(new.n, slot);
+        entry.stated.insert(new.n, new.slot);
         entry.stores += 1;
         true
     }
 
-    fn index(&mut self, slot: u32, record: &Arc<Record>, learnt: Heard) {
+    fn index(&mut self, record: &Record, learnt: Heard) {
+        let slot = record.slot;
         let entry = self.origins.entry_mut(record.origin.index);
         entry.stated.insert(record.n, slot);
         entry.stores += 1;
@@ -241,22 +241,25 @@ impl CausalMap {
             (Kind::Live, Space::Name) => self.live_names += 1,
             (Kind::Live, Space::Member) => {
                 self.live_members += 1;
-                self.services.entry(record.service.clone()).or_default().insert(slot);
+                self.services.entry(record.deployment.service.clone()).or_default().insert(slot);
+                self.clients.add(slot, record, &self.slots);
             }
         }
     }
 
-    pub(super) fn unindex(&mut self, slot: u32, record: &Record) {
-        self.origins.entry_mut(record.origin.index).stated.remove(&record.n);
+    pub(super) fn unindex(&mut self, record: &Record) {
+        self.origins.entry_mut(record.origin.index).stated.remove(record.n);
         match (record.kind, record.space) {
             (Kind::Left, _) => {}
             (Kind::Live, Space::Name) => self.live_names -= 1,
             (Kind::Live, Space::Member) => {
                 self.live_members -= 1;
-                if let Some(slots) = self.services.get_mut(&record.service) {
-                    slots.remove(&slot);
+                self.clients.remove(record.slot, record);
+                let service = &record.deployment.service;
+                if let Some(slots) = self.services.get_mut(service) {
+                    slots.remove(&record.slot);
                     if slots.is_empty() {
-                        self.services.remove(&record.service);
+                        self.services.remove(service);
                     }
                 }
             }
@@ -266,17 +269,21 @@ impl CausalMap {
     /// Claims everything in `context`. Only right after all of the sender's delta was applied (D6).
     pub(crate) fn join(&mut self, context: &Context, clock: Clock) {
         self.claim_floor = self.claim_floor.max(context.claim_floor);
+        for (origin, n) in context.written_off.iter() {
+            if let Some(index) = self.admit_origin(origin, clock) {
+                let entry = self.origins.entry_mut(index);
+                entry.written_off = entry.written_off.max(n);
+                // What this node has not seen before the sender dropped it, it will not see any more.
+                if entry.seen < n {
+                    entry.dropped = entry.dropped.max(n);
+                }
+            }
+        }
         for (origin, n) in context.clock.iter() {
             if let Some(index) = self.admit_origin(origin, clock)
                 && index != self.origins.me()
             {
                 self.origins.raise(index, n);
-            }
-        }
-        for (origin, n) in context.written_off.iter() {
-            if let Some(index) = self.origins.index_of(origin) {
-                let entry = self.origins.entry_mut(index);
-                entry.written_off = entry.written_off.max(n);
             }
         }
     }
@@ -334,6 +341,12 @@ impl CausalMap {
             self.drop_inferred(&id);
         }
         self.join(context, clock);
+        for (origin, n) in context.written_off.iter() {
+            if let Some(index) = self.origins.index_of(origin) {
+                let entry = self.origins.entry_mut(index);
+                entry.dropped = entry.dropped.max(n);
+            }
+        }
         for (origin, n) in floor.iter() {
             if let Some(index) = self.origins.index_of(origin) {
                 let entry = self.origins.entry_mut(index);

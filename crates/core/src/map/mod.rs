@@ -3,15 +3,17 @@
 //! Owns the replicated state of one node and keeps invariant D4. Knows nothing of sessions, links or time beyond the
 //! moments it is given.
 
+mod clients;
 mod collect;
 mod delta;
 mod merge;
 mod origins;
 mod slots;
+mod writes;
 
 pub(crate) use delta::{Cursor, Delta, ItemRef};
 pub(crate) use merge::{Outcome, Stored};
-pub(crate) use origins::{OriginEntry, Origins};
+pub(crate) use origins::{Evidence, OriginEntry, Origins};
 
 use crate::config::Limits;
 use crate::intern::Interner;
@@ -21,6 +23,7 @@ use crate::mutant::{Mutant, Mutation};
 use crate::time::{Clock, Heard};
 use crate::version::{NodeId, OriginId};
 use crate::wire::Context;
+use clients::Clients;
 use collect::Tombstones;
 use slots::Slots;
 use smol_str::SmolStr;
@@ -35,7 +38,9 @@ pub(crate) struct CausalMap {
     /// Inferred records by member id (L4). May be here before the stated record they speak of.
     inferred: BTreeMap<SmolStr, Inferred>,
     /// Live members by service.
-    services: BTreeMap<Arc<str>, BTreeSet<u32>>,
+    services: BTreeMap<SmolStr, BTreeSet<u32>>,
+    /// Live members by client.
+    clients: Clients,
     tombstones: Tombstones,
     /// What this node wrote last, for pushing: entry i is write `recent_base + 1 + i`.
     recent: VecDeque<ItemRef>,
@@ -63,6 +68,7 @@ impl CausalMap {
             slots: Slots::new(hash_seed),
             inferred: BTreeMap::new(),
             services: BTreeMap::new(),
+            clients: Clients::new(hash_seed),
             tombstones: Tombstones::default(),
             recent: VecDeque::new(),
             recent_base: 0,
@@ -81,11 +87,11 @@ impl CausalMap {
 
     /// The stated record of a key, live or left.
     pub(crate) fn record(&self, space: Space, id: &str) -> Option<&Arc<Record>> {
-        self.slots.find(space, id).map(|slot| self.at(slot))
+        self.slots.find(space, id)
     }
 
     pub(crate) fn slot_of(&self, space: Space, id: &str) -> Option<u32> {
-        self.slots.find(space, id)
+        self.slots.find(space, id).map(|record| record.slot)
     }
 
     pub(crate) fn at(&self, slot: u32) -> &Arc<Record> {
@@ -109,8 +115,13 @@ impl CausalMap {
         (0..self.slots.bound()).filter_map(|slot| self.slots.get(slot))
     }
 
-    pub(crate) fn services(&self) -> &BTreeMap<Arc<str>, BTreeSet<u32>> {
+    pub(crate) fn services(&self) -> &BTreeMap<SmolStr, BTreeSet<u32>> {
         &self.services
+    }
+
+    /// The live members of a client id, whichever process registered them.
+    pub(crate) fn of_client(&self, client: &str) -> impl Iterator<Item = &Arc<Record>> {
+        self.clients.of(client, &self.slots).map(|slot| self.at(slot))
     }
 
     pub(crate) fn live_members(&self) -> usize {
@@ -131,7 +142,7 @@ impl CausalMap {
             return Status::Left;
         }
         let owner = self.origins.entry(record.origin.index);
-        if owner.admitted || record.space == Space::Name {
+        if owner.admitted || record.n > owner.news_above || record.space == Space::Name {
             return record.status;
         }
         let life = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { owner.judged_life };
@@ -146,8 +157,8 @@ impl CausalMap {
         Member { status: self.shown(record), record: record.clone() }
     }
 
-    /// Writes a record as this node: gives it the next dot and stores it. The draft's origin, n and predecessor are
-    /// filled in here.
+    /// Writes a record as this node: gives it the next dot and stores it. The draft's origin, n, predecessor and
+    /// slot are filled in here.
     pub(crate) fn write(&mut self, mut draft: Record, clock: Clock) -> Stored {
         let me = self.origins.me();
         let entry = self.origins.entry(me);
@@ -163,7 +174,7 @@ impl CausalMap {
         let Outcome::Stored(stored) = outcome else {
             unreachable!("a node only writes what outranks the record it holds: {outcome:?}");
         };
-        self.remember(ItemRef::Stated(stored.slot));
+        self.remember(ItemRef::Stated(stored.new.slot));
         stored
     }
 

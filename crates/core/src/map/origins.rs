@@ -1,5 +1,6 @@
 //! The table of origins: contexts, floors, indexes and retirement (D1, D6, D8, D10).
 
+use super::writes::Writes;
 use crate::member::Origin;
 use crate::time::{Clock, Heard};
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
@@ -18,10 +19,14 @@ pub(crate) struct OriginEntry {
     pub(crate) seen: u64,
     /// Writes up to this number may have been collected here.
     pub(crate) floor: u64,
-    /// Records of writes up to this number were dropped here although their origin may still stand by them (D10).
+    /// Records of writes up to this number were dropped, here or elsewhere, although their origin may still stand by
+    /// them (D10).
     pub(crate) written_off: u64,
+    /// The same, as far as this node may really lack them: it dropped them itself, or never had them. A node that holds
+    /// records others have written off must not tell its subscribers otherwise (S3).
+    pub(crate) dropped: u64,
     /// n → slot of the stated records that carry this origin's dots.
-    pub(crate) stated: BTreeMap<u64, u32>,
+    pub(crate) stated: Writes,
     /// n → id of the inferred records that carry this origin's dots.
     pub(crate) inferred: BTreeMap<u64, SmolStr>,
     pub(crate) evidence: Evidence,
@@ -31,6 +36,8 @@ pub(crate) struct OriginEntry {
     pub(crate) judged_life: u64,
     /// It gives signs of life again, but what it wrote meanwhile, so many writes in all, is not here yet (L3).
     pub(crate) returning: Option<u64>,
+    /// While it returns: writes above this number are its news, and believed.
+    pub(crate) news_above: u64,
     /// Records stored so far; tells whether the takeover (L4) has anything new to look at.
     pub(crate) stores: u64,
     /// Life number and `stores` when its members were last taken over by this node.
@@ -106,12 +113,14 @@ impl Origins {
             seen: 0,
             floor: 0,
             written_off: 0,
-            stated: BTreeMap::new(),
+            dropped: 0,
+            stated: Writes::default(),
             inferred: BTreeMap::new(),
             evidence: Evidence { life: 0, written: 0, heard: Heard::now(clock), via: None, assumed: true },
             admitted: true,
             judged_life: 0,
             returning: None,
+            news_above: u64::MAX,
             stores: 0,
             taken_over: None,
             names_dropped: None,
@@ -175,6 +184,10 @@ impl Origins {
 
     pub(crate) fn written_off(&self) -> VectorClock {
         self.clock_of(|entry| entry.written_off)
+    }
+
+    pub(crate) fn dropped(&self) -> VectorClock {
+        self.clock_of(|entry| entry.dropped)
     }
 
     fn clock_of(&self, part: impl Fn(&OriginEntry) -> u64) -> VectorClock {

@@ -65,6 +65,12 @@ impl<'a> IntoIterator for &'a Metadata {
     }
 }
 
+impl convoke_filter::Lookup for Metadata {
+    fn value(&self, key: &str) -> Option<&str> {
+        self.get(key)
+    }
+}
+
 /// Iterates the pairs in key order.
 #[derive(Debug, Clone)]
 pub struct Pairs<'a>(&'a [u8]);

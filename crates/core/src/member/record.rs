@@ -42,27 +42,39 @@ impl fmt::Debug for Origin {
     }
 }
 
+/// What runs where: the part of a member that many others share, held once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Deployment {
+    pub(crate) service: SmolStr,
+    pub(crate) locality: SmolStr,
+    pub(crate) revision: SmolStr,
+}
+
 /// A stated record (D2).
+///
+/// The order counts: with the reference counts before it, all that a lookup touches (up to `weight`) is 64 bytes. A cache
+/// line, where the allocator aligns to one.
 #[derive(Clone, PartialEq, Eq)]
+#[repr(C)]
 pub struct Record {
     pub(crate) id: SmolStr,
+    pub(crate) origin: Arc<Origin>,
+    /// Where this node keeps it. Filled in when stored; a draft may say anything.
+    pub(crate) slot: u32,
+    /// Odd = drained (C7).
+    pub(crate) drain: u32,
     pub(crate) space: Space,
     pub(crate) kind: Kind,
     /// As stated by the owner: up or down. Meaningless for `Kind::Left`.
     pub(crate) status: Status,
     pub(crate) weight: u16,
-    /// Odd = drained (C7).
-    pub(crate) drain: u32,
-    pub(crate) origin: Arc<Origin>,
     pub(crate) n: u64,
     pub(crate) claim: u64,
     pub(crate) seq: u64,
     /// Dot of the record this one replaced: origin index + 1 (0 = none) and n.
     pub(crate) predecessor: (u32, u64),
     pub(crate) client: Arc<Client>,
-    pub(crate) service: Arc<str>,
-    pub(crate) locality: Arc<str>,
-    pub(crate) revision: Arc<str>,
+    pub(crate) deployment: Arc<Deployment>,
     pub(crate) created: u64,
     /// Wall-clock ms when the owner took the member; for display only.
     pub(crate) since: u64,
@@ -113,9 +125,7 @@ impl Record {
 
     /// Whether `other` describes the same member apart from what may change within a session.
     pub(crate) fn same_attributes(&self, other: &Record) -> bool {
-        self.service == other.service
-            && self.locality == other.locality
-            && self.revision == other.revision
+        self.deployment == other.deployment
             && self.address == other.address
             && self.endpoints == other.endpoints
             && self.weight == other.weight
@@ -160,13 +170,13 @@ impl Member {
         &self.record.id
     }
     pub fn service(&self) -> &str {
-        &self.record.service
+        &self.record.deployment.service
     }
     pub fn locality(&self) -> &str {
-        &self.record.locality
+        &self.record.deployment.locality
     }
     pub fn revision(&self) -> &str {
-        &self.record.revision
+        &self.record.deployment.revision
     }
     pub fn created(&self) -> u64 {
         self.record.created
@@ -188,6 +198,22 @@ impl Member {
     }
     pub fn status(&self) -> Status {
         self.status
+    }
+    /// Whether this is a name, registered by a node on its own behalf.
+    pub fn is_name(&self) -> bool {
+        self.record.space == Space::Name
+    }
+    /// The node that wrote the record, and in which run.
+    pub fn origin(&self) -> &OriginId {
+        &self.record.origin.id
+    }
+    /// The id as it is held: cloning it copies no text.
+    pub fn shared_id(&self) -> &SmolStr {
+        &self.record.id
+    }
+    /// The service as it is held: cloning it copies no text.
+    pub fn shared_service(&self) -> &SmolStr {
+        &self.record.deployment.service
     }
     pub fn drained(&self) -> bool {
         self.record.drained()
@@ -233,5 +259,18 @@ impl Member {
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}", self.status, self.record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::{offset_of, size_of};
+
+    #[test]
+    fn what_a_lookup_touches_is_64_bytes_and_the_whole_is_192() {
+        let reference_counts = 2 * size_of::<usize>();
+        assert_eq!(reference_counts + offset_of!(Record, n), 64);
+        assert_eq!(reference_counts + size_of::<Record>(), 192);
     }
 }

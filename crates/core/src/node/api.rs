@@ -59,6 +59,30 @@ pub struct AttachMember {
     pub takeover: bool,
 }
 
+/// A client without a memory of its own attaches again: the registry says what it had (C8).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reattach {
+    pub client: String,
+    pub nonce: u64,
+    pub liveness: Liveness,
+    /// Heartbeat timeout wished for this session.
+    pub timeout: Option<Duration>,
+    /// How far above the highest known attach number to go, at least 1. Random, so that two nodes asked at once differ.
+    pub raise: u64,
+    /// One more member, which may have been registered with a higher number before.
+    pub member: Option<AttachMember>,
+    /// A new process: it takes over from whoever used this client id, and nothing is recalled.
+    pub fresh: bool,
+}
+
+/// Which node feeds a client's members, and how to reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feeder {
+    pub node: NodeId,
+    pub client_address: String,
+    pub state: PeerState,
+}
+
 /// An accepted attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
@@ -284,11 +308,13 @@ pub enum DegradedReason {
 pub struct Output {
     pub effects: Vec<Effect>,
     pub events: Vec<Event>,
+    /// How members and names are shown from now on, in order; `left` = no longer. Only with `Start::publish`.
+    pub changes: Vec<Member>,
 }
 
 impl Output {
     pub fn is_empty(&self) -> bool {
-        self.effects.is_empty() && self.events.is_empty()
+        self.effects.is_empty() && self.events.is_empty() && self.changes.is_empty()
     }
 }
 

@@ -207,20 +207,19 @@ impl Node {
         let created = spec.created.or(live.map(|live| live.created)).unwrap_or(self.wall_ms);
         let draft = Record {
             id: SmolStr::new(&spec.id),
+            origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
+            slot: 0,
+            drain,
             space: Space::Member,
             kind: Kind::Live,
             status: Status::Up,
             weight: spec.weight,
-            drain,
-            origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
             n: 0,
             claim,
             seq: held.as_ref().map_or(1, |held| held.seq + 1),
             predecessor: (0, 0),
             client: client.clone(),
-            service: self.map.interner.text(&spec.service),
-            locality: self.map.interner.text(&spec.locality),
-            revision: self.map.interner.text(&spec.revision),
+            deployment: self.map.interner.deployment(&spec.service, &spec.locality, &spec.revision),
             created,
             since: self.wall_ms,
             address: SmolStr::new(&spec.address),
@@ -228,8 +227,8 @@ impl Node {
             metadata: Metadata::from_map(&spec.metadata),
         };
         let stored = self.write(draft, out);
-        self.tell_taken_over(stored.slot, client, out);
-        self.sessions.give(session, stored.slot);
+        self.tell_taken_over(stored.new.slot, client, out);
+        self.sessions.give(session, stored.new.slot);
         Ok(self.map.member(&stored.new).version())
     }
 
@@ -252,30 +251,26 @@ impl Node {
             return;
         }
         let me = self.map.origins.entry(self.map.origins.me()).origin.clone();
-        let empty = self.map.interner.text("");
         let draft = match held {
             Some(held) => {
-                if let Some(slot) = self.map.slot_of(Space::Member, id) {
-                    self.sessions.take(slot);
-                }
+                self.sessions.take(held.slot);
                 Record { kind: Kind::Left, claim, seq: held.seq + 1, client: client.clone(), ..Record::clone(&held) }
             }
             None => Record {
                 id: SmolStr::new(id),
+                origin: me,
+                slot: 0,
+                drain: 0,
                 space: Space::Member,
                 kind: Kind::Left,
                 status: Status::Up,
                 weight: 0,
-                drain: 0,
-                origin: me,
                 n: 0,
                 claim,
                 seq: 1,
                 predecessor: (0, 0),
                 client: client.clone(),
-                service: empty.clone(),
-                locality: empty.clone(),
-                revision: empty,
+                deployment: self.map.interner.deployment("", "", ""),
                 created: 0,
                 since: 0,
                 address: SmolStr::default(),

@@ -42,7 +42,7 @@ impl Node {
 
     /// The member under this id as shown now, tombstones and inferred ones included.
     fn shown_member(&self, id: &str) -> Option<Member> {
-        if self.subscribers.is_empty() {
+        if !self.is_watched() {
             return None;
         }
         self.map.record(Space::Member, id).map(|record| self.map.member(record))
@@ -70,7 +70,11 @@ impl Node {
         let visible = |member: Option<&Member>| member.is_some_and(|m| m.status() != Status::Left);
         let (was, is) = (visible(before), visible(after));
         self.subscribers.stamp += 1;
-        if (!was && !is) || self.subscribers.is_empty() {
+        if !was && !is {
+            return;
+        }
+        self.publish(before, after, out);
+        if self.subscribers.is_empty() {
             return;
         }
         let (limit, mutation) = (self.config.limits.subscriber_queue, self.mutation);
@@ -87,11 +91,16 @@ impl Node {
 
     /// A record took a slot, from a peer or from this node's own write.
     pub(super) fn on_stored(&mut self, stored: &Stored, out: &mut Output) {
-        let Stored { slot, old, new, conflict } = stored;
-        if !self.subscribers.is_empty() {
+        if let Some(draft) = self.standing(stored) {
+            self.counters.local_writes += 1;
+            let standing = self.map.write(draft, self.clock);
+            return self.on_stored(&Stored { old: stored.old.clone(), ..standing }, out);
+        }
+        let Stored { old, new, conflict } = stored;
+        if self.is_watched() {
             let before = old.as_ref().map(|old| self.map.member(old));
             let after = self.map.member(new);
-            self.route(*slot, before.as_ref(), Some(&after), false, out);
+            self.route(new.slot, before.as_ref(), Some(&after), false, out);
         } else {
             self.subscribers.stamp += 1;
         }
@@ -104,11 +113,24 @@ impl Node {
                 self.report_conflict(new, old, out);
             }
             if old.origin.index == me {
-                self.on_lost(*slot, old, new, out);
+                self.on_lost(old, new, out);
             }
         }
         self.learn_node(new, out);
         self.mind_own(new, out);
+    }
+
+    /// The tombstone of somebody else's earlier registration, higher in rank because its client had attached more often,
+    /// does not end the registration of a client that is connected here: it is claimed anew, above the tombstone (C4).
+    fn standing(&self, stored: &Stored) -> Option<Record> {
+        let Stored { old, new, .. } = stored;
+        let old = old.as_ref().filter(|old| old.origin.index == self.map.origins.me() && old.stated() == Status::Up)?;
+        let session = self.sessions.of_slot(new.slot).and_then(|session| self.sessions.get(session));
+        let session = session.filter(|session| session.conn.is_some())?;
+        if new.is_live() || new.client.id == session.client.id || self.mutation.is(Mutant::EarlierTombstoneWins) {
+            return None;
+        }
+        Some(Record { claim: new.claim + 1, seq: new.seq.max(old.seq) + 1, ..Record::clone(old) })
     }
 
     /// A record from a peer that ranks below the one held.
@@ -131,15 +153,15 @@ impl Node {
     }
 
     /// Another origin took a record of this node (C4).
-    fn on_lost(&mut self, slot: u32, old: &Arc<Record>, new: &Arc<Record>, out: &mut Output) {
+    fn on_lost(&mut self, old: &Arc<Record>, new: &Arc<Record>, out: &mut Output) {
         if new.drain < old.drain && old.is_live() && new.is_live() {
             self.pass_on_drain(&new.origin.id.node.clone(), &old.id, old.drain, out);
         }
-        let Some(session) = self.sessions.of_slot(slot) else { return };
+        let Some(session) = self.sessions.of_slot(new.slot) else { return };
         if self.mutation.is(Mutant::LosingIsNotTold) {
             return;
         }
-        self.sessions.take(slot);
+        self.sessions.take(new.slot);
         let Some(entry) = self.sessions.get(session) else { return };
         let (client, conn, empty) = (entry.client.clone(), entry.conn, entry.members.is_empty());
         if new.client.id != client.id {
@@ -188,7 +210,7 @@ impl Node {
 
     /// Records of nodes tell where they are (P8).
     fn learn_node(&mut self, record: &Arc<Record>, out: &mut Output) {
-        if record.space != Space::Member || &*record.service != NODE_SERVICE || !record.is_live() {
+        if record.space != Space::Member || record.deployment.service != NODE_SERVICE || !record.is_live() {
             return;
         }
         let node = record.origin.id.node.clone();

@@ -14,6 +14,8 @@ pub struct Counters {
     pub pushes_sent: u64,
     pub pushes_gapped: u64,
     pub pushes_too_large: u64,
+    /// A peer read too slowly and was left to the exchange.
+    pub pushes_suspended: u64,
     pub exchanges_started: u64,
     pub chunks_sent: u64,
     pub full_merges: u64,

@@ -19,6 +19,7 @@ impl Node {
         }
         let written = self.written();
         let mut frames: BTreeMap<u64, Option<Bytes>> = BTreeMap::new();
+        let mut behind = Vec::new();
         for id in self.peers.up_links() {
             let Some(link) = self.peers.links.get_mut(&id) else { continue };
             let Some(sent) = link.sent.filter(|sent| *sent < written && link.outgoing.is_none()) else { continue };
@@ -37,9 +38,25 @@ impl Node {
                     self.counters.pushes_sent += 1;
                     out.effects.push(Effect::Send { link: id, frame: frame.clone() });
                 }
-                // Too far behind: the next exchange brings it.
-                None => link.sent = None,
+                None => {
+                    link.sent = None;
+                    behind.push(id);
+                }
             }
+        }
+        // Too much for a push: an exchange brings it.
+        for id in behind {
+            self.want(id, out);
+        }
+    }
+
+    /// A peer reads more slowly than this node writes: nothing more is pushed to it, and the next exchange, which waits
+    /// for its acknowledgements, brings what it misses (D5).
+    pub fn congested(&mut self, link: LinkId) {
+        if let Some(link) = self.peers.links.get_mut(&link)
+            && link.sent.take().is_some()
+        {
+            self.counters.pushes_suspended += 1;
         }
     }
 

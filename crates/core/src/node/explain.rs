@@ -67,8 +67,8 @@ impl Node {
             life: inferred.life,
             applies: inferred.applies(record, owner.judged_life) && !owner.admitted,
         });
-        let slot = self.map.slot_of(Space::Member, id)?;
-        let session = self.sessions.of_slot(slot).and_then(|id| self.sessions.get(id)).map(|session| SessionView {
+        let session = self.sessions.of_slot(record.slot).and_then(|id| self.sessions.get(id));
+        let session = session.map(|session| SessionView {
             silence: session.heard.attentive_silence(self.clock, self.config.timers.dead_peer_timeout),
             timeout: session.timeout,
             connected: session.conn.is_some(),

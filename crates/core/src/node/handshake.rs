@@ -6,6 +6,9 @@ use crate::time::Heard;
 use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::{Context, Hello, Message, PROTOCOL_VERSION, RefuseReason};
 
+/// So often a process starts a new run because its number is taken; then it gives in.
+const COLLISIONS_MAX: u32 = 3;
+
 impl Node {
     /// What this node says of itself, to the origin it speaks to if known.
     pub(super) fn hello(&self, to: Option<&OriginId>) -> Hello {
@@ -274,24 +277,32 @@ impl Node {
     /// A context that names a higher incarnation of this node's id (N1).
     pub(super) fn check_namesakes(&mut self, context: &Context, out: &mut Output) -> bool {
         let claimed = context.clock.iter().map(|(origin, _)| origin).filter(|origin| origin.node == self.me.node);
-        let highest = claimed.map(|origin| origin.incarnation).max();
+        let highest = claimed.map(|origin| origin.incarnation).filter(|other| *other != self.me.incarnation).max();
         let highest = highest.max(context.retired.get(&self.me.node).copied());
         self.numbered_too_low(highest, out)
     }
 
     /// A peer has heard of a higher incarnation of this node than the present one (N1).
     fn numbered_too_low(&mut self, heard: Option<Incarnation>, out: &mut Output) -> bool {
-        let Some(heard) = heard.filter(|heard| *heard > self.me.incarnation) else { return false };
+        let me = self.me.incarnation;
+        let Some(heard) = heard.filter(|heard| *heard != me) else { return false };
         match self.phase {
-            Phase::Starting { .. } => {
+            // While the number can still rise it tells runs apart by itself; the nonce is for those that never met.
+            Phase::Starting { .. } if heard.number >= me.number => {
                 self.renumber(heard.number + 1, out);
                 true
             }
-            Phase::Ready { .. } | Phase::Stopping { .. } => {
+            // A lost disk explains this once or twice; then it is another process that does the same (N4).
+            Phase::Ready { .. } | Phase::Stopping { .. } if heard > me && self.collisions >= COLLISIONS_MAX => {
+                self.stop_now(StopReason::IdentityConflict, out);
+                true
+            }
+            Phase::Ready { .. } | Phase::Stopping { .. } if heard > me => {
                 self.restart_above(RestartReason::IncarnationCollision, heard.number, out);
                 true
             }
-            Phase::Over => true,
+            Phase::Over => heard > me,
+            _ => false,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::queries::node_member_id;
 use super::{DegradedReason, Event, Node, Output, Phase, StopReason};
-use crate::map::{CausalMap, OriginEntry};
+use crate::map::{CausalMap, Evidence, OriginEntry};
 use crate::member::{Member, Record, Space, Status};
 use crate::mutant::Mutant;
 use crate::node::PeerState;
@@ -67,14 +67,12 @@ impl Node {
         let Some(index) = self.map.admit_origin(origin, self.clock) else { return };
         let heard = Heard::now(self.clock);
         let entry = self.map.origins.entry_mut(index);
-        entry.evidence.heard = heard;
-        entry.evidence.via = None;
-        entry.evidence.assumed = false;
+        // Only a higher life number is evidence: a Hello may have waited in a queue since before its sender died.
         if let Some((life, written)) = ping
             && life > entry.evidence.life
         {
-            entry.evidence.life = life;
-            entry.evidence.written = entry.evidence.written.max(written);
+            let written = entry.evidence.written.max(written);
+            entry.evidence = Evidence { life, written, heard, via: None, assumed: false };
             self.note_life(index, out);
         }
     }
@@ -88,6 +86,8 @@ impl Node {
         let age = Duration::from_millis(item.age_ms);
         let young = age < self.config.timers.admission_window();
         let heard = Heard::ago(self.clock, age);
+        let (node, incarnation) = (&item.origin.node, item.origin.incarnation);
+        let outlived = self.map.origins.incarnations(node).any(|(other, _)| other > incarnation);
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
         let first = evidence.assumed;
         let newer = item.life > evidence.life;
@@ -98,6 +98,10 @@ impl Node {
                 self.reshow(index, out, |map| map.origins.entry_mut(index).admitted = false);
             }
             return;
+        }
+        // A run that has a successor says nothing more: who has waited longest for it knows best, and who slept catches up.
+        if outlived && item.life == evidence.life && evidence.heard.is_after(heard) {
+            evidence.heard = heard;
         }
         if !newer && !self.mutation.is(Mutant::EvidenceByAgeAlone) {
             return;
@@ -122,11 +126,25 @@ impl Node {
                 entry.admitted = false;
                 entry.judged_life = entry.evidence.life;
             });
+        } else {
+            self.note_past_life(index, out);
         }
     }
 
     /// There is young evidence of an origin. One that had fallen silent is believed again once its news are in.
     fn note_life(&mut self, index: u32, out: &mut Output) {
+        let entry = self.map.origins.entry(index);
+        if !entry.admitted && entry.news_above == u64::MAX {
+            self.reshow(index, out, |map| {
+                let entry = map.origins.entry_mut(index);
+                entry.news_above = entry.seen;
+            });
+        }
+        self.note_past_life(index, out);
+    }
+
+    /// There is evidence, young or not, that an origin lived longer than this node knew.
+    fn note_past_life(&mut self, index: u32, out: &mut Output) {
         let entry = self.map.origins.entry_mut(index);
         if entry.admitted {
             entry.judged_life = entry.evidence.life;
@@ -136,21 +154,22 @@ impl Node {
         }
     }
 
-    /// Admits a returned origin if this node has taken in what it had written when it returned (L3).
+    /// Judges a returned origin anew if this node has taken in what it had written when it returned (L3): it is admitted,
+    /// or, if it is silent again by now, inferences made before it returned are void (L4).
     pub(super) fn welcome_back(&mut self, index: u32, out: &mut Output) {
-        let window = self.config.timers.admission_window();
+        let silent = self.silence(index) > self.config.timers.admission_window();
         let entry = self.map.origins.entry(index);
         let Some(written) = entry.returning else { return };
         let caught_up = entry.seen >= written || self.mutation.is(Mutant::ReturnedBelievedAtOnce);
-        if self.silence(index) > window {
-            self.map.origins.entry_mut(index).returning = None;
-        } else if caught_up {
+        if caught_up {
             self.reshow(index, out, |map| {
                 let entry = map.origins.entry_mut(index);
-                entry.returning = None;
-                entry.admitted = true;
+                (entry.returning, entry.news_above) = (None, u64::MAX);
+                entry.admitted = !silent;
                 entry.judged_life = entry.evidence.life;
             });
+        } else if silent && entry.news_above != u64::MAX {
+            self.reshow(index, out, |map| map.origins.entry_mut(index).news_above = u64::MAX);
         }
     }
 
@@ -166,7 +185,7 @@ impl Node {
     /// Changes how an origin is judged, and tells subscribers which members look different now (L3).
     fn reshow(&mut self, index: u32, out: &mut Output, change: impl FnOnce(&mut CausalMap)) {
         let was = self.map.origins.entry(index).admitted;
-        let before: Vec<(u32, Member)> = if self.subscribers.is_empty() {
+        let before: Vec<(u32, Member)> = if !self.is_watched() {
             Vec::new()
         } else {
             let slots = self.map.origins.entry(index).stated.values();
@@ -327,6 +346,10 @@ impl Node {
             && !self.mutation.is(Mutant::WrittenOffNotRestated)
         {
             self.restate(out);
+        }
+        let older_run = |(origin, _): (&OriginId, u64)| origin.node == self.me.node && *origin != self.me;
+        if context.written_off.iter().any(older_run) && matches!(self.phase, Phase::Ready { .. }) {
+            self.claim_above(context.claim_floor, out);
         }
     }
 

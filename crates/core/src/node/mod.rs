@@ -17,7 +17,9 @@ mod links;
 mod liveness;
 mod names;
 mod pings;
+mod published;
 mod queries;
+mod reattach;
 mod requests;
 mod start_stop;
 mod streams;
@@ -53,8 +55,12 @@ pub struct Start {
     pub persisted: u64,
     /// Random, different for every run.
     pub nonce: u64,
+    /// How often this process already started a new run because of an incarnation collision.
+    pub collisions: u32,
     /// UNIX ms, for display only.
     pub wall_ms: u64,
+    /// Fill [`Output::changes`].
+    pub publish: bool,
     pub mutation: Mutation,
 }
 
@@ -75,6 +81,8 @@ pub struct Node {
     subscribers: Subscribers,
     timers: Timers,
     random: fastrand::Rng,
+    /// [`Start::collisions`].
+    collisions: u32,
     /// Own life number (L2).
     life: u64,
     /// Names registered by the application, kept to be claimed again if an older run of this node had them.
@@ -87,13 +95,17 @@ pub struct Node {
     /// Regions without a link from here or a sibling, and since when (P9).
     unserved: BTreeMap<String, Time>,
     counters: Counters,
+    publish: bool,
     mutation: Mutation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Starting {
+        /// Since when no ready node could be reached.
         since: Time,
+        /// One has been met: there is a registry to be had.
+        met: bool,
         /// Since when others say that this id is in use.
         refused: Option<Time>,
     },
@@ -127,11 +139,12 @@ impl Node {
             self_client,
             clock,
             wall_ms: start.wall_ms,
-            phase: Phase::Starting { since: now, refused: None },
+            phase: Phase::Starting { since: now, met: false, refused: None },
             map,
             sessions: Sessions::default(),
             subscribers: Subscribers::default(),
             timers: Timers::default(),
+            collisions: start.collisions,
             life: 0,
             own_names: BTreeMap::new(),
             names_settled: false,
@@ -139,6 +152,7 @@ impl Node {
             guard: judge::Guard::default(),
             unserved: BTreeMap::new(),
             counters: Counters::default(),
+            publish: start.publish,
             mutation: start.mutation,
         })
     }

@@ -58,7 +58,6 @@ impl Node {
     /// A record this node writes for itself: a new claim if another origin has the key, an update otherwise.
     fn own_record(&mut self, space: Space, id: &str, service: &str, address: &str, metadata: Metadata) -> Record {
         let me = self.map.origins.me();
-        let empty = self.map.interner.text("");
         let known = self.map.known_claim(space, id);
         let held = self.map.record(space, id);
         let (claim, seq) = match held {
@@ -69,25 +68,40 @@ impl Node {
         let (created, drain) = held.map_or((self.wall_ms, 0), |held| (held.created, held.drain));
         Record {
             id: SmolStr::new(id),
+            origin: self.map.origins.entry(me).origin.clone(),
+            slot: 0,
+            drain,
             space,
             kind: Kind::Live,
             status: Status::Up,
             weight: 0,
-            drain,
-            origin: self.map.origins.entry(me).origin.clone(),
             n: 0,
             claim,
             seq,
             predecessor: (0, 0),
             client: self.self_client.clone(),
-            service: self.map.interner.text(service),
-            locality: empty.clone(),
-            revision: empty,
+            deployment: self.map.interner.deployment(service, "", ""),
             created,
             since: self.wall_ms,
             address: SmolStr::new(address),
             endpoints: Metadata::default(),
             metadata,
+        }
+    }
+
+    /// Claims this node's own records anew where an older run of it, given up by some and still held by others, may have
+    /// claimed more (D10): to those who still hold its records the present ones would look old for ever.
+    pub(super) fn claim_above(&mut self, claim: u64, out: &mut Output) {
+        let names = self.own_names.keys().map(|name| (Space::Name, name.clone()));
+        let own: Vec<(Space, SmolStr)> = names.chain([(Space::Member, self.member_id.clone())]).collect();
+        for (space, id) in own {
+            let held = self.map.record(space, &id).filter(|record| {
+                record.is_live() && record.origin.index == self.map.origins.me() && record.claim <= claim
+            });
+            if let Some(held) = held {
+                let draft = Record { claim: claim + 1, seq: held.seq + 1, ..Record::clone(held) };
+                self.write(draft, out);
+            }
         }
     }
 
@@ -139,11 +153,9 @@ impl Node {
 
     fn settle_names(&mut self, out: &mut Output) {
         self.names_settled = true;
-        let stale: Vec<Arc<Record>> = self.map.iter().filter(|record| self.is_stale_name(record)).cloned().collect();
-        for record in stale {
-            if let Some(slot) = self.map.slot_of(Space::Name, &record.id) {
-                self.write_left(slot, out);
-            }
+        let stale = self.map.iter().filter(|record| self.is_stale_name(record)).map(|record| record.slot);
+        for slot in stale.collect::<Vec<u32>>() {
+            self.write_left(slot, out);
         }
     }
 
@@ -177,11 +189,8 @@ impl Node {
                         let winner = new.origin.id.node.clone();
                         out.events.push(Event::NameLost { name: new.id.to_string(), winner });
                     }
-                } else if self.names_settled
-                    && self.is_stale_name(new)
-                    && let Some(slot) = self.map.slot_of(Space::Name, &new.id)
-                {
-                    self.write_left(slot, out);
+                } else if self.names_settled && self.is_stale_name(new) {
+                    self.write_left(new.slot, out);
                 }
             }
         }

@@ -15,8 +15,14 @@ impl Node {
         let unlinked = self.unlinked_origins();
         let mut asked: Vec<LinkId> = links.clone();
         if asked.len() > ASK_ALL_MAX {
+            // Links to other regions always: nobody else hears from there (P9).
+            let home = &self.config.region;
+            let distant = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.region != *home);
+            let afar: Vec<LinkId> =
+                self.peers.up().filter(|(node, _)| distant(node)).map(|(_, link)| link.id).collect();
             self.random.shuffle(&mut asked);
             asked.truncate(ASK_SOME);
+            asked.extend(afar);
         }
         for link in links {
             let ask = if asked.contains(&link) { unlinked.clone() } else { Vec::new() };
@@ -74,9 +80,12 @@ impl Node {
             peer.ready = ping.ready;
         }
         self.relayed_all(&ping.evidence, node, out);
+        // One ping may have crossed a push; two in a row have not.
         let differs = ping.context_hash != self.map.origins.context_hash();
+        let link = self.peers.links.get_mut(&id);
+        let differed = link.is_some_and(|link| std::mem::replace(&mut link.differed, differs));
         let starting = !self.is_ready() && ping.ready;
-        if (differs && self.me.node < *node && !self.mutation.is(Mutant::NoExchange)) || starting {
+        if (differs && differed && self.me.node < *node && !self.mutation.is(Mutant::NoExchange)) || starting {
             self.want(id, out);
         }
     }

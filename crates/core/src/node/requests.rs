@@ -75,9 +75,7 @@ impl Node {
         let draft = Record {
             seq: held.seq + 1,
             weight: spec.weight,
-            service: self.map.interner.text(&spec.service),
-            locality: self.map.interner.text(&spec.locality),
-            revision: self.map.interner.text(&spec.revision),
+            deployment: self.map.interner.deployment(&spec.service, &spec.locality, &spec.revision),
             address: SmolStr::new(&spec.address),
             endpoints: Metadata::from_map(&spec.endpoints),
             metadata: Metadata::from_map(&spec.metadata),

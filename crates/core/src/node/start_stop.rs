@@ -48,24 +48,29 @@ impl Node {
         self.write_node_record(out);
     }
 
-    /// A starting node that reaches only starting nodes: the lowest goes ahead after a while (N3).
+    /// A starting node that reaches only starting nodes: the lowest goes ahead after a while (N3). One that has met a
+    /// ready node holds a part of its registry and has reason to wait longer for the rest.
     pub(super) fn check_readiness(&mut self, out: &mut Output) {
-        let Phase::Starting { since, refused } = self.phase else { return };
-        if refused.is_some() || self.clock.now < since + self.config.timers.lone_start_wait {
-            return;
-        }
+        let now = self.clock.now;
+        let Phase::Starting { since, met, refused } = &mut self.phase else { return };
         let reachable: Vec<(&NodeId, bool)> =
             self.peers.up().filter_map(|(node, _)| Some((node, self.peers.peers.get(node)?.ready))).collect();
-        let none_ready = reachable.iter().all(|(_, ready)| !ready);
+        if reachable.iter().any(|(_, ready)| *ready) {
+            (*since, *met) = (now, true);
+            return;
+        }
+        let timers = &self.config.timers;
+        let wait = if *met { timers.heartbeat_timeout.max(timers.lone_start_wait) } else { timers.lone_start_wait };
         let lowest = reachable.iter().all(|(node, _)| self.me.node < **node);
-        if none_ready && lowest {
-            self.become_ready(true, self.config.timers.heartbeat_timeout, out);
+        if refused.is_none() && lowest && now >= *since + wait {
+            self.become_ready(true, timers.heartbeat_timeout, out);
         }
     }
 
     /// Takes a higher incarnation while still starting: nothing has been written yet (N1).
     pub(super) fn renumber(&mut self, number: u64, out: &mut Output) {
         self.me.incarnation = Incarnation { number, nonce: self.me.incarnation.nonce };
+        self.publish_nothing(out);
         let limits = &self.config.limits;
         self.map = CausalMap::new(self.me.clone(), limits, self.config.hash_seed, self.clock, self.mutation);
         self.self_client = self.map.interner.client(&self.member_id, self.me.incarnation.nonce);
@@ -164,7 +169,7 @@ impl Node {
             .iter()
             .filter(|record| record.origin.index == me && record.is_live())
             .filter(|record| record.space == Space::Name || record.client == self.self_client)
-            .filter_map(|record| self.map.slot_of(record.space, &record.id))
+            .map(|record| record.slot)
             .collect();
         for slot in own {
             self.write_left(slot, out);

@@ -62,6 +62,11 @@ impl Node {
         }
     }
 
+    /// This subscriber gets a mark whenever it has been told everything there is, and not only now and then.
+    pub fn mark_eagerly(&mut self, subscriber: SubscriberId) {
+        self.subscribers.mark_eagerly(subscriber);
+    }
+
     pub fn unsubscribe(&mut self, subscriber: SubscriberId) {
         self.subscribers.remove(subscriber);
     }

@@ -42,6 +42,8 @@ pub(crate) struct Link {
     pub(crate) sent: Option<u64>,
     pub(crate) outgoing: Option<Outgoing>,
     pub(crate) incoming: Option<Incoming>,
+    /// The last ping told of another context.
+    pub(crate) differed: bool,
     /// When this side last asked for an exchange.
     pub(crate) wanted: Option<Heard>,
     pub(crate) exchange: u64,
@@ -97,6 +99,7 @@ impl Link {
             sent: None,
             outgoing: None,
             incoming: None,
+            differed: false,
             wanted: None,
             exchange: 0,
         }

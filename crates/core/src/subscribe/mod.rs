@@ -17,6 +17,9 @@ use crate::version::Version;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+/// Slots a walk looks at in one go.
+const STEPS_MAX: usize = 4_096;
+
 #[derive(Debug)]
 struct Subscriber {
     interest: Interest,
@@ -27,6 +30,8 @@ struct Subscriber {
     /// The shell has been told that there is something to take.
     notified: bool,
     marked_at: Option<Time>,
+    /// Gets a mark whenever it has been told everything there is.
+    eager: bool,
     /// Stamp of the state at the last mark.
     marked: u64,
 }
@@ -104,14 +109,30 @@ impl Subscribers {
         };
         let entry = &mut self.entries[index as usize];
         let notified = !matches!(stage, Stage::Waiting { .. });
-        entry.1 =
-            Some(Subscriber { interest, stage, queue: VecDeque::new(), reset, notified, marked_at: None, marked: 0 });
+        entry.1 = Some(Subscriber {
+            interest,
+            stage,
+            queue: VecDeque::new(),
+            reset,
+            notified,
+            marked_at: None,
+            eager: false,
+            marked: 0,
+        });
         let id = SubscriberId { index, generation: entry.0 };
         self.len += 1;
         if notified {
             out.effects.push(Effect::Readable { subscriber: id });
         }
         id
+    }
+
+    pub(crate) fn mark_eagerly(&mut self, id: SubscriberId) {
+        if let Some((generation, Some(subscriber))) = self.entries.get_mut(id.index as usize)
+            && *generation == id.generation
+        {
+            subscriber.eager = true;
+        }
     }
 
     pub(crate) fn remove(&mut self, id: SubscriberId) {
@@ -312,7 +333,13 @@ impl Subscriber {
             return true;
         }
         if let Stage::Walking(walk) = &mut self.stage {
+            let mut steps = 0;
             while events.len() < end {
+                // Where little matches, a walk is long; others want their turn.
+                steps += 1;
+                if steps > STEPS_MAX {
+                    return true;
+                }
                 if walk.step(&self.interest, context.map, events) {
                     continue;
                 }
@@ -337,7 +364,8 @@ impl Subscriber {
             }
             return true;
         }
-        let due = self.marked != stamp && self.marked_at.is_none_or(|at| context.now >= at + context.mark_interval);
+        let waited = self.marked_at.is_none_or(|at| context.now >= at + context.mark_interval);
+        let due = self.marked != stamp && (waited || self.eager);
         match self.stage {
             Stage::Live if due && events.len() < end => {
                 self.mark(context, stamp, events);

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     clock: VectorClock,
-    /// What had been dropped without a write (D10).
-    written_off: VectorClock,
+    /// What had been dropped without a write where the token was made (D10).
+    dropped: VectorClock,
     /// Origins that were not admitted, with the highest life number known of them.
     silent: BTreeMap<OriginId, u64>,
 }
@@ -30,14 +30,14 @@ impl Token {
             .filter(|(_, entry)| !entry.admitted)
             .map(|(_, entry)| (entry.origin.id.clone(), entry.judged_life))
             .collect();
-        Token { clock: map.origins.context().clock, written_off: map.origins.written_off(), silent }
+        Token { clock: map.origins.context().clock, dropped: map.origins.dropped(), silent }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.byte(FORMAT);
         encode_clock(&mut w, &self.clock);
-        encode_clock(&mut w, &self.written_off);
+        encode_clock(&mut w, &self.dropped);
         w.count(self.silent.len());
         for (origin, life) in &self.silent {
             encode_origin(&mut w, origin);
@@ -53,12 +53,12 @@ impl Token {
             return Err(WireError::Invalid("token format"));
         }
         let clock = decode_clock(r)?;
-        let written_off = decode_clock(r)?;
+        let dropped = decode_clock(r)?;
         let silent = (0..r.count("silent", 11)?)
             .map(|_| Ok((decode_origin(r)?, r.bounded("life", LIFE_MAX)?)))
             .collect::<Result<_, WireError>>()?;
         reader.end()?;
-        Ok(Token { clock, written_off, silent })
+        Ok(Token { clock, dropped, silent })
     }
 
     /// Whether this node has taken in everything the token has.
@@ -73,7 +73,7 @@ impl Token {
     fn too_old(&self, map: &CausalMap) -> bool {
         let collected = map.origins.floor().iter().any(|(origin, n)| !self.clock.covers(origin, n));
         let retired = self.clock.iter().any(|(origin, _)| map.origins.is_retired(origin));
-        collected || retired || !self.written_off.includes(&map.origins.written_off())
+        collected || retired || !self.dropped.includes(&map.origins.dropped())
     }
 
     /// The slots of everything that may look different now. Only once the token is reached; `None` if it is too old.
@@ -84,7 +84,7 @@ impl Token {
         let mut slots = Vec::new();
         for (_, entry) in map.origins.iter() {
             let id = &entry.origin.id;
-            let restored = self.written_off.get(id) > entry.written_off;
+            let restored = self.dropped.get(id) > entry.dropped;
             let from = match (self.silent.get(id), entry.admitted) {
                 // Given up where the token was made, but not here.
                 _ if restored => 0,
@@ -131,8 +131,8 @@ impl Resumption {
             return Walk::instead(interest, self.known, ResetReason::TooOld);
         };
         let differs = |(id, version): (&String, &Version)| {
-            let slot = map.slot_of(interest.space, id)?;
-            (map.member(map.at(slot)).version() != *version).then_some(slot)
+            let record = map.record(interest.space, id)?;
+            (map.member(record).version() != *version).then_some(record.slot)
         };
         slots.extend(self.recent.iter().filter_map(differs));
         slots.sort_unstable();
@@ -151,7 +151,7 @@ mod tests {
         let origin = OriginId { node: NodeId::new("a").unwrap(), incarnation: Incarnation { number: 3, nonce: 9 } };
         let mut clock = VectorClock::new();
         clock.raise(&origin, 700);
-        let token = Token { written_off: clock.clone(), clock, silent: [(origin, 12)].into() };
+        let token = Token { dropped: clock.clone(), clock, silent: [(origin, 12)].into() };
         let bytes = token.encode();
         assert_eq!(Token::decode(&bytes), Ok(token));
         for len in 0..bytes.len() {

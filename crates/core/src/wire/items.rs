@@ -238,7 +238,8 @@ pub(crate) struct ItemsWriter {
     origins: Vec<OriginId>,
     origin_at: BTreeMap<OriginId, u64>,
     clients: Vec<Arc<Client>>,
-    client_at: BTreeMap<Arc<Client>, u64>,
+    /// By address: clients are interned, and those in `clients` cannot move.
+    client_at: BTreeMap<usize, u64>,
     count: usize,
     body: Writer,
 }
@@ -270,9 +271,9 @@ impl ItemsWriter {
         body.varint(u64::from(record.drain));
         body.varint(u64::from(record.weight));
         body.varint(client);
-        for text in [&record.service, &record.locality, &record.revision] {
-            body.text(text);
-        }
+        body.text(&record.deployment.service);
+        body.text(&record.deployment.locality);
+        body.text(&record.deployment.revision);
         body.varint(record.created);
         body.varint(record.since);
         body.text(&record.address);
@@ -320,12 +321,11 @@ impl ItemsWriter {
         if self.clients.last().is_some_and(|last| Arc::ptr_eq(last, client)) {
             return self.clients.len() as u64 - 1;
         }
-        if let Some(at) = self.client_at.get(client) {
-            return *at;
+        let next = self.clients.len() as u64;
+        let at = *self.client_at.entry(Arc::as_ptr(client) as usize).or_insert(next);
+        if at == next {
+            self.clients.push(client.clone());
         }
-        let at = self.clients.len() as u64;
-        self.clients.push(client.clone());
-        self.client_at.insert(client.clone(), at);
         at
     }
 

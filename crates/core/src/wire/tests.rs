@@ -38,9 +38,9 @@ fn assert_same(item: &Item<'_>, content: &Content) {
             assert_eq!((item.status, item.drain, item.weight), (record.status, record.drain, record.weight));
             assert_eq!((item.client, item.nonce), (record.client.id.as_str(), record.client.nonce));
             assert_eq!((item.id, item.address), (record.id.as_str(), record.address.as_str()));
-            assert_eq!(item.service, &*record.service);
-            assert_eq!(item.locality, &*record.locality);
-            assert_eq!(item.revision, &*record.revision);
+            assert_eq!(item.service, record.deployment.service);
+            assert_eq!(item.locality, record.deployment.locality);
+            assert_eq!(item.revision, record.deployment.revision);
             assert_eq!((item.created, item.since), (record.created, record.since));
             assert_eq!(item.endpoints.to_metadata(), record.endpoints);
             assert_eq!(item.metadata.to_metadata(), record.metadata);

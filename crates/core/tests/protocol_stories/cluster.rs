@@ -30,7 +30,8 @@ pub enum Seen {
     Stopped(StopReason),
 }
 
-/// The type of a health query on the wire.
+/// Types of messages on the wire.
+pub const PING: u8 = 3;
 pub const HEALTH_QUERY: u8 = 9;
 
 #[derive(Debug)]
@@ -140,6 +141,17 @@ impl Cluster {
             self.wires.remove(&(to, link));
             self.deliver(EOF_DELAY, Delivery::Closed { to, link });
         }
+    }
+
+    /// The next start finds nothing on disk.
+    pub fn lose_disk(&mut self, at: usize) {
+        self.hosts[at].persisted = 0;
+    }
+
+    /// A host's end of its connection to another.
+    pub fn link(&self, at: usize, to: usize) -> LinkId {
+        let own = self.wires.iter().find(|((host, _), (other, _))| *host == at && *other == to);
+        own.map(|((_, link), _)| *link).expect("is connected")
     }
 
     pub fn is_running(&self, at: usize) -> bool {

@@ -1,6 +1,6 @@
 //! Links between nodes (P1–P6).
 
-use crate::cluster::{Cluster, Seen, attach};
+use crate::cluster::{Cluster, PING, Seen, attach};
 use convoke_core::Time;
 use convoke_core::member::Status;
 use convoke_core::node::{Event, PeerState};
@@ -160,4 +160,103 @@ fn a_restarted_node_replaces_its_older_run_at_once() {
     assert_one_link(&cluster, ["a", "b"]);
     let known = cluster.node(1).peers();
     assert_eq!(known[0].incarnation, Some(cluster.node(0).origin().incarnation));
+}
+
+/// A node that lost its disk starts again: its number is above that of the run before, whatever the nonces (N1).
+#[test]
+fn a_node_without_a_disk_takes_a_higher_number() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let first = cluster.node(1).origin().incarnation;
+    cluster.crash(1);
+    cluster.lose_disk(1);
+    cluster.run(Duration::from_secs(1));
+    cluster.start(1);
+    cluster.run(Duration::from_secs(2));
+    let second = cluster.node(1).origin().incarnation;
+    assert!(cluster.node(1).is_ready());
+    assert_eq!((first.number, second.number), (1, 2));
+    assert!(second.nonce > first.nonce, "otherwise this shows little");
+    cluster.assert_agreed();
+}
+
+/// A peer reads more slowly than this node writes: pushing stops, the exchange brings the rest, pushing goes on (D5).
+#[test]
+fn a_congested_peer_is_left_to_the_exchange() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let link = cluster.link(0, 1);
+    cluster.call(0, |node, _, _| node.congested(link));
+    let pushes = cluster.node(0).counters().pushes_sent;
+    cluster.attach(0, 1, &attach("c", 1, &["x"])).unwrap();
+    cluster.run(Duration::from_millis(10));
+    assert_eq!(cluster.node(0).counters().pushes_sent, pushes);
+    assert_eq!(cluster.node(0).counters().pushes_suspended, 1);
+    assert!(cluster.node(1).member("x").is_none());
+    cluster.run(Duration::from_secs(3));
+    assert!(cluster.node(1).member("x").is_some());
+    cluster.attach(0, 2, &attach("d", 1, &["y"])).unwrap();
+    cluster.run(Duration::from_millis(10));
+    assert!(cluster.node(1).member("y").is_some());
+    assert!(cluster.node(0).counters().pushes_sent > pushes);
+    assert_eq!(losses(&cluster), 0);
+}
+
+/// The only peer goes away in the middle of the first exchange: what has arrived so far is not the registry (N3).
+#[test]
+fn a_node_that_has_a_part_of_the_registry_is_not_ready() {
+    for heals in [true, false] {
+        let mut cluster = Cluster::new(&["a", "b"]);
+        cluster.config(0).limits.chunk_bytes = 1_000;
+        cluster.start(0);
+        let ids: Vec<String> = (0..1_000).map(|i| format!("m{i}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        cluster.attach(0, 1, &attach("c", 1, &ids)).unwrap();
+        cluster.start(1);
+        // Long enough that a node alone would go ahead.
+        cluster.delay = Duration::from_millis(400);
+        cluster.run(Duration::from_secs(6));
+        let part = cluster.node(1).sizes().members;
+        assert!(part > 10 && part < 1_000, "{part}");
+        cluster.cut(0, 1);
+        cluster.run(Duration::from_secs(12));
+        assert!(!cluster.node(1).is_ready());
+        if heals {
+            cluster.delay = Duration::from_millis(1);
+            cluster.heal();
+            cluster.run(Duration::from_secs(8));
+            assert!(cluster.node(1).is_ready());
+            cluster.assert_agreed();
+        } else {
+            // Nobody comes back: then this is all there is.
+            cluster.run(Duration::from_secs(15));
+            assert!(cluster.node(1).is_ready());
+        }
+    }
+}
+
+/// What one ping shows may be on its way; what two in a row show is missing (D7).
+#[test]
+fn a_difference_is_looked_into_when_a_second_ping_tells_of_it() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let asked = |cluster: &Cluster| [0, 1].map(|at| cluster.node(at).counters().exchanges_started);
+    let before = asked(&cluster);
+    let pinged = |cluster: &Cluster| *cluster.times(1, |seen| *seen == Seen::Sent(PING)).last().unwrap();
+    let interval = Duration::from_secs(1);
+
+    // A write and a ping cross each other.
+    cluster.run_until(pinged(&cluster) + interval);
+    assert_eq!(pinged(&cluster), cluster.now, "the ping is on its way");
+    cluster.attach(0, 1, &attach("c", 1, &["x"])).unwrap();
+    cluster.run(interval * 7 / 2);
+    cluster.assert_agreed();
+    assert_eq!(asked(&cluster), before);
+
+    // A push gets lost.
+    cluster.cut(0, 1);
+    cluster.attach(0, 2, &attach("d", 1, &["y"])).unwrap();
+    cluster.heal();
+    cluster.run_until(pinged(&cluster) + interval + cluster.delay);
+    assert_eq!(asked(&cluster), before, "one ping has told of it");
+    cluster.run(interval + cluster.delay * 3);
+    assert_eq!(asked(&cluster), [before[0] + 1, before[1]], "the smaller id asks");
+    cluster.assert_agreed();
 }

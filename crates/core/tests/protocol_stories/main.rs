@@ -6,6 +6,8 @@ mod cluster;
 mod explaining;
 mod links;
 mod maintenance;
+mod recalled;
 mod sessions;
+mod streams;
 mod takeovers;
 mod timeline;

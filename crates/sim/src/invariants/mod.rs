@@ -12,12 +12,14 @@ mod no_resurrection;
 mod one_owner;
 mod one_resolution;
 mod peers_speak;
+mod published;
 mod queues_bounded;
 mod streams;
 mod versions_never_regress;
 
 pub use clocks_irrelevant::compare as compare_clocks;
 pub use converges_in_time::{CONVERGENCE_MAX, CONVERGENCE_P99, converged};
+pub use published::Published;
 
 use crate::host::HostState;
 use crate::network::{Micros, SECOND};
@@ -89,6 +91,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<queues_bounded::QueuesBounded>::default(),
         Box::<context_truthful::ContextTruthful>::default(),
         Box::<converges_in_time::ConvergesInTime>::default(),
+        Box::<published::PublishedIsShown>::default(),
     ]
 }
 
@@ -108,7 +111,8 @@ pub(crate) fn notice_time(world: &World) -> Micros {
     micros(timers.admission_window()) + micros(timers.heartbeat_timeout) + 5 * SECOND
 }
 
-/// Whether nothing has been done to a host for so long that it has no excuse.
+/// Whether nothing has been done to a host for so long that it has no excuse. One that could not find the others is a
+/// cluster of its own.
 pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
     let held = &world.hosts[host];
     held.running()
@@ -116,21 +120,33 @@ pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
         && held.trouble.calm_for(world.now) > window
         && held.calm_after_pause(world.now, 3 * SECOND) > window
         && held.twin.is_none()
+        && !(held.alone && world.hosts.len() > 1)
 }
 
-/// Whether a removal is the one of an earlier registration, told late by a node that catches up.
+/// Whether a removal is the one of an earlier registration, told late by a node that catches up or was cut off: an earlier
+/// process of the client may have had higher claims.
 pub(crate) fn is_old_news(world: &World, client: usize, event: &StreamEvent) -> bool {
     let StreamEvent::Unregistered { id, version } = event else { return false };
-    let acknowledged = world.clients[client].members.get(id).and_then(|holding| holding.acknowledged);
     let given_up = world.truth.get(id).is_some_and(|claimed| claimed.freed_at > 0);
-    given_up && acknowledged.is_some_and(|now| (version.claim, version.seq) < (now.claim, now.seq))
+    let client = &world.clients[client];
+    let acknowledged = client.members.get(id).and_then(|holding| holding.acknowledged);
+    given_up
+        && acknowledged.is_some_and(|now| {
+            let earlier = version.claim > now.claim && version.claim <= client.past_claim;
+            (version.claim, version.seq) < (now.claim, now.seq) || earlier
+        })
 }
 
-/// Whether everybody can find everybody. In a line a host that is down hides those behind it from each other when they
-/// restart; a replacement is told of the first host only; otherwise the seeds suffice.
+/// Whether everybody can find everybody. In a line a host that cannot be reached hides those behind it from each other
+/// when they restart; a replacement is told of the first host only; otherwise the seeds suffice.
 pub(crate) fn findable(world: &World, window: Micros) -> bool {
-    let up = |host: &crate::host::Host| host.running() && world.now.saturating_sub(host.started_at) > window;
+    let reachable = |host: &crate::host::Host| {
+        host.running()
+            && world.now.saturating_sub(host.started_at) > window
+            && host.trouble.calm_for(world.now) > window
+            && host.calm_after_pause(world.now, 3 * SECOND) > window
+    };
     let mut hosts = world.hosts.iter().filter(|host| host.state != HostState::Gone);
     let replaced = world.hosts.iter().skip(world.setup.nodes).any(|host| !host.is_second);
-    (world.setup.topology != Topology::Line || hosts.all(up)) && (!replaced || up(&world.hosts[0]))
+    (world.setup.topology != Topology::Line || hosts.all(reachable)) && (!replaced || reachable(&world.hosts[0]))
 }

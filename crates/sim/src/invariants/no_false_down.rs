@@ -3,7 +3,8 @@
 use super::{Found, Invariant, findable, notice_time, report, undisturbed};
 use crate::network::Micros;
 use crate::world::{World, micros};
-use convoke_core::member::Status;
+use convoke_core::config::Limits;
+use convoke_core::member::{Liveness, Status};
 use convoke_core::node::StreamEvent;
 
 const NAME: &str = "no_false_down";
@@ -73,7 +74,10 @@ pub(super) fn steady_holder(world: &World, id: &str, window: Micros) -> Option<u
     }
     let recent = client.history.iter().filter(|(_, _, until)| *until == Micros::MAX || !long(*until));
     let mut hosts = recent.map(|(host, ..)| *host);
-    hosts.all(|host| undisturbed(world, host, window)).then_some(index)
+    // Whoever wants to be given up within a second cannot count on a link that is being made anew, nor on exchanges.
+    let pushed = world.setup.limits.push_backlog >= Limits::default().push_backlog;
+    let linked = |host: usize| client.liveness != Liveness::Fast || (pushed && long(world.hosts[host].link_lost_at));
+    hosts.all(|host| undisturbed(world, host, window) && linked(host)).then_some(index)
 }
 
 /// The one that judges may have slept itself: that is no excuse to blame others, short of a new run (L5, N5).

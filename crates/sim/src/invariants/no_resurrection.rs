@@ -47,14 +47,7 @@ impl NoResurrection {
                 Some(_) => {}
                 None => {
                     self.checks += 1;
-                    // The tombstone of an earlier registration says nothing about the last one.
-                    let left = |node: &convoke_core::Node| {
-                        let slot = node.slot(id).filter(|slot| slot.stated == Status::Left)?;
-                        Some((slot.claim, slot.seq, slot.origin))
-                    };
-                    let mut held = serving(world).map(|(_, node)| left(node));
-                    let first = held.next().flatten();
-                    if all_up && first.is_some() && held.all(|other| other == first) {
+                    if all_up && same_tombstone_everywhere(world, id) {
                         self.gone.insert(id.clone(), world.now);
                     }
                 }
@@ -137,11 +130,13 @@ impl Invariant for NoResurrection {
         self.outdated(world, subscriber, member, found);
         self.contradicted(world, subscriber, member, found);
         self.executed(world, subscriber, event, found);
-        let Some(since) = self.gone.get(member.id()).filter(|_| world.subscribers[subscriber].observer) else { return };
+        let Some(gone_at) = self.gone.get(member.id()).copied().filter(|_| world.subscribers[subscriber].observer)
+        else {
+            return;
+        };
         self.checks += 1;
-        // A client that wanted it again and thought better of it has said so to one node; another may hear the first
-        // part only, late.
-        let still = |claimed: &Claimed| claimed.unwanted() && claimed.wanted_at.max(claimed.silent_since) < *since;
+        // Whoever wanted it since then may have been heard of, even if it has changed its mind again.
+        let still = |claimed: &Claimed| claimed.unwanted() && claimed.wanted_at.max(claimed.silent_since) < gone_at;
         if world.truth.get(member.id()).is_some_and(still) {
             report(found, NAME, world, format!("{} was gone everywhere, and is back: {member:?}", member.id()));
         } else {
@@ -160,6 +155,16 @@ impl Invariant for NoResurrection {
     fn at_quiescence(&mut self, world: &World, found: &mut Found) {
         self.look(world, true, found);
     }
+}
+
+/// A node that lags may hold the tombstone of an earlier registration, and has yet to see the later one come and go.
+fn same_tombstone_everywhere(world: &World, id: &str) -> bool {
+    let tombstone = |node: &convoke_core::Node| {
+        node.slot(id).filter(|slot| slot.stated == Status::Left).map(|slot| (slot.claim, slot.seq))
+    };
+    let mut tombstones = serving(world).map(|(_, node)| tombstone(node));
+    let Some(Some(first)) = tombstones.next() else { return false };
+    tombstones.all(|tombstone| tombstone == Some(first))
 }
 
 /// Nobody wants it, and nobody's silence is being waited for.

@@ -1,10 +1,11 @@
 //! One owner after quiescence, and one responsible node for the members of a silent one (D3, L4).
 
 use super::{Found, Invariant, notice_time, report, serving, undisturbed};
+use crate::host::HostState;
 use crate::network::{Micros, SECOND};
 use crate::world::World;
 use convoke_core::node::StreamEvent;
-use convoke_core::version::OriginId;
+use convoke_core::version::{NodeId, OriginId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const NAME: &str = "one_owner";
@@ -53,7 +54,8 @@ impl Invariant for OneOwner {
 
     /// No member is taken over by two nodes that could see each other.
     fn periodically(&mut self, world: &World, found: &mut Found) {
-        let calm = serving(world).all(|(host, _)| undisturbed(world, host, notice_time(world) + 2 * WINDOW));
+        let mut hosts = world.hosts.iter().enumerate().filter(|(_, h)| h.state != HostState::Gone && !h.is_second);
+        let calm = hosts.all(|(host, _)| undisturbed(world, host, notice_time(world) + 2 * WINDOW));
         if calm {
             let takeovers: u64 = self.takeovers.iter().map(|(_, _, count)| count).sum();
             let members: BTreeSet<&String> = self.inferred.iter().map(|(_, id)| id).collect();
@@ -104,9 +106,12 @@ impl OneOwner {
             }
             self.checks += 1;
             let answers: BTreeSet<_> = asked.map(|(_, node)| node.responsible_for(&origin)).collect();
-            let running =
-                |id: &convoke_core::version::NodeId| serving(world).any(|(host, _)| world.hosts[host].id == *id);
-            let fine = answers.len() == 1 && answers.iter().all(|answer| answer.as_ref().is_some_and(running));
+            // One that stopped a moment ago may not have been missed yet.
+            let there = |id: &NodeId| {
+                let recently = |at: Micros| world.now.saturating_sub(at) < notice_time(world);
+                world.hosts.iter().any(|h| h.id == *id && (h.serving().is_some() || h.stopped_at.is_some_and(recently)))
+            };
+            let fine = answers.len() == 1 && answers.iter().all(|answer| answer.as_ref().is_some_and(there));
             if !fine {
                 report(found, NAME, world, format!("responsible for {origin}: {answers:?}"));
             }

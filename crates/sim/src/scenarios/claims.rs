@@ -1,6 +1,6 @@
 //! Who has a member when several claim it (D3, C1, C2, C4).
 
-use super::log::Log;
+use super::log::{Log, Seen};
 use super::support::Told;
 use crate::client::ClientState;
 use crate::network::{MINUTE, SECOND};
@@ -203,5 +203,36 @@ fn moves_and_updates(world: &mut World, tamper: impl Fn(&mut World, usize)) -> T
         world.run_until(|w| w.owned_by("m", (turn + 1) % 3), 5 * SECOND)?;
     }
     world.require(world.member(0, "m").map(|member| member.created()) == created, "the time of creation changed")?;
+    world.settle()
+}
+
+/// On one side of a split a client that had attached often leaves; on the other side a newcomer registers the same id,
+/// knowing nothing of it. The old client's tombstone ranks higher, but the newcomer lives.
+pub(super) fn earlier_tombstone_meets_a_living_client(world: &mut World) -> Told {
+    world.begin()?;
+    let cuts = world.partition(&[0, 1], &[2]);
+    world.pass(30 * SECOND)?;
+    let old = world.add_client_at("old", &["m"], 0);
+    for turn in 1..8 {
+        world.go(old, turn % 2);
+        world.run_until(|w| w.at(old, turn % 2), 5 * SECOND)?;
+    }
+    world.run_until(|w| w.status(0, "m") == Some(Status::Up), 5 * SECOND)?;
+    world.client_unregister(old, "m");
+    world.run_until(|w| w.status(0, "m").is_none(), 5 * SECOND)?;
+    let newcomer = world.add_client_fixed("newcomer", &["m"], 2);
+    world.run_until(|w| w.status(2, "m") == Some(Status::Up), 5 * SECOND)?;
+    let (tombstone, living) = (world.claim(0, "m"), world.claim(2, "m"));
+    world.require(tombstone > living, &format!("claims {tombstone:?} and {living:?} test nothing"))?;
+    world.rejoin(cuts);
+    let log = Log::on(world);
+    world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 2), 20 * SECOND)?;
+    let gone = |seen: &Seen| seen.host == 2 && seen.shown().is_some_and(|(_, status)| status == Status::Left);
+    world.require(!log.of("m").iter().any(gone), "its own node showed it as gone")?;
+    world.require(world.holds(newcomer, "m"), "the newcomer gave up")?;
+    // It can still move: it learns the claim it needs.
+    world.heal_all();
+    world.go(newcomer, 1);
+    world.run_until(|w| w.at(newcomer, 1) && w.owned_by("m", 1), 20 * SECOND)?;
     world.settle()
 }

@@ -232,3 +232,21 @@ pub(super) fn clean_leave_during_partition(world: &mut World) -> Told {
     world.require(up.is_none(), &format!("a member that left was shown up: {up:?}"))?;
     world.settle()
 }
+
+/// Two nodes lose the owner five minutes before the third does. They have inferred `left` when they meet the third, which
+/// saw the owner for longer: all wait as long as that one.
+pub(super) fn who_saw_the_owner_last_decides(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_fixed("c", &["m"], 3);
+    world.up(&["m"])?;
+    let cuts = world.partition(&[0, 1], &[2, 3]);
+    world.run_until(|w| w.status(0, "m").is_none() && w.status(1, "m").is_none(), 6 * MINUTE)?;
+    world.lose(3, Crash::Silent);
+    world.client_crash(client, true);
+    world.pass(MINUTE)?;
+    world.rejoin(cuts);
+    world.run_until(|w| (0..3).all(|host| w.status(host, "m") == Some(Status::Down)), 10 * SECOND)?;
+    world.throughout(3 * MINUTE, "given up too early", |w| (0..3).all(|host| w.status(host, "m").is_some()))?;
+    world.run_until(|w| (0..3).all(|host| w.status(host, "m").is_none()), 3 * MINUTE)?;
+    world.settle()
+}

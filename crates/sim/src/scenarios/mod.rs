@@ -69,6 +69,7 @@ scenarios! {
     sessions::h21_old_answers_reassure_nobody, 1, three, "C5", "answers to old heartbeats are not fresh";
 
     claims::three_claims_in_all_orders, 6, four, "D3, D9, D11", "three claims, one winner, in all six orders of arrival";
+    claims::earlier_tombstone_meets_a_living_client, 3, three, "C4", "an old client's tombstone does not end a living client's registration";
     claims::takeover_while_ex_owner_updates_metadata, 1, three, "D3", "an ex-owner does not win by writing more";
     claims::unregister_then_reregister_elsewhere, 4, three, "D3, C3", "the client's last call counts, in any order of arrival";
     claims::two_clients_one_id_two_sides, 3, three, "D3, C4", "one wins, the other is told, no blows";
@@ -89,6 +90,7 @@ scenarios! {
     liveness::node_of_two_paused_30_s, 4, two, "L5", "the same with one other node";
     liveness::node_paused_30_s, 4, three, "L5", "no mass down";
     liveness::a_b_cut_with_c_reachable, 1, three, "L2, D6", "half an hour without a direct link changes nothing";
+    liveness::who_saw_the_owner_last_decides, 2, four, "L3, L4", "an inference falls when it turns out that the owner lived longer";
     liveness::one_way_link, 1, three, "P6", "both sides notice that their link is useless";
     liveness::clean_leave_during_partition, 1, three, "D4, L3", "a clean leave stays left";
 

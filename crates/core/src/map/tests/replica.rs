@@ -106,24 +106,23 @@ impl Replica {
 
     fn write(&mut self, key: &Key, kind: Kind, claim: u64, client: &str) -> Stored {
         let held = self.record(key);
-        let empty = self.map.interner.text("");
+        // A few services, so that members share and leave them.
+        let service = if claim.is_multiple_of(2) { "even" } else { "odd" };
         let draft = Record {
             id: SmolStr::new(&key.1),
+            origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
+            slot: 0,
+            drain: held.as_ref().map_or(0, |held| held.drain),
             space: key.0,
             kind,
             status: Status::Up,
             weight: 0,
-            drain: held.as_ref().map_or(0, |held| held.drain),
-            origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
             n: 0,
             claim,
             seq: held.map_or(1, |held| held.seq + 1),
             predecessor: (0, 0),
             client: self.map.interner.client(client, 1),
-            // A few services, so that members share and leave them.
-            service: self.map.interner.text(if claim.is_multiple_of(2) { "even" } else { "odd" }),
-            locality: empty.clone(),
-            revision: empty,
+            deployment: self.map.interner.deployment(service, "", ""),
             created: claim,
             since: claim,
             address: SmolStr::default(),
@@ -298,22 +297,27 @@ impl Replica {
     pub(super) fn check_indexes(&self) {
         let map = &self.map;
         let mut stated: BTreeMap<u32, BTreeMap<u64, u32>> = BTreeMap::new();
-        let mut services: BTreeMap<Arc<str>, BTreeSet<u32>> = BTreeMap::new();
+        let mut services: BTreeMap<SmolStr, BTreeSet<u32>> = BTreeMap::new();
+        let mut clients: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let (mut members, mut names) = (0, 0);
         for slot in 0..map.slot_bound() {
             let Some(record) = map.try_at(slot) else { continue };
-            assert_eq!(map.slot_of(record.space, &record.id), Some(slot), "{record:?} is not found under its key");
+            let found = map.record(record.space, &record.id);
+            assert!(found.is_some_and(|found| Arc::ptr_eq(found, record)), "{record:?} is not found under its key");
+            assert_eq!(record.slot, slot, "{record:?}");
             assert_eq!(
                 stated.entry(record.origin.index).or_default().insert(record.n, slot),
                 None,
                 "one dot, two slots"
             );
+            clients.entry(&record.client.id).or_default();
             match (record.kind, record.space) {
                 (Kind::Left, _) => {}
                 (Kind::Live, Space::Name) => names += 1,
                 (Kind::Live, Space::Member) => {
                     members += 1;
-                    services.entry(record.service.clone()).or_default().insert(slot);
+                    clients.entry(&record.client.id).or_default().insert(&record.id);
+                    services.entry(record.deployment.service.clone()).or_default().insert(slot);
                 }
             }
         }
@@ -322,12 +326,18 @@ impl Replica {
             inferred.entry(record.origin.index).or_default().insert(record.n, id.clone());
         }
         for (index, entry) in map.origins.iter() {
-            assert_eq!(entry.stated, stated.remove(&index).unwrap_or_default(), "{:?}", entry.origin);
+            let held = entry.stated.range(0..).map(|(n, slot)| (n, *slot));
+            assert!(held.eq(stated.remove(&index).unwrap_or_default()), "{:?}", entry.origin);
             assert_eq!(entry.inferred, inferred.remove(&index).unwrap_or_default(), "{:?}", entry.origin);
         }
         assert!(stated.is_empty() && inferred.is_empty(), "records of origins that are not in the table");
         assert_eq!((map.live_members(), map.live_names()), (members, names));
         assert_eq!(*map.services(), services);
+        for (client, ids) in clients {
+            let listed: Vec<&str> = map.of_client(client).map(|record| record.id()).collect();
+            assert_eq!(listed.len(), ids.len(), "{client} is listed with {listed:?}");
+            assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), ids, "{client}");
+        }
         assert_eq!(map.origins.context_hash(), self.hash_of_context());
     }
 

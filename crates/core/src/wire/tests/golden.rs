@@ -101,8 +101,7 @@ fn push() {
     record.predecessor = (0x0a0b_0c0d, 9);
     record.drain = 3;
     record.weight = 10;
-    record.locality = "eu.a".into();
-    record.revision = "r1".into();
+    record.deployment = samples::deployment("s", "eu.a", "r1");
     (record.created, record.since) = (1, 2);
     record.address = "h:1".into();
     record.endpoints = Metadata::from_sorted([("g", "h:2")].into_iter());

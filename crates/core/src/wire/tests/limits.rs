@@ -169,9 +169,9 @@ fn texts_longer_than_the_format_allows_are_refused() {
     let long = "x".repeat(64 * 1024 + 1);
     for (what, change) in [
         ("id", &(|r: &mut Record| r.id = long.as_str().into()) as &dyn Fn(&mut Record)),
-        ("service", &|r| r.service = long.as_str().into()),
-        ("locality", &|r| r.locality = long.as_str().into()),
-        ("revision", &|r| r.revision = long.as_str().into()),
+        ("service", &|r| r.deployment = samples::deployment(&long, "", "")),
+        ("locality", &|r| r.deployment = samples::deployment("s", &long, "")),
+        ("revision", &|r| r.deployment = samples::deployment("s", "", &long)),
         ("address", &|r| r.address = long.as_str().into()),
         ("pair", &|r| r.metadata = Metadata::from_sorted([("k", long.as_str())].into_iter())),
         ("pair", &|r| r.endpoints = Metadata::from_sorted([(long.as_str(), "v")].into_iter())),

@@ -116,7 +116,7 @@ fn a_frame_names_each_origin_and_client_once() {
 #[test]
 fn the_longest_texts_and_the_most_pairs_of_the_format_travel() {
     let mut record = samples::record(&"i".repeat(64 * 1024));
-    record.service = "s".repeat(64 * 1024).into();
+    record.deployment = samples::deployment(&"s".repeat(64 * 1024), "", "");
     let pairs: std::collections::BTreeMap<String, String> =
         (0..4096).map(|i| (format!("{i:04}"), "v".to_owned())).collect();
     record.metadata = crate::member::Metadata::from_map(&pairs);

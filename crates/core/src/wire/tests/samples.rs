@@ -1,7 +1,7 @@
 //! Messages with any content that is within the bounds of the format.
 
 use crate::liveness::Inferred;
-use crate::member::{Client, Kind, Metadata, Origin, Record, Space, Status};
+use crate::member::{Client, Deployment, Kind, Metadata, Origin, Record, Space, Status};
 use crate::time::Duration;
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use crate::wire::*;
@@ -124,24 +124,27 @@ fn known(id: OriginId) -> Arc<Origin> {
     Arc::new(Origin { id, index: 0, tag: 0 })
 }
 
+pub(super) fn deployment(service: &str, locality: &str, revision: &str) -> Arc<Deployment> {
+    Arc::new(Deployment { service: service.into(), locality: locality.into(), revision: revision.into() })
+}
+
 /// A plain live member of client `client` (nonce 7), written first by origin `a`.
 pub(super) fn record(id: &str) -> Record {
     Record {
         id: SmolStr::new(id),
+        origin: known(origin("a")),
+        slot: 0,
+        drain: 0,
         space: Space::Member,
         kind: Kind::Live,
         status: Status::Up,
         weight: 0,
-        drain: 0,
-        origin: known(origin("a")),
         n: 1,
         claim: 1,
         seq: 1,
         predecessor: (0, 0),
         client: Arc::new(Client { id: SmolStr::new("client"), nonce: 7 }),
-        service: "s".into(),
-        locality: "".into(),
-        revision: "".into(),
+        deployment: deployment("s", "", ""),
         created: 0,
         since: 0,
         address: SmolStr::default(),
@@ -176,9 +179,9 @@ pub(super) fn record_body(record: &Record) -> Vec<u8> {
     w.varint(u64::from(record.drain));
     w.varint(u64::from(record.weight));
     w.varint(0);
-    w.text(&record.service);
-    w.text(&record.locality);
-    w.text(&record.revision);
+    w.text(&record.deployment.service);
+    w.text(&record.deployment.locality);
+    w.text(&record.deployment.revision);
     w.varint(record.created);
     w.varint(record.since);
     w.text(&record.address);
@@ -289,20 +292,19 @@ fn stated() -> impl Strategy<Value = Record> {
             let (id, service, locality, revision, address) = texts;
             Record {
                 id: SmolStr::new(id),
+                origin: known(origin),
+                slot: 0,
+                drain,
                 space: if name { Space::Name } else { Space::Member },
                 kind: if left { Kind::Left } else { Kind::Live },
                 status: if down { Status::Down } else { Status::Up },
                 weight,
-                drain,
-                origin: known(origin),
                 n,
                 claim,
                 seq,
                 predecessor: (tag, before),
                 client: Arc::new(Client { id: SmolStr::new(client), nonce }),
-                service: service.into(),
-                locality: locality.into(),
-                revision: revision.into(),
+                deployment: deployment(&service, &locality, &revision),
                 created,
                 since,
                 address: SmolStr::new(address),

@@ -1,0 +1,130 @@
+//! How long to wait before the next attempt to connect.
+
+use crate::session::Time;
+use std::time::Duration;
+
+const BASE: Duration = Duration::from_millis(500);
+const CAP: Duration = Duration::from_secs(20);
+/// For so long after a loss no pause exceeds half the heartbeat timeout: whoever can come back does so before it is noticed.
+const HURRY: Duration = Duration::from_secs(60);
+
+/// Exponential backoff with full jitter.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    attempts: u32,
+    /// When the last connection that worked was lost.
+    lost_at: Time,
+}
+
+impl Backoff {
+    /// The pause after one more failure.
+    pub(crate) fn pause(&mut self, now: Time, heartbeat_timeout: Duration, random: &mut fastrand::Rng) -> Duration {
+        if self.attempts == 0 {
+            self.lost_at = now;
+        }
+        let mut limit = (BASE * 2u32.saturating_pow(self.attempts.min(10))).min(CAP);
+        if now.saturating_sub(self.lost_at) < HURRY {
+            limit = limit.min(heartbeat_timeout / 2);
+        }
+        self.attempts += 1;
+        limit.mul_f64(random.f64())
+    }
+
+    /// The connection works.
+    pub(crate) fn reset(&mut self) {
+        self.attempts = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    /// Every pause for many seeds: (attempt, when, pause).
+    fn pauses(seed: u64, attempts: usize) -> Vec<(Time, Duration)> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut backoff, mut now) = (Backoff::default(), Duration::from_secs(100));
+        let mut all = Vec::new();
+        for _ in 0..attempts {
+            let pause = backoff.pause(now, TIMEOUT, &mut random);
+            all.push((now, pause));
+            now += pause + Duration::from_millis(50);
+        }
+        all
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_cap_and_use_the_whole_range() {
+        let mut longest = [Duration::ZERO; 40];
+        let mut shortest = [CAP; 40];
+        for seed in 0..2000 {
+            for (attempt, (_, pause)) in pauses(seed, 40).into_iter().enumerate() {
+                longest[attempt] = longest[attempt].max(pause);
+                shortest[attempt] = shortest[attempt].min(pause);
+            }
+        }
+        for (attempt, limit) in [(0, 500), (1, 1000), (2, 2000), (3, 4000), (4, 8000)] {
+            let limit = Duration::from_millis(limit);
+            assert!(longest[attempt] <= limit && longest[attempt] > limit.mul_f64(0.9), "{attempt}: {longest:?}");
+            assert!(shortest[attempt] < limit.mul_f64(0.1), "full jitter reaches down to nothing");
+        }
+        assert!(longest[39] <= CAP && longest[39] > CAP.mul_f64(0.9));
+    }
+
+    #[test]
+    fn in_the_first_minute_nobody_waits_for_longer_than_half_the_heartbeat_timeout() {
+        for seed in 0..2000 {
+            for (at, pause) in pauses(seed, 20) {
+                if at < Duration::from_secs(160) {
+                    assert!(pause <= TIMEOUT / 2);
+                }
+            }
+        }
+    }
+
+    /// The other nodes take 1,500 attaches in a second and refuse the rest.
+    #[test]
+    fn ten_thousand_clients_come_back_before_the_heartbeat_timeout_and_not_all_at_once() {
+        const CLIENTS: usize = 10_000;
+        const CAPACITY_PER_TICK: usize = 75;
+        let tick = Duration::from_millis(50);
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut clients: Vec<(Backoff, Time)> = Vec::new();
+        for _ in 0..CLIENTS {
+            let mut backoff = Backoff::default();
+            let pause = backoff.pause(Duration::ZERO, TIMEOUT, &mut random);
+            clients.push((backoff, pause));
+        }
+        let (mut now, mut busiest) = (Duration::ZERO, 0);
+        while !clients.is_empty() {
+            now += tick;
+            assert!(now < TIMEOUT, "{} are not back", clients.len());
+            let (mut attempts, mut room) = (0, CAPACITY_PER_TICK);
+            clients.retain_mut(|(backoff, at)| {
+                if *at > now {
+                    return true;
+                }
+                attempts += 1;
+                let refused = room == 0;
+                room = room.saturating_sub(1);
+                *at = now + if refused { backoff.pause(now, TIMEOUT, &mut random) } else { Duration::ZERO };
+                refused
+            });
+            busiest = busiest.max(attempts);
+        }
+        assert!(busiest < CLIENTS / 5, "{busiest} at once");
+    }
+
+    #[test]
+    fn a_working_connection_starts_it_over() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut backoff = Backoff::default();
+        for _ in 0..10 {
+            backoff.pause(Duration::ZERO, TIMEOUT, &mut random);
+        }
+        backoff.reset();
+        assert!(backoff.pause(Duration::from_secs(500), TIMEOUT, &mut random) <= BASE);
+    }
+}

@@ -1,0 +1,103 @@
+//! Settings of a client.
+
+use crate::client::{Client, Inner};
+use crate::connection::endpoint;
+use crate::driver::Driver;
+use crate::seeds::Seeds;
+use crate::session::{Identity, Session};
+use crate::{Code, ConnectionState, Error, Liveness};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// Where a node listens if nothing else is said.
+const DEFAULT_SEED: &str = "127.0.0.1:7700";
+/// Commands that may wait for the driver; callers wait beyond that.
+const COMMANDS_MAX: usize = 1024;
+
+/// Builds a [`Client`].
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Builder {
+    seeds: Vec<String>,
+    region: Option<String>,
+    client: Option<String>,
+    liveness: Liveness,
+    heartbeat_timeout: Option<Duration>,
+    operation_timeout: Option<Duration>,
+}
+
+impl Builder {
+    /// Addresses to start from, `host:port`; other nodes are learnt from the registry. By default `127.0.0.1:7700`.
+    pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Builder {
+        self.seeds = seeds.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Nodes of this region are preferred.
+    pub fn region(mut self, region: impl Into<String>) -> Builder {
+        self.region = Some(region.into());
+        self
+    }
+
+    /// A stable client id. A process started with the id of an older one takes over from it at once; two at the same time
+    /// do not go well together: the first is told `SUPERSEDED`. By default the id is random.
+    pub fn client_id(mut self, id: impl Into<String>) -> Builder {
+        self.client = Some(id.into());
+        self
+    }
+
+    /// With [`Liveness::Fast`] a lost connection means `down` within a second.
+    pub fn liveness(mut self, liveness: Liveness) -> Builder {
+        self.liveness = liveness;
+        self
+    }
+
+    /// Silence after which this client's members are `down`; by default the node's setting (20 s).
+    pub fn heartbeat_timeout(mut self, timeout: Duration) -> Builder {
+        self.heartbeat_timeout = Some(timeout);
+        self
+    }
+
+    /// How long an operation may take. One that could not be sent by then fails with `TIMEOUT` and has certainly not
+    /// happened; one that was sent fails with `OUTCOME_UNKNOWN`. By default operations wait until they are answered.
+    pub fn operation_timeout(mut self, timeout: Duration) -> Builder {
+        self.operation_timeout = Some(timeout);
+        self
+    }
+
+    /// Starts the client; it connects in the background. Must be called within a tokio runtime.
+    pub fn build(self) -> Result<Client, Error> {
+        let seeds = if self.seeds.is_empty() { vec![DEFAULT_SEED.to_owned()] } else { self.seeds };
+        for seed in &seeds {
+            endpoint(seed)?;
+        }
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(Error::new(Code::FailedPrecondition, "build a client within a tokio runtime"));
+        }
+        let mut random = fastrand::Rng::new();
+        let identity = Identity {
+            client: self.client.unwrap_or_else(|| format!("{:016x}", random.u64(..))),
+            nonce: random.u64(1..),
+            liveness: self.liveness,
+            timeout: self.heartbeat_timeout,
+        };
+        let id = identity.client.clone();
+        let start = Instant::now();
+        let session = Session::new(identity, Seeds::new(seeds, self.region), random, start.elapsed());
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let (states, state) = watch::channel(ConnectionState::Connecting { address: String::new() });
+        let (links, link) = watch::channel(None);
+        tokio::spawn(Driver::new(session, start, receiver, states, links).run());
+        let operation_timeout = self.operation_timeout;
+        Ok(Client { inner: Arc::new(Inner { id, commands, states: state, links: link, operation_timeout }) })
+    }
+
+    /// Starts the client and waits until it is connected, at most for the operation timeout.
+    pub async fn connect(self) -> Result<Client, Error> {
+        let client = self.build()?;
+        client.wait_connected().await?;
+        Ok(client)
+    }
+}

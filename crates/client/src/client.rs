@@ -1,0 +1,214 @@
+//! The client as the application sees it.
+
+use crate::builder::Builder;
+use crate::connection::Link;
+use crate::driver::{Command, Reply};
+use crate::follow::{self, Subscription};
+use crate::registration::Registration;
+use crate::view::View;
+use crate::watch::Watch;
+use crate::{Code, ConnectionState, Error, Event, Filter, Member, MemberSpec};
+use convoke_proto::v1;
+use convoke_proto::v1::registry_client::RegistryClient;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::WatchStream;
+
+/// How long `close` waits if no operation timeout is set.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection to a Convoke cluster: one HTTP/2 connection to one node at a time, for registrations, watches and queries alike.
+///
+/// Cheap to clone; all clones are one client. It reconnects by itself, for ever, and brings back registrations and watches.
+///
+/// [`close`](Client::close) unregisters everything at once. A client that is merely dropped, with all its clones, registrations, watches and
+/// views, is to the registry like one that crashed: its members are `down` after the heartbeat timeout and gone after the reconnect
+/// timeout.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) id: String,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) states: watch::Receiver<ConnectionState>,
+    pub(crate) links: watch::Receiver<Option<Link>>,
+    pub(crate) operation_timeout: Option<Duration>,
+}
+
+impl Client {
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A client with all defaults, once it is connected.
+    pub async fn connect<S: Into<String>>(seeds: impl IntoIterator<Item = S>) -> Result<Client, Error> {
+        Client::builder().seeds(seeds).connect().await
+    }
+
+    /// The client id: random, or as configured.
+    pub fn id(&self) -> &str {
+        &self.inner.id
+    }
+
+    /// Registers a member, and keeps it registered.
+    ///
+    /// `ALREADY_REGISTERED` if another live client has the id. While disconnected this waits, at most for the operation timeout. Dropping the
+    /// future takes the registration back.
+    pub async fn register(&self, member: MemberSpec) -> Result<Registration, Error> {
+        self.register_with(member, false).await
+    }
+
+    /// Registers a member even if another live client has the id; that client is told and does not fight back.
+    pub async fn take_over(&self, member: MemberSpec) -> Result<Registration, Error> {
+        self.register_with(member, true).await
+    }
+
+    async fn register_with(&self, spec: MemberSpec, takeover: bool) -> Result<Registration, Error> {
+        let (id, timeout) = (spec.id.clone(), self.inner.operation_timeout);
+        let registered = ask(self, |reply| Command::Register { spec, takeover, timeout, reply }).await?;
+        Ok(Registration::new(self.clone(), id, registered.registration, registered.standing))
+    }
+
+    /// Follows the members that match a filter, as a stream of events.
+    ///
+    /// Takes a [`Filter`] or its text. Must be called within a tokio runtime.
+    pub fn watch<F>(&self, filter: F) -> Result<Watch, Error>
+    where
+        F: TryInto<Filter>,
+        F::Error: Display,
+    {
+        Ok(Watch::start(self.clone(), &parse(filter)?))
+    }
+
+    /// Calls a function for every event of a watch, one after another, until the returned handle is dropped.
+    pub fn on_change<F>(&self, filter: F, call: impl FnMut(Event) + Send + 'static) -> Result<Subscription, Error>
+    where
+        F: TryInto<Filter>,
+        F::Error: Display,
+    {
+        Ok(follow::call_back(self.watch(filter)?, call))
+    }
+
+    /// Keeps a local copy of the members that match a filter, to be read without any network.
+    pub fn view<F>(&self, filter: F) -> Result<View, Error>
+    where
+        F: TryInto<Filter>,
+        F::Error: Display,
+    {
+        Ok(View::start(self.clone(), &parse(filter)?))
+    }
+
+    /// One member, as the connected node shows it; `NOT_FOUND` if it has none.
+    pub async fn get(&self, id: impl Into<String>) -> Result<Member, Error> {
+        let request = v1::GetRequest { id: id.into() };
+        let asking = async {
+            let response = self.registry().await?.get(request).await?.into_inner();
+            response.member.map(Member::from).ok_or_else(|| Error::new(Code::Internal, "the node sent no member"))
+        };
+        within(self.inner.operation_timeout, asking).await
+    }
+
+    /// All members that match, as the connected node shows them.
+    pub async fn list<F>(&self, filter: F) -> Result<Vec<Member>, Error>
+    where
+        F: TryInto<Filter>,
+        F::Error: Display,
+    {
+        let filter = parse(filter)?.to_string();
+        let asking = async {
+            let mut registry = self.registry().await?;
+            let (mut members, mut cursor) = (Vec::new(), String::new());
+            loop {
+                let request = v1::ListRequest { filter: filter.clone(), limit: 0, cursor };
+                let page = registry.list(request).await?.into_inner();
+                members.extend(page.members.into_iter().map(Member::from));
+                if page.next_cursor.is_empty() {
+                    return Ok(members);
+                }
+                cursor = page.next_cursor;
+            }
+        };
+        within(self.inner.operation_timeout, asking).await
+    }
+
+    /// The present state of the connection.
+    pub fn state(&self) -> ConnectionState {
+        self.inner.states.borrow().clone()
+    }
+
+    /// States of the connection, starting with the present one. A slow reader sees the latest, not all.
+    pub fn states(&self) -> impl Stream<Item = ConnectionState> + Send + Unpin + use<> {
+        WatchStream::new(self.inner.states.clone())
+    }
+
+    /// Waits until the client is connected.
+    pub async fn wait_connected(&self) -> Result<(), Error> {
+        let mut states = self.inner.states.clone();
+        let connected = |state: &ConnectionState| matches!(state, ConnectionState::Connected { .. });
+        let waiting = async { states.wait_for(connected).await.map(drop).map_err(|_| closed()) };
+        within(self.inner.operation_timeout, waiting).await
+    }
+
+    /// Unregisters everything of this client and ends it, clones included.
+    ///
+    /// Waits for the node's answer, at most for the operation timeout (10 s if none is set). After an error the members are `down` after the
+    /// heartbeat timeout, like those of a crashed client.
+    pub async fn close(&self) -> Result<(), Error> {
+        let (reply, done) = oneshot::channel();
+        let closing = async {
+            self.inner.commands.send(Command::Close { reply }).await.map_err(|_| closed())?;
+            done.await.map_err(|_| closed())
+        };
+        let timeout = self.inner.operation_timeout.unwrap_or(CLOSE_TIMEOUT);
+        match tokio::time::timeout(timeout, closing).await {
+            // Closed before: that is what was asked for.
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::new(Code::OutcomeUnknown, "no node confirmed the close in time")),
+        }
+    }
+
+    pub(crate) fn operation_timeout(&self) -> Option<Duration> {
+        self.inner.operation_timeout
+    }
+
+    async fn registry(&self) -> Result<RegistryClient<tonic::transport::Channel>, Error> {
+        let mut links = self.inner.links.clone();
+        let link = links.wait_for(Option::is_some).await.map_err(|_| closed())?;
+        link.as_ref().map(|link| RegistryClient::new(link.channel.clone())).ok_or_else(closed)
+    }
+}
+
+/// Asks the driver and waits for its answer.
+pub(crate) async fn ask<T>(client: &Client, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
+    let (reply, answer) = oneshot::channel();
+    client.inner.commands.send(command(reply)).await.map_err(|_| closed())?;
+    answer.await.map_err(|_| closed())?
+}
+
+async fn within<T>(timeout: Option<Duration>, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match timeout {
+        None => future.await,
+        Some(timeout) => match tokio::time::timeout(timeout, future).await {
+            Ok(result) => result,
+            Err(_) => Err(crate::session::not_sent_in_time()),
+        },
+    }
+}
+
+fn parse<F>(filter: F) -> Result<Filter, Error>
+where
+    F: TryInto<Filter>,
+    F::Error: Display,
+{
+    filter.try_into().map_err(|error| Error::new(Code::InvalidFilter, error.to_string()).field("filter"))
+}
+
+fn closed() -> Error {
+    Error::new(Code::FailedPrecondition, "this client is closed; build another")
+}

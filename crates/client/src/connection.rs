@@ -1,0 +1,174 @@
+//! One connection to a node: the attach stream, and learning of other nodes.
+
+use crate::Error;
+use crate::seeds::KnownNode;
+use crate::session::ConnectionId;
+use convoke_proto::v1::registry_client::RegistryClient;
+use convoke_proto::{Code, NODE_SERVICE, json, v1};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A connection whose other end does not answer is given up after the sum of both.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(4);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(4);
+/// Messages that may wait to be sent. Requests on their way are bounded by the session; this is for the parts of an attach.
+const OUTGOING_MAX: usize = 1024;
+/// How often the nodes of the cluster are asked for.
+const LEARN_INTERVAL: Duration = Duration::from_secs(60);
+const PROBE_INTERVAL: Duration = Duration::from_secs(4);
+
+/// The way to a node, for watches and queries.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) connection: ConnectionId,
+    pub(crate) channel: Channel,
+}
+
+#[derive(Debug)]
+pub(crate) enum Happened {
+    Connected(Channel),
+    Received(v1::ServerMessage),
+    Learnt(Vec<KnownNode>),
+    Ended(Error),
+}
+
+pub(crate) type Happenings = mpsc::Sender<(ConnectionId, Happened)>;
+
+/// A connection under way; dropping it closes it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) channel: Option<Channel>,
+    outgoing: mpsc::Sender<v1::ClientMessage>,
+    task: JoinHandle<()>,
+}
+
+impl Connection {
+    pub(crate) fn open(id: ConnectionId, address: String, attach: bool, happenings: Happenings) -> Connection {
+        let (outgoing, messages) = mpsc::channel(OUTGOING_MAX);
+        let task = tokio::spawn(async move {
+            let error = run(id, &address, attach, messages, &happenings).await;
+            // The driver is gone only if the client is.
+            let _ = happenings.send((id, Happened::Ended(error))).await;
+        });
+        Connection { id, channel: None, outgoing, task }
+    }
+
+    /// False if the node does not read what it is sent.
+    pub(crate) fn send(&self, message: v1::ClientMessage) -> bool {
+        self.outgoing.try_send(message).is_ok()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Runs until the connection ends; returns why.
+async fn run(
+    id: ConnectionId,
+    address: &str,
+    attach: bool,
+    messages: mpsc::Receiver<v1::ClientMessage>,
+    happenings: &Happenings,
+) -> Error {
+    let channel = match connect(address).await {
+        Ok(channel) => channel,
+        Err(error) => return error,
+    };
+    if happenings.send((id, Happened::Connected(channel.clone()))).await.is_err() {
+        return Error::new(Code::NotReady, "the client is gone");
+    }
+    if attach {
+        tokio::select! {
+            error = converse(id, channel.clone(), messages, happenings) => error,
+            error = learn(id, channel, None, happenings) => error,
+        }
+    } else {
+        learn(id, channel, Some(PROBE_INTERVAL), happenings).await
+    }
+}
+
+async fn connect(address: &str) -> Result<Channel, Error> {
+    let unreachable = |error: tonic::transport::Error| {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        Error::new(Code::NotReady, format!("cannot connect to {address}{cause}"))
+    };
+    let endpoint = endpoint(address)?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true);
+    endpoint.connect().await.map_err(unreachable)
+}
+
+/// Checks an address of the form `host:port`.
+pub(crate) fn endpoint(address: &str) -> Result<Endpoint, Error> {
+    let invalid = || Error::new(Code::InvalidArgument, format!("{address:?} is not host:port")).field("seeds");
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_none() || address.contains('/') {
+        return Err(invalid());
+    }
+    Endpoint::from_shared(format!("http://{address}")).map_err(|_| invalid())
+}
+
+async fn converse(
+    id: ConnectionId,
+    channel: Channel,
+    messages: mpsc::Receiver<v1::ClientMessage>,
+    happenings: &Happenings,
+) -> Error {
+    let mut stream = match RegistryClient::new(channel).attach(ReceiverStream::new(messages)).await {
+        Ok(response) => response.into_inner(),
+        Err(status) => return status.into(),
+    };
+    loop {
+        match stream.message().await {
+            Ok(Some(message)) => {
+                if happenings.send((id, Happened::Received(message))).await.is_err() {
+                    return Error::new(Code::NotReady, "the client is gone");
+                }
+            }
+            Ok(None) => return Error::new(Code::NotReady, "the node closed the connection"),
+            Err(status) => return status.into(),
+        }
+    }
+}
+
+/// Asks for the nodes of the cluster now and then. With `probe` the question also shows whether the node still answers, and this
+/// ends when it does not.
+async fn learn(id: ConnectionId, channel: Channel, probe: Option<Duration>, happenings: &Happenings) -> Error {
+    let mut client = RegistryClient::new(channel);
+    loop {
+        let request = v1::ListRequest { filter: format!("service == {NODE_SERVICE:?}"), ..v1::ListRequest::default() };
+        let mut request = tonic::Request::new(request);
+        request.set_timeout(KEEP_ALIVE_TIMEOUT);
+        let answered = match client.list(request).await {
+            Ok(response) => {
+                let nodes: Vec<KnownNode> = response.into_inner().members.into_iter().map(node).collect();
+                if !nodes.is_empty() {
+                    let _ = happenings.send((id, Happened::Learnt(nodes))).await;
+                }
+                true
+            }
+            Err(status) if probe.is_some() => return status.into(),
+            Err(_) => false,
+        };
+        let pause = probe.unwrap_or(if answered { LEARN_INTERVAL } else { PROBE_INTERVAL });
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn node(member: v1::Member) -> KnownNode {
+    let member = json::Member::from(member);
+    let routable = member.routable();
+    let region = member.metadata.get("region").cloned().unwrap_or_default();
+    KnownNode { address: member.address, region, routable }
+}

@@ -1,0 +1,275 @@
+//! The task that owns the session and carries out its effects. Nothing else touches the session, and nothing here waits for a
+//! node: connections are tasks of their own.
+
+use crate::connection::{Connection, Happened, Happenings, Link};
+use crate::registration::Standing;
+use crate::session::{ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, Session, Time};
+use crate::{Code, ConnectionState, Error, MemberSpec, Update};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+/// Commands taken in before what they ask for is sent: they travel in one message.
+const BATCH_MAX: usize = 256;
+/// Messages of connections that may wait for the driver.
+const HAPPENINGS_MAX: usize = 256;
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// What the application asks for.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Register { spec: MemberSpec, takeover: bool, timeout: Option<Duration>, reply: Reply<Registered> },
+    Update { id: String, registration: RegistrationId, update: Update, timeout: Option<Duration>, reply: Reply<String> },
+    Unregister { id: String, registration: RegistrationId, timeout: Option<Duration>, reply: Reply<String> },
+    Close { reply: oneshot::Sender<()> },
+}
+
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) registration: RegistrationId,
+    pub(crate) standing: watch::Receiver<Standing>,
+}
+
+/// Who waits for an operation.
+#[derive(Debug)]
+enum Waiting {
+    ForRegistration { id: String, registered: Registered, reply: Reply<Registered> },
+    ForVersion { reply: Reply<String> },
+}
+
+#[derive(Debug)]
+pub(crate) struct Driver {
+    session: Session,
+    start: Instant,
+    commands: mpsc::Receiver<Command>,
+    states: watch::Sender<ConnectionState>,
+    links: watch::Sender<Option<Link>>,
+    happenings: Happenings,
+    happened: mpsc::Receiver<(ConnectionId, Happened)>,
+    connection: Option<Connection>,
+    waiting: BTreeMap<OperationId, Waiting>,
+    standings: BTreeMap<RegistrationId, watch::Sender<Standing>>,
+    closers: Vec<oneshot::Sender<()>>,
+    closed: bool,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        session: Session,
+        start: Instant,
+        commands: mpsc::Receiver<Command>,
+        states: watch::Sender<ConnectionState>,
+        links: watch::Sender<Option<Link>>,
+    ) -> Driver {
+        let (happenings, happened) = mpsc::channel(HAPPENINGS_MAX);
+        Driver {
+            session,
+            start,
+            commands,
+            states,
+            links,
+            happenings,
+            happened,
+            connection: None,
+            waiting: BTreeMap::new(),
+            standings: BTreeMap::new(),
+            closers: Vec::new(),
+            closed: false,
+        }
+    }
+
+    /// Runs until the client is closed, or dropped by everybody.
+    pub(crate) async fn run(mut self) {
+        while !self.closed {
+            let wake = self.session.next_wake().map(|at| self.start + at);
+            let sleep = async {
+                match wake {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                command = self.commands.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => return,
+                },
+                Some((connection, happened)) = self.happened.recv() => self.learn(connection, happened),
+                () = sleep => {}
+            }
+            self.work(Session::wake);
+        }
+    }
+
+    /// Takes commands in, as many as there are.
+    fn obey(&mut self, command: Command) {
+        self.command(command);
+        for _ in 1..BATCH_MAX {
+            let Ok(command) = self.commands.try_recv() else { break };
+            self.command(command);
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        let now = self.start.elapsed();
+        let deadline = |timeout: Option<Duration>| timeout.map(|timeout| now + timeout);
+        match command {
+            Command::Register { spec, takeover, timeout, reply } => {
+                let id = spec.id.clone();
+                match self.session.register(spec, takeover, deadline(timeout)) {
+                    Ok((operation, registration)) => {
+                        let (sender, standing) = watch::channel(Standing::default());
+                        self.standings.insert(registration, sender);
+                        let registered = Registered { registration, standing };
+                        self.waiting.insert(operation, Waiting::ForRegistration { id, registered, reply });
+                    }
+                    Err(error) => drop(reply.send(Err(error))),
+                }
+            }
+            Command::Update { id, registration, update, timeout, reply } => {
+                let asked = self.session.update(&id, registration, update, deadline(timeout));
+                self.wait_for(asked, reply);
+            }
+            Command::Unregister { id, registration, timeout, reply } => {
+                let mut out = Effects::new();
+                let asked = self.session.unregister(&id, registration, deadline(timeout), &mut out);
+                self.standings.remove(&registration);
+                self.wait_for(asked, reply);
+                self.perform_all(out);
+            }
+            Command::Close { reply } => {
+                self.closers.push(reply);
+                self.work(Session::close);
+            }
+        }
+    }
+
+    fn wait_for(&mut self, asked: Result<OperationId, Error>, reply: Reply<String>) {
+        match asked {
+            Ok(operation) => drop(self.waiting.insert(operation, Waiting::ForVersion { reply })),
+            Err(error) => drop(reply.send(Err(error))),
+        }
+    }
+
+    fn learn(&mut self, id: ConnectionId, happened: Happened) {
+        match happened {
+            Happened::Connected(channel) => {
+                if let Some(connection) = self.connection.as_mut().filter(|connection| connection.id == id) {
+                    connection.channel = Some(channel);
+                }
+                self.work(|session, now, out| session.connected(now, id, out));
+            }
+            Happened::Received(message) => self.work(|session, now, out| session.received(now, id, message, out)),
+            Happened::Learnt(nodes) => self.session.learn(nodes),
+            Happened::Ended(error) => self.work(|session, now, out| session.disconnected(now, id, &error, out)),
+        }
+    }
+
+    /// Lets the session do something, then sends what waits and carries out what it asks for.
+    fn work(&mut self, call: impl FnOnce(&mut Session, Time, &mut Effects)) {
+        let mut out = Effects::new();
+        self.forget_the_impatient(&mut out);
+        call(&mut self.session, self.start.elapsed(), &mut out);
+        self.session.flush(&mut out);
+        self.perform_all(out);
+    }
+
+    /// Nobody waits for these any more: their futures were dropped.
+    fn forget_the_impatient(&mut self, out: &mut Effects) {
+        let gone = |waiting: &Waiting| match waiting {
+            Waiting::ForRegistration { reply, .. } => reply.is_closed(),
+            Waiting::ForVersion { reply } => reply.is_closed(),
+        };
+        let ids: Vec<OperationId> = self.waiting.iter().filter(|(_, w)| gone(w)).map(|(id, _)| *id).collect();
+        for operation in ids {
+            let fate = self.session.cancel(operation, out);
+            tracing::debug!(?operation, taken_back = fate == NotSent::TakenBack, "nobody waits for the answer");
+            if let Some(Waiting::ForRegistration { registered, .. }) = self.waiting.remove(&operation) {
+                self.standings.remove(&registered.registration);
+            }
+        }
+    }
+
+    fn perform_all(&mut self, effects: Effects) {
+        for effect in effects {
+            self.perform(effect);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Connect { connection, address, attach } => {
+                self.connection = Some(Connection::open(connection, address, attach, self.happenings.clone()));
+            }
+            Effect::Disconnect { connection } => {
+                self.connection.take_if(|held| held.id == connection);
+            }
+            Effect::Send { connection, message } => {
+                let held = self.connection.as_ref().filter(|held| held.id == connection);
+                if held.is_some_and(|held| !held.send(message)) {
+                    let error = Error::new(Code::NotReady, "the node does not read what it is sent");
+                    let _ = self.happenings.try_send((connection, Happened::Ended(error)));
+                }
+            }
+            Effect::State(state) => self.state(state),
+            Effect::Done { operation, result } => self.done(operation, result),
+            Effect::Versioned { registration, version } => {
+                if let Some(standing) = self.standings.get(&registration) {
+                    standing.send_modify(|standing| standing.version = version);
+                }
+            }
+            Effect::Ended { registration, error } => {
+                tracing::warn!(%error, "a registration ended");
+                if let Some(standing) = self.standings.remove(&registration) {
+                    standing.send_modify(|standing| standing.ended = Some(error));
+                }
+            }
+            Effect::Closed => {
+                self.closed = true;
+                for closer in self.closers.drain(..) {
+                    let _ = closer.send(());
+                }
+            }
+        }
+    }
+
+    fn state(&mut self, state: ConnectionState) {
+        match &state {
+            ConnectionState::Connected { node, address } => {
+                tracing::info!(%node, %address, "connected");
+                let link = self.connection.as_ref().and_then(|connection| {
+                    Some(Link { connection: connection.id, channel: connection.channel.clone()? })
+                });
+                self.links.send_replace(link);
+            }
+            ConnectionState::Disconnected { reason, retry_in } => {
+                tracing::info!(%reason, ?retry_in, "disconnected");
+                // Watches read on where they are until there is another link.
+                self.links.send_replace(None);
+            }
+            ConnectionState::Connecting { .. } | ConnectionState::Closed => {}
+        }
+        self.states.send_replace(state);
+    }
+
+    fn done(&mut self, operation: OperationId, result: Result<String, Error>) {
+        match self.waiting.remove(&operation) {
+            Some(Waiting::ForRegistration { id, registered, reply }) => {
+                let registration = registered.registration;
+                if result.is_err() {
+                    self.standings.remove(&registration);
+                }
+                if let Err(Ok(_)) = reply.send(result.map(|_| registered)) {
+                    // The application went away in the last moment, without its registration.
+                    let mut out = Effects::new();
+                    let _ = self.session.unregister(&id, registration, None, &mut out);
+                    self.standings.remove(&registration);
+                    self.perform_all(out);
+                }
+            }
+            Some(Waiting::ForVersion { reply }) => drop(reply.send(result)),
+            None => {}
+        }
+    }
+}

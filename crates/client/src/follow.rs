@@ -1,0 +1,144 @@
+//! The task behind a watch or a view: reads a node's stream, loses it, finds the next and resumes.
+
+use crate::backoff::Backoff;
+use crate::connection::Link;
+use crate::replica::{Next, Replica};
+use crate::watch::Watch;
+use crate::{Code, Error, Event};
+use convoke_proto::v1;
+use convoke_proto::v1::registry_client::RegistryClient;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// For pauses between attempts: as if this were the heartbeat timeout.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where the events go.
+pub(crate) trait Target: Send {
+    /// Changes the replica and passes on what it has to tell. `None` if nobody listens any more.
+    fn change<T: Send>(
+        &mut self,
+        change: impl FnOnce(&mut Replica, &mut Vec<Event>) -> T + Send,
+    ) -> impl Future<Output = Option<T>> + Send;
+}
+
+/// Follows until nobody listens or the client is closed, or an error that trying again cannot mend.
+pub(crate) async fn follow(
+    mut links: watch::Receiver<Option<Link>>,
+    filter: String,
+    mut target: impl Target,
+) -> Option<Error> {
+    let (start, mut backoff, mut random) = (Instant::now(), Backoff::default(), fastrand::Rng::new());
+    loop {
+        let link = links.wait_for(Option::is_some).await.ok()?.clone()?;
+        let resume = target.change(Replica::resume).await?;
+        let resumed = resume.is_some();
+        let request = v1::WatchRequest { filter: filter.clone(), resume };
+        let ended = read(&links, &link, request, &mut target, &mut backoff).await;
+        match ended {
+            End::Moved | End::Again => {}
+            End::Closed => return None,
+            End::Failed(error) if resumed && matches!(error.code, Code::TooLarge | Code::InvalidArgument) => {
+                // This node does not want to hear what we know: start over.
+                target.change(Replica::forget).await?;
+            }
+            End::Failed(error) if is_final(error.code) => return Some(error),
+            End::Failed(error) => {
+                let pause = backoff.pause(start.elapsed(), PATIENCE, &mut random);
+                tracing::debug!(%error, ?pause, "a watch was interrupted");
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    open = moved(&links, &link) => if !open { return None },
+                }
+            }
+        }
+    }
+}
+
+enum End {
+    /// The client is connected elsewhere.
+    Moved,
+    /// The client is closed, or nobody listens.
+    Closed,
+    /// Resume at once.
+    Again,
+    Failed(Error),
+}
+
+/// Reads one stream to its end. What the replica tells is never cut short: a change is taken in and passed on, or neither.
+async fn read(
+    links: &watch::Receiver<Option<Link>>,
+    link: &Link,
+    request: v1::WatchRequest,
+    target: &mut impl Target,
+    backoff: &mut Backoff,
+) -> End {
+    let mut client = RegistryClient::new(link.channel.clone());
+    let opened = tokio::select! {
+        opened = client.watch(request) => opened,
+        open = moved(links, link) => return if open { End::Moved } else { End::Closed },
+    };
+    let mut stream = match opened {
+        Ok(response) => response.into_inner(),
+        Err(status) => return End::Failed(status.into()),
+    };
+    loop {
+        let message = tokio::select! {
+            message = stream.message() => message,
+            open = moved(links, link) => return if open { End::Moved } else { End::Closed },
+        };
+        match message {
+            Ok(Some(event)) => {
+                backoff.reset();
+                match target.change(|replica, out| replica.apply(event, out)).await {
+                    Some(Next::Read) => {}
+                    Some(Next::Resume) => return End::Again,
+                    None => return End::Closed,
+                }
+            }
+            Ok(None) => return End::Failed(Error::new(Code::NotReady, "the node ended the watch")),
+            Err(status) => return End::Failed(status.into()),
+        }
+    }
+}
+
+/// Waits until the client is connected by another link; false if it is closed.
+async fn moved(links: &watch::Receiver<Option<Link>>, present: &Link) -> bool {
+    let elsewhere = |link: &Option<Link>| link.as_ref().is_some_and(|link| link.connection != present.connection);
+    links.clone().wait_for(elsewhere).await.is_ok()
+}
+
+fn is_final(code: Code) -> bool {
+    matches!(
+        code,
+        Code::InvalidFilter | Code::InvalidArgument | Code::TooLarge | Code::PermissionDenied | Code::Unauthenticated
+    )
+}
+
+/// Keeps a callback going; dropping it ends the calls.
+#[derive(Debug)]
+#[must_use = "the calls end when this is dropped"]
+pub struct Subscription {
+    _task: Task,
+}
+
+pub(crate) fn call_back(mut watch: Watch, mut call: impl FnMut(Event) + Send + 'static) -> Subscription {
+    let task = tokio::spawn(async move {
+        while let Some(event) = watch.next().await {
+            call(event);
+        }
+    });
+    Subscription { _task: Task(task) }
+}
+
+/// A task that ends with its handle.
+#[derive(Debug)]
+pub(crate) struct Task(pub(crate) JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

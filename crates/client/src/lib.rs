@@ -1,0 +1,69 @@
+//! Convoke's SDK: register, watch, keep a local view, pick members.
+//!
+//! ```no_run
+//! use convoke_client::{Client, MemberSpec, RoundRobin, Update};
+//!
+//! # async fn quick_start() -> Result<(), convoke_client::Error> {
+//! let client = Client::connect(["127.0.0.1:7700"]).await?;
+//!
+//! // Be found. The SDK keeps this registered across lost connections and nodes.
+//! let me = client.register(MemberSpec::new("orders-1", "orders").address("10.0.0.1:8080")).await?;
+//! me.update(Update::merge().set("load", "0.3")).await?;
+//!
+//! // Find others. Reading a view needs no network.
+//! let payments = client.view("service == \"payments\"")?;
+//! payments.wait_caught_up().await?;
+//! if let Some(member) = RoundRobin::new(payments).pick() {
+//!     println!("the next payment goes to {}", member.address);
+//! }
+//!
+//! // Leave: unregisters at once.
+//! client.close().await
+//! # }
+//! ```
+//!
+//! | For | there is |
+//! |---|---|
+//! | being found | [`Client::register`], [`Registration`], [`Update`] |
+//! | hearing of changes | [`Client::watch`], [`Client::on_change`], [`Event`] |
+//! | looking things up | [`Client::view`], [`View`], [`Client::get`], [`Client::list`] |
+//! | choosing | [`RoundRobin`], [`LocalityPreferring`], [`WeightedRoundRobin`] |
+//! | knowing where one stands | [`Client::states`], [`ConnectionState`], [`Registration::lost`] |
+//!
+//! Errors are one type, [`Error`], with a [`Code`] that says what to do; `docs/sdk.md` has the guide.
+//!
+//! Inside, everything that decides is synchronous and takes time and randomness as arguments (`session`, `replica`, `seeds`, `backoff`); a
+//! thin shell of tokio and tonic carries it out.
+
+mod backoff;
+mod builder;
+mod client;
+mod connection;
+mod connection_state;
+mod driver;
+mod event;
+mod follow;
+mod pick;
+mod registration;
+mod replica;
+mod seeds;
+mod session;
+#[cfg(test)]
+mod testing;
+mod update;
+mod view;
+mod watch;
+
+pub use builder::Builder;
+pub use client::Client;
+pub use connection_state::ConnectionState;
+pub use convoke_filter::{Filter, FilterError};
+pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};
+pub use convoke_proto::{Code, Error};
+pub use event::{Event, ResetReason};
+pub use follow::Subscription;
+pub use pick::{LocalityPreferring, RoundRobin, WeightedRoundRobin};
+pub use registration::Registration;
+pub use update::Update;
+pub use view::View;
+pub use watch::Watch;

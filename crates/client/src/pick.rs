@@ -1,0 +1,207 @@
+//! Pickers: which member of a view gets the next request. Only routable ones do: up and not drained.
+
+use crate::{Member, View};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One after another.
+#[derive(Debug)]
+pub struct RoundRobin {
+    members: Latest<Vec<Arc<Member>>>,
+    turn: AtomicUsize,
+}
+
+impl RoundRobin {
+    pub fn new(view: View) -> RoundRobin {
+        RoundRobin { members: Latest::new(view), turn: start() }
+    }
+
+    /// `None` if no member is routable.
+    pub fn pick(&self) -> Option<Arc<Member>> {
+        self.members.with(routable, |members| turn(members, &self.turn))
+    }
+}
+
+/// One after another among the nearest: those that share most of a locality, from its left end, label by label. If none of a zone is
+/// routable the whole region is, and so on; any member is better than none.
+#[derive(Debug)]
+pub struct LocalityPreferring {
+    locality: String,
+    members: Latest<Vec<Arc<Member>>>,
+    turn: AtomicUsize,
+}
+
+impl LocalityPreferring {
+    /// `locality` is where the caller is, `aws.us-east-1.a` for example.
+    pub fn new(view: View, locality: impl Into<String>) -> LocalityPreferring {
+        LocalityPreferring { locality: locality.into(), members: Latest::new(view), turn: start() }
+    }
+
+    /// `None` if no member is routable.
+    pub fn pick(&self) -> Option<Arc<Member>> {
+        let nearest = |members| nearest(routable(members), &self.locality);
+        self.members.with(nearest, |members| turn(members, &self.turn))
+    }
+}
+
+/// In turn, as often as the members' weights say, evenly spread.
+#[derive(Debug)]
+pub struct WeightedRoundRobin {
+    members: Latest<Weighted>,
+}
+
+impl WeightedRoundRobin {
+    pub fn new(view: View) -> WeightedRoundRobin {
+        WeightedRoundRobin { members: Latest::new(view) }
+    }
+
+    /// `None` if no member is routable.
+    pub fn pick(&self) -> Option<Arc<Member>> {
+        self.members.with(|members| Weighted::new(routable(members)), Weighted::pick)
+    }
+}
+
+/// Something made from a view, and made anew when the view has changed.
+#[derive(Debug)]
+struct Latest<T> {
+    view: View,
+    made: Mutex<Option<(u64, T)>>,
+}
+
+impl<T> Latest<T> {
+    fn new(view: View) -> Latest<T> {
+        Latest { view, made: Mutex::new(None) }
+    }
+
+    fn with<R>(&self, make: impl FnOnce(Vec<Arc<Member>>) -> T, use_it: impl FnOnce(&mut T) -> R) -> R {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the members are read: a change in between is seen the next time.
+        let changes = self.view.changes();
+        if made.as_ref().is_none_or(|(at, _)| *at != changes) {
+            *made = None;
+        }
+        let (_, value) = made.get_or_insert_with(|| (changes, make(self.view.list())));
+        use_it(value)
+    }
+}
+
+/// Not everybody starts with the first.
+fn start() -> AtomicUsize {
+    AtomicUsize::new(fastrand::usize(..))
+}
+
+fn turn(members: &[Arc<Member>], turn: &AtomicUsize) -> Option<Arc<Member>> {
+    let turn = turn.fetch_add(1, Ordering::Relaxed);
+    members.get(turn % members.len().max(1)).cloned()
+}
+
+fn routable(mut members: Vec<Arc<Member>>) -> Vec<Arc<Member>> {
+    members.retain(|member| member.routable());
+    members
+}
+
+fn nearest(mut members: Vec<Arc<Member>>, locality: &str) -> Vec<Arc<Member>> {
+    let common = |member: &Arc<Member>| {
+        let labels = member.locality.split('.').zip(locality.split('.'));
+        labels.take_while(|(theirs, ours)| theirs == ours && !ours.is_empty()).count()
+    };
+    let best = members.iter().map(common).max().unwrap_or(0);
+    members.retain(|member| common(member) == best);
+    members
+}
+
+/// Smooth weighted round robin: each turn everybody gains its weight, who has most is picked and pays the sum of all.
+#[derive(Debug)]
+struct Weighted {
+    members: Vec<(i64, Arc<Member>)>,
+}
+
+impl Weighted {
+    fn new(members: Vec<Arc<Member>>) -> Weighted {
+        Weighted { members: members.into_iter().map(|member| (0, member)).collect() }
+    }
+
+    fn pick(&mut self) -> Option<Arc<Member>> {
+        let mut total = 0;
+        for (credit, member) in &mut self.members {
+            *credit += i64::from(member.weight);
+            total += i64::from(member.weight);
+        }
+        let (credit, member) = self.members.iter_mut().max_by_key(|(credit, _)| *credit)?;
+        *credit -= total;
+        Some(member.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Status;
+    use std::collections::BTreeMap;
+
+    fn member(id: &str, locality: &str, weight: u16) -> Arc<Member> {
+        Arc::new(Member {
+            id: id.into(),
+            service: "s".into(),
+            locality: locality.into(),
+            created: 0,
+            revision: String::new(),
+            address: String::new(),
+            endpoints: BTreeMap::new(),
+            weight,
+            status: Status::Up,
+            drained: false,
+            metadata: BTreeMap::new(),
+            owner: crate::Owner::default(),
+            version: "1".into(),
+            client: "c".into(),
+        })
+    }
+
+    fn ids(members: &[Arc<Member>]) -> Vec<&str> {
+        members.iter().map(|member| member.id.as_str()).collect()
+    }
+
+    #[test]
+    fn the_down_and_the_drained_get_nothing() {
+        let down = Member { status: Status::Down, ..Member::clone(&member("down", "", 1)) };
+        let drained = Member { drained: true, ..Member::clone(&member("drained", "", 1)) };
+        let members = vec![Arc::new(down), member("up", "", 1), Arc::new(drained)];
+        assert_eq!(ids(&routable(members)), ["up"]);
+    }
+
+    #[test]
+    fn everybody_has_a_turn() {
+        let members = vec![member("a", "", 1), member("b", "", 1), member("c", "", 1)];
+        let at = AtomicUsize::new(usize::MAX);
+        let picked: Vec<String> = (0..4).map(|_| turn(&members, &at).unwrap().id.clone()).collect();
+        assert_eq!(picked[1..], ["a", "b", "c"]);
+        assert_eq!(turn(&[], &at), None);
+    }
+
+    #[test]
+    fn the_nearest_come_first_and_anybody_is_better_than_nobody() {
+        let all = || {
+            vec![member("a", "aws.us.a", 1), member("b", "aws.us.b", 1), member("c", "aws.eu.a", 1), member("d", "", 1)]
+        };
+        assert_eq!(ids(&nearest(all(), "aws.us.a")), ["a"]);
+        assert_eq!(ids(&nearest(all(), "aws.us.z")), ["a", "b"]);
+        assert_eq!(ids(&nearest(all(), "aws.ap.a")), ["a", "b", "c"]);
+        assert_eq!(ids(&nearest(all(), "gcp.us.a")).len(), 4);
+        assert_eq!(ids(&nearest(all(), "")).len(), 4);
+        // Whole labels count: us-east-1 is not near us-east-10.
+        let members = vec![member("a", "us-east-10.a", 1), member("b", "us-west.a", 1)];
+        assert_eq!(ids(&nearest(members, "us-east-1.a")).len(), 2);
+    }
+
+    #[test]
+    fn weights_are_kept_exactly_and_spread_evenly() {
+        let mut weighted = Weighted::new(vec![member("a", "", 5), member("b", "", 1), member("c", "", 1)]);
+        let picked: Vec<String> = (0..14).map(|_| weighted.pick().unwrap().id.clone()).collect();
+        let count = |id: &str| picked.iter().filter(|picked| *picked == id).count();
+        assert_eq!((count("a"), count("b"), count("c")), (10, 2, 2));
+        let longest = picked.split(|id| id != "a").map(<[String]>::len).max().unwrap();
+        assert!(longest <= 5, "{picked:?}");
+        assert_eq!(Weighted::new(Vec::new()).pick(), None);
+    }
+}

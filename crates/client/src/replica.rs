@@ -1,0 +1,201 @@
+//! A local copy of what a watch shows, and how to resume it (R-52, R-53; rules S1–S6 of `docs/protocol.md`).
+//!
+//! A synchronous state machine: what the node says goes in, what the application is told comes out. The promises:
+//!
+//! - Each change is told once, per member in order, across connections and nodes.
+//! - Members never vanish from the copy while a snapshot is loaded anew: it keeps what it has until the new one is complete.
+
+#[cfg(test)]
+mod tests;
+
+use crate::{Event, Member, ResetReason};
+use convoke_proto::v1::{self, Versioned, WatchEvent, watch_event, watch_event::reset::Reason};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What a resume request may weigh: it has to fit into one message.
+const RESUME_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// What an entry of a map costs on the wire besides its texts.
+const ENTRY_BYTES: usize = 8;
+
+#[derive(Debug)]
+pub(crate) struct Replica {
+    members: BTreeMap<String, Arc<Member>>,
+    /// Of the last mark; empty if there was none since the last start.
+    token: Vec<u8>,
+    /// Versions received since that mark.
+    recent: BTreeMap<String, String>,
+    /// While a snapshot is loaded: what it has had so far. The application has seen these and no others.
+    loaded: Option<BTreeSet<String>>,
+    /// The versions of `members` are enough to resume from.
+    complete: bool,
+    resumed: Resumed,
+}
+
+/// How the present connection began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resumed {
+    Fresh,
+    /// By token, and nothing has been received yet.
+    Token,
+    Otherwise,
+}
+
+/// What to do after an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Next {
+    Read,
+    /// End this stream and resume: there is a better way than starting over.
+    Resume,
+}
+
+impl Default for Replica {
+    fn default() -> Replica {
+        Replica {
+            members: BTreeMap::new(),
+            token: Vec::new(),
+            recent: BTreeMap::new(),
+            loaded: Some(BTreeSet::new()),
+            complete: false,
+            resumed: Resumed::Fresh,
+        }
+    }
+}
+
+impl Replica {
+    pub(crate) fn members(&self) -> &BTreeMap<String, Arc<Member>> {
+        &self.members
+    }
+
+    /// A new connection: what to say to the node.
+    pub(crate) fn resume(&mut self, out: &mut Vec<Event>) -> Option<v1::Resume> {
+        let complete = std::mem::replace(&mut self.complete, false);
+        if !self.token.is_empty() && bytes(&self.recent) <= RESUME_BYTES_MAX {
+            self.resumed = Resumed::Token;
+            return Some(v1::Resume { token: self.token.clone(), recent: self.recent.clone(), known: None });
+        }
+        if complete && let Some(known) = self.known() {
+            self.resumed = Resumed::Otherwise;
+            self.forget_token();
+            return Some(v1::Resume { known: Some(known), ..v1::Resume::default() });
+        }
+        self.resumed = Resumed::Fresh;
+        self.start_over(ResetReason::Interrupted, out);
+        None
+    }
+
+    /// The node does not take what there is to resume from: start over.
+    pub(crate) fn forget(&mut self, out: &mut Vec<Event>) {
+        self.start_over(ResetReason::Interrupted, out);
+    }
+
+    /// Takes in one event of the node.
+    pub(crate) fn apply(&mut self, event: WatchEvent, out: &mut Vec<Event>) -> Next {
+        use watch_event::Event as Wire;
+        let first = std::mem::replace(&mut self.resumed, Resumed::Otherwise) == Resumed::Token;
+        match event.event {
+            Some(Wire::Snapshot(snapshot)) => {
+                for member in snapshot.members {
+                    self.show(member, None, out);
+                }
+            }
+            Some(Wire::Registered(member)) => self.show(member, None, out),
+            Some(Wire::Updated(member)) => self.show(member, Some(Event::Updated), out),
+            Some(Wire::StatusChanged(member)) => self.show(member, Some(Event::StatusChanged), out),
+            Some(Wire::OwnerChanged(member)) => self.show(member, Some(Event::OwnerChanged), out),
+            Some(Wire::Unregistered(gone)) => self.hide(gone, out),
+            Some(Wire::CaughtUp(_)) => self.catch_up(out),
+            Some(Wire::Mark(mark)) => {
+                self.token = mark.token;
+                self.recent.clear();
+            }
+            Some(Wire::Reset(reset)) => {
+                let forgotten = matches!(reset.reason(), Reason::TooOld | Reason::Unreadable);
+                if first && forgotten && self.loaded.is_none() && bytes_of(&self.members) <= RESUME_BYTES_MAX {
+                    // The token is of no use, but what we have can be compared.
+                    self.forget_token();
+                    self.complete = true;
+                    return Next::Resume;
+                }
+                self.start_over(ResetReason::from_wire(reset.reason()), out);
+            }
+            // A newer node may say more than we understand.
+            None => {}
+        }
+        Next::Read
+    }
+
+    fn show(&mut self, member: v1::Member, said: Option<fn(Arc<Member>) -> Event>, out: &mut Vec<Event>) {
+        let member = Arc::new(Member::from(member));
+        self.remember(&member.id, &member.version);
+        let seen = self.loaded.as_ref().is_none_or(|loaded| loaded.contains(&member.id));
+        let before = self.members.get(&member.id).filter(|_| seen);
+        let event: fn(Arc<Member>) -> Event = match before {
+            Some(before) if before.version == member.version => return,
+            Some(before) if before.owner.node != member.owner.node => said.unwrap_or(Event::OwnerChanged),
+            Some(before) if before.status != member.status => said.unwrap_or(Event::StatusChanged),
+            Some(_) => said.unwrap_or(Event::Updated),
+            None if self.loaded.is_some() => Event::Snapshot,
+            None => Event::Registered,
+        };
+        if let Some(loaded) = &mut self.loaded {
+            loaded.insert(member.id.clone());
+        }
+        self.members.insert(member.id.clone(), member.clone());
+        out.push(event(member));
+    }
+
+    fn hide(&mut self, gone: Versioned, out: &mut Vec<Event>) {
+        self.remember(&gone.id, &gone.version);
+        let seen = self.loaded.as_mut().is_none_or(|loaded| loaded.remove(&gone.id));
+        if let Some(member) = self.members.remove(&gone.id)
+            && seen
+        {
+            out.push(Event::Unregistered { member, version: gone.version });
+        }
+    }
+
+    fn catch_up(&mut self, out: &mut Vec<Event>) {
+        self.complete = true;
+        if let Some(loaded) = self.loaded.take() {
+            self.members.retain(|id, _| loaded.contains(id));
+            out.push(Event::CaughtUp);
+        }
+    }
+
+    /// A whole snapshot follows.
+    fn start_over(&mut self, reason: ResetReason, out: &mut Vec<Event>) {
+        if self.loaded.as_ref().is_none_or(|loaded| !loaded.is_empty()) {
+            out.push(Event::Reset(reason));
+        }
+        self.loaded = Some(BTreeSet::new());
+        self.complete = false;
+        self.forget_token();
+    }
+
+    fn forget_token(&mut self) {
+        self.token.clear();
+        self.recent.clear();
+    }
+
+    fn remember(&mut self, id: &str, version: &str) {
+        if !self.token.is_empty() {
+            self.recent.insert(id.to_owned(), version.to_owned());
+        }
+    }
+
+    /// Versions of everything, if that is not too much for one message.
+    fn known(&self) -> Option<v1::resume::Known> {
+        let pairs = self.members.iter().map(|(id, member)| (id.clone(), member.version.clone()));
+        (bytes_of(&self.members) <= RESUME_BYTES_MAX).then(|| v1::resume::Known { versions: pairs.collect() })
+    }
+}
+
+fn bytes(versions: &BTreeMap<String, String>) -> usize {
+    versions.iter().map(|(id, version)| id.len() + version.len() + ENTRY_BYTES).sum()
+}
+
+fn bytes_of(members: &BTreeMap<String, Arc<Member>>) -> usize {
+    members.iter().map(|(id, member)| id.len() + member.version.len() + ENTRY_BYTES).sum()
+}

@@ -1,0 +1,204 @@
+//! What a node says: answers, heartbeats, notices.
+
+use super::state::{ConnectionId, Kind, Operation, OperationId, Phase, RegistrationId, Time};
+use super::{Effect, Effects, Session};
+use crate::Error;
+use convoke_proto::{Code, v1};
+use std::time::Duration;
+use v1::notice::Notice;
+use v1::server_message::Message as FromNode;
+
+impl Session {
+    /// A message of the node. Those of an older connection are not listened to.
+    pub(crate) fn received(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        message: v1::ServerMessage,
+        out: &mut Effects,
+    ) {
+        if self.phase.connection() != Some(connection) {
+            return;
+        }
+        match message.message {
+            Some(FromNode::Attached(answer)) => self.attached(now, answer, out),
+            Some(FromNode::AttachRefused(answer)) => self.attach_refused(now, answer, out),
+            Some(FromNode::HeartbeatAck(answer)) => self.heard(now, answer, out),
+            Some(FromNode::Answers(answers)) => {
+                for answer in answers.answers {
+                    if self.phase.connection() == Some(connection) {
+                        self.answered(now, answer, out);
+                    }
+                }
+            }
+            Some(FromNode::Closed(answer)) => self.closed(now, answer, out),
+            Some(FromNode::Notice(v1::Notice { notice: Some(notice) })) => self.noticed(now, notice, out),
+            // A newer node may say more than we understand.
+            Some(FromNode::Notice(v1::Notice { notice: None })) | None => {}
+        }
+    }
+
+    fn heard(&mut self, now: Time, answer: v1::HeartbeatAck, out: &mut Effects) {
+        if !matches!(self.phase, Phase::Attached { .. }) {
+            return;
+        }
+        match answer.error {
+            None => self.last_echo = self.last_echo.max(Duration::from_micros(answer.sent).min(now)),
+            Some(error) => self.lost(now, &error.message, out),
+        }
+    }
+
+    fn closed(&mut self, now: Time, answer: v1::Closed, out: &mut Effects) {
+        if !matches!(self.phase, Phase::Closing { .. }) {
+            return;
+        }
+        match answer.error {
+            None => {
+                self.hang_up(out);
+                self.finish_closing(out);
+            }
+            Some(error) => self.lost(now, &error.message, out),
+        }
+    }
+
+    fn noticed(&mut self, now: Time, notice: Notice, out: &mut Effects) {
+        match notice {
+            // About a session that this one has itself replaced.
+            Notice::Lost(lost) if lost.known < self.previous_claim => {}
+            Notice::Lost(lost) => {
+                self.claim = self.claim.max(lost.known);
+                self.lost(now, "a newer session replaced this one", out);
+            }
+            Notice::Superseded(superseded) => {
+                if superseded.known >= self.previous_claim {
+                    self.meet_other_process(now, out);
+                }
+            }
+            // The attach under way names it again, and its answer is younger.
+            Notice::TakenOver(taken) if self.naming.members.contains_key(&taken.id) => {}
+            Notice::TakenOver(taken) => {
+                let error = Error::new(Code::TakenOver, format!("another client took member {:?}", taken.id));
+                self.give_up(&taken.id, &error.field("id"), out);
+            }
+            Notice::Handover(handover) => {
+                self.lost(now, "the node is stopping", out);
+                if !handover.address.is_empty() {
+                    self.seeds.prefer(handover.address);
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, now: Time, answer: v1::Answer, out: &mut Effects) {
+        let Some(id) = self.in_flight.remove(&answer.seq) else { return };
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        operation.seq = None;
+        match answer.error {
+            None => self.executed(id, answer.version, out),
+            Some(error) => self.refused(now, id, &error.into(), out),
+        }
+        if let Phase::Attached { connection } = self.phase
+            && self.attach_anew
+            && self.in_flight.is_empty()
+        {
+            self.attach(now, connection, out);
+        }
+    }
+
+    /// The session has to be attached again on the same stream to settle this operation. Not before everything under way is
+    /// answered: the attach must name the outcome.
+    fn attach_anew(&mut self, operation: OperationId) {
+        self.waiting.insert(operation);
+        self.attach_anew = true;
+    }
+
+    fn executed(&mut self, operation: OperationId, version: String, out: &mut Effects) {
+        let Some(held) = self.operations.get(&operation) else { return };
+        let (id, registration) = (held.id.clone(), held.registration);
+        let holding = self.holdings.get_mut(&id).filter(|holding| holding.registration == registration);
+        match (&held.kind, holding) {
+            (Kind::Register { metadata }, Some(holding)) => holding.confirmed = Some(metadata.clone()),
+            (Kind::Update(update), Some(holding)) => {
+                update.apply(holding.confirmed.get_or_insert_default());
+            }
+            _ => {}
+        }
+        if matches!(held.kind, Kind::Unregister) {
+            self.unregistration_settled(&id, operation);
+        }
+        let Some(held) = self.operations.get(&operation) else { return };
+        let conditional = held.is_conditional();
+        if let Some(holding) = self.holdings.get_mut(&id).filter(|h| h.registration == registration) {
+            holding.version = Some(version.clone());
+            out.push(Effect::Versioned { registration, version: version.clone() });
+        }
+        self.finish(operation, Ok(version), out);
+        if conditional {
+            self.rebuild(&id, registration);
+        }
+    }
+
+    fn refused(&mut self, now: Time, operation: OperationId, error: &Error, out: &mut Effects) {
+        let Some(held) = self.operations.get(&operation) else { return };
+        let (id, registration) = (held.id.clone(), held.registration);
+        match (&held.kind, error.code) {
+            (Kind::Register { .. }, Code::StaleEpoch) => {
+                self.claim = self.claim.max(error.known.unwrap_or(0));
+                self.attach_anew(operation);
+            }
+            (Kind::Unregister, Code::NotRegistered) if !self.awaited(&id) => {
+                self.unregistration_settled(&id, operation);
+                self.finish(operation, Ok(String::new()), out);
+            }
+            (_, Code::SessionGone | Code::NotRegistered | Code::NotReady | Code::StaleEpoch) => match self.phase {
+                Phase::Attached { .. } => self.lost(now, &error.message, out),
+                _ => {
+                    self.waiting.insert(operation);
+                }
+            },
+            // Another session has it: another client's, which an attach leaves alone, or an older one of our own.
+            (Kind::Unregister, Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied) => {
+                self.attach_anew(operation);
+            }
+            (_, Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied) => {
+                if self.is_held(&id, registration) {
+                    self.give_up(&id, error, out);
+                } else {
+                    self.finish(operation, Err(error.clone()), out);
+                }
+            }
+            (Kind::Register { .. }, _) => {
+                let fresh = self.holdings.get(&id).is_some_and(|holding| holding.confirmed.is_none());
+                if fresh && self.is_held(&id, registration) {
+                    self.give_up(&id, error, out);
+                } else {
+                    self.finish(operation, Err(error.clone()), out);
+                }
+            }
+            (Kind::Update(_), _) => {
+                self.finish(operation, Err(error.clone()), out);
+                self.rebuild(&id, registration);
+            }
+            (Kind::Unregister, _) => self.finish(operation, Err(error.clone()), out),
+        }
+    }
+
+    /// The id is known to be gone, unless it was registered and unregistered again since.
+    fn unregistration_settled(&mut self, id: &str, settled: OperationId) {
+        let again = |(key, held): (&OperationId, &Operation)| {
+            *key != settled && held.id == id && matches!(held.kind, Kind::Unregister)
+        };
+        if !self.operations.iter().any(again) {
+            self.unregistered.remove(id);
+        }
+    }
+
+    /// Whether the unregistration of this id must reach a node that knows it: attach again and say so (C3).
+    fn awaited(&self, id: &str) -> bool {
+        !self.holdings.contains_key(id) && self.unregistered.get(id).is_some_and(|gone| gone.confirmed)
+    }
+
+    fn is_held(&self, id: &str, registration: RegistrationId) -> bool {
+        self.holdings.get(id).is_some_and(|holding| holding.registration == registration)
+    }
+}

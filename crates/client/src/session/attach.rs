@@ -1,0 +1,247 @@
+//! Attaching: everything wanted in one request, and what the node makes of it (C1–C4).
+
+use super::state::{Caution, ConnectionId, Gone, Kind, Naming, Operation, OperationId, Phase, RegistrationId, Time};
+use super::{Effect, Effects, Session, ToNode};
+use crate::{ConnectionState, Error};
+use convoke_proto::{Code, PART_BYTES, v1};
+use prost::Message;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Attaches in a row that are answered with STALE_EPOCH before the client takes a pause.
+const STALE_MAX: u32 = 16;
+
+impl Session {
+    pub(super) fn attach(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
+        self.claim += 1;
+        self.attach_anew = false;
+        let until = now + 2 * self.heartbeat_interval;
+        self.phase = Phase::Attaching { connection, sent: now, until };
+        let members = self.name_members();
+        self.cover_operations();
+        let unregistered: Vec<String> = self.naming.unregistered.iter().cloned().collect();
+        for part in self.parts(members, unregistered) {
+            self.send(connection, ToNode::Attach(part), out);
+        }
+    }
+
+    /// Decides what the attach names.
+    fn name_members(&mut self) -> Vec<v1::Register> {
+        let caution = self.caution;
+        self.naming = Naming::default();
+        let mut members = Vec::with_capacity(self.holdings.len());
+        for (id, holding) in &mut self.holdings {
+            let mut spec = holding.spec.clone();
+            if caution > Caution::None {
+                let Some(confirmed) = &holding.confirmed else { continue };
+                spec.metadata.clone_from(confirmed);
+            }
+            holding.sent = true;
+            self.naming.members.insert(id.clone(), (holding.registration, spec.metadata.clone()));
+            members.push(v1::Register { member: Some(spec.into()), takeover: holding.takeover });
+        }
+        let named = self.unregistered.iter().filter(|(_, gone)| gone.confirmed || caution < Caution::Ids);
+        let anew = &self.naming.members;
+        self.naming.unregistered = named.map(|(id, _)| id.clone()).filter(|id| !anew.contains_key(id)).collect();
+        members
+    }
+
+    /// Marks the operations that the attach says as well.
+    fn cover_operations(&mut self) {
+        for (id, operation) in &mut self.operations {
+            let named = self.naming.members.get(&operation.id);
+            let same = named.is_some_and(|(registration, _)| *registration == operation.registration);
+            operation.covered = match &operation.kind {
+                Kind::Register { .. } => same,
+                Kind::Update(update) => same && update.if_version.is_none() && self.caution == Caution::None,
+                // Registered anew since: that the older registration is gone needs no saying.
+                Kind::Unregister => named.is_some() || self.naming.unregistered.contains(&operation.id),
+            };
+            if operation.covered {
+                operation.sent = true;
+                self.waiting.remove(id);
+            }
+        }
+    }
+
+    /// Cuts a large attach.
+    fn parts(&self, members: Vec<v1::Register>, unregistered: Vec<String>) -> Vec<v1::Attach> {
+        let timeout = self.identity.timeout.unwrap_or_default();
+        let empty = v1::Attach {
+            client: self.identity.client.clone(),
+            nonce: self.identity.nonce,
+            claim: self.claim,
+            previous_claim: self.previous_claim,
+            liveness: v1::Liveness::from(self.identity.liveness).into(),
+            timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            ..v1::Attach::default()
+        };
+        let (mut parts, mut part, mut bytes) = (Vec::new(), empty.clone(), 0);
+        let mut room = |part: &mut v1::Attach, size: usize| {
+            if bytes > 0 && bytes + size > PART_BYTES {
+                part.more = true;
+                parts.push(std::mem::replace(part, empty.clone()));
+                bytes = 0;
+            }
+            bytes += size;
+        };
+        for member in members {
+            room(&mut part, member.encoded_len());
+            part.members.push(member);
+        }
+        for id in unregistered {
+            room(&mut part, id.len());
+            part.unregistered.push(id);
+        }
+        parts.push(part);
+        parts
+    }
+
+    pub(super) fn attached(&mut self, now: Time, answer: v1::Attached, out: &mut Effects) {
+        let Phase::Attaching { connection, sent, .. } = self.phase else { return };
+        if answer.claim != self.claim {
+            return;
+        }
+        self.naming.versions.extend(answer.versions);
+        self.naming.refused.extend(answer.refused);
+        if answer.more {
+            return;
+        }
+        self.phase = Phase::Attached { connection };
+        self.previous_claim = self.claim;
+        self.backoff.reset();
+        (self.superseded, self.stale, self.caution) = (0, 0, Caution::None);
+        if answer.heartbeat_interval_ms > 0 && answer.timeout_ms > 0 {
+            self.heartbeat_interval = Duration::from_millis(answer.heartbeat_interval_ms);
+            self.heartbeat_timeout = Duration::from_millis(answer.timeout_ms);
+        }
+        self.last_echo = self.last_echo.max(sent);
+        self.heartbeat_due = now + self.heartbeat_interval;
+        out.push(Effect::State(ConnectionState::Connected { node: answer.node, address: self.address.clone() }));
+        let naming = std::mem::take(&mut self.naming);
+        self.settle(&naming, out);
+        if self.closing {
+            self.closing = false;
+            self.close(now, out);
+        } else {
+            self.repair();
+        }
+    }
+
+    /// Takes in what became of each member named.
+    fn settle(&mut self, naming: &Naming, out: &mut Effects) {
+        for versioned in &naming.versions {
+            let Some((registration, metadata)) = naming.members.get(&versioned.id) else { continue };
+            let holding = self.holdings.get_mut(&versioned.id).filter(|h| h.registration == *registration);
+            if let Some(holding) = holding {
+                holding.confirmed = Some(metadata.clone());
+                holding.version = Some(versioned.version.clone());
+                out.push(Effect::Versioned { registration: *registration, version: versioned.version.clone() });
+            } else if let Some(gone) = self.unregistered.get_mut(&versioned.id) {
+                gone.confirmed = true;
+            } else {
+                self.unwanted(&versioned.id, *registration);
+            }
+        }
+        for refused in &naming.refused {
+            let error = Error::from(refused.error.clone().unwrap_or_default());
+            let Some((registration, _)) = naming.members.get(&refused.id) else { continue };
+            let holding = self.holdings.get(&refused.id).filter(|h| h.registration == *registration);
+            let Some(holding) = holding else { continue };
+            let final_for_all =
+                matches!(error.code, Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied);
+            // What was registered before is wanted still and asked for again later.
+            if final_for_all || holding.confirmed.is_none() {
+                self.give_up(&refused.id, &error, out);
+            }
+        }
+        // Registered and unregistered again since the attach was sent: that is still to be said.
+        let again = |held: &&Operation| matches!(held.kind, Kind::Unregister) && !held.covered;
+        let again: BTreeSet<&str> = self.operations.values().filter(again).map(|held| held.id.as_str()).collect();
+        let anew = naming.members.keys().filter(|id| self.holdings.contains_key(*id));
+        for id in naming.unregistered.iter().chain(anew).filter(|id| !again.contains(id.as_str())) {
+            self.unregistered.remove(id);
+        }
+        self.settle_operations(out);
+    }
+
+    /// Registered by the attach and not wanted any more when its answer came.
+    fn unwanted(&mut self, id: &str, registration: RegistrationId) {
+        let said = |held: &Operation| held.id == id && matches!(held.kind, Kind::Unregister) && !held.covered;
+        if !self.closing && !self.operations.values().any(said) && !self.holdings.contains_key(id) {
+            self.unregistered.insert(id.to_owned(), Gone { confirmed: true });
+            self.enqueue_silently(id.to_owned(), registration, Kind::Unregister);
+        }
+    }
+
+    fn settle_operations(&mut self, out: &mut Effects) {
+        let mut done: Vec<(OperationId, String)> = Vec::new();
+        for (id, operation) in &mut self.operations {
+            let version = self.holdings.get(&operation.id).and_then(|holding| holding.version.clone());
+            match (&operation.kind, operation.covered, version) {
+                (Kind::Unregister, true, _) => done.push((*id, String::new())),
+                (_, true, Some(version)) => done.push((*id, version)),
+                _ => {
+                    operation.covered = false;
+                    self.waiting.insert(*id);
+                }
+            }
+        }
+        for (operation, version) in done {
+            self.finish(operation, Ok(version), out);
+        }
+    }
+
+    pub(super) fn attach_refused(&mut self, now: Time, answer: v1::AttachRefused, out: &mut Effects) {
+        let Phase::Attaching { connection, .. } = self.phase else { return };
+        if answer.claim != self.claim {
+            return;
+        }
+        let error = Error::from(answer.error.unwrap_or_default());
+        match error.code {
+            Code::StaleEpoch if self.stale < STALE_MAX => {
+                self.stale += 1;
+                self.claim = self.claim.max(error.known.unwrap_or(0));
+                self.attach(now, connection, out);
+            }
+            Code::Superseded => self.meet_other_process(now, out),
+            Code::InvalidMember | Code::TooLarge | Code::PermissionDenied | Code::ResourceExhausted
+                if self.caution < Caution::Ids && error.field.as_deref() != Some("client") =>
+            {
+                let members = self.caution == Caution::None;
+                self.caution = if members { Caution::Members } else { Caution::Ids };
+                self.attach(now, connection, out);
+            }
+            Code::InvalidMember
+            | Code::TooLarge
+            | Code::InvalidArgument
+            | Code::PermissionDenied
+            | Code::Unauthenticated => {
+                self.fail_new(&error, out);
+                self.lost(now, &error.message, out);
+            }
+            _ => {
+                self.stale = 0;
+                self.lost(now, &error.message, out);
+            }
+        }
+    }
+
+    /// Attaching does not work, for a reason that will not go away by itself: whoever waits is told.
+    fn fail_new(&mut self, error: &Error, out: &mut Effects) {
+        let fresh = |id: &&String| self.holdings[*id].confirmed.is_none();
+        let ids: Vec<String> = self.holdings.keys().filter(fresh).cloned().collect();
+        for id in ids {
+            self.give_up(&id, error, out);
+        }
+        let rest: Vec<(OperationId, String)> = self.operations.iter().map(|(k, o)| (*k, o.id.clone())).collect();
+        for (operation, id) in rest {
+            let registration = self.operations.get(&operation).map(|operation| operation.registration);
+            let update = self.operations.get(&operation).is_some_and(|o| matches!(o.kind, Kind::Update(_)));
+            if update && let Some(registration) = registration {
+                self.finish(operation, Err(error.clone()), out);
+                self.rebuild(&id, registration);
+            }
+        }
+    }
+}

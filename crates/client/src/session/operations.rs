@@ -1,0 +1,329 @@
+//! What the application asks for: register, update, unregister, close; deadlines.
+
+use super::state::{Gone, Holding, Kind, NotSent, Operation, OperationId, Phase, RegistrationId, Time};
+use super::{Effect, Effects, Session, ToNode, not_sent_in_time};
+use crate::{ConnectionState, Error, Update};
+use convoke_proto::json::MemberSpec;
+use convoke_proto::{Code, PART_BYTES, v1};
+use prost::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use v1::request::Operation as Request;
+
+/// Operations that may wait for an answer.
+const OPERATIONS_MAX: usize = 16_384;
+/// Requests that may be on their way.
+const IN_FLIGHT_MAX: usize = 1_024;
+
+impl Session {
+    /// Wants a member registered. It is sent by the next `flush`, or with the next attach.
+    pub(crate) fn register(
+        &mut self,
+        spec: MemberSpec,
+        takeover: bool,
+        deadline: Option<Time>,
+    ) -> Result<(OperationId, RegistrationId), Error> {
+        self.check_open()?;
+        check_id(&spec.id)?;
+        if self.holdings.contains_key(&spec.id) {
+            let message = format!("this client has registered {:?} already; update its registration", spec.id);
+            return Err(Error::new(Code::AlreadyRegistered, message).field("id"));
+        }
+        let (id, metadata) = (spec.id.clone(), spec.metadata.clone());
+        self.last_id += 1;
+        let registration = RegistrationId(self.last_id);
+        let holding = Holding { registration, spec, takeover, confirmed: None, version: None, sent: false };
+        self.holdings.insert(id.clone(), holding);
+        let operation = self.enqueue(id, registration, Kind::Register { metadata }, deadline);
+        Ok((operation, registration))
+    }
+
+    /// Changes the metadata of a registration.
+    pub(crate) fn update(
+        &mut self,
+        id: &str,
+        registration: RegistrationId,
+        update: Update,
+        deadline: Option<Time>,
+    ) -> Result<OperationId, Error> {
+        self.check_open()?;
+        let holding = self.holding(id, registration)?;
+        if update.if_version.is_none() {
+            update.apply(&mut holding.spec.metadata);
+        }
+        Ok(self.enqueue(id.to_owned(), registration, Kind::Update(update), deadline))
+    }
+
+    pub(crate) fn unregister(
+        &mut self,
+        id: &str,
+        registration: RegistrationId,
+        deadline: Option<Time>,
+        out: &mut Effects,
+    ) -> Result<OperationId, Error> {
+        self.check_open()?;
+        self.holding(id, registration)?;
+        self.release(id, out);
+        Ok(self.enqueue(id.to_owned(), registration, Kind::Unregister, deadline))
+    }
+
+    /// Unregisters everything and ends the session.
+    pub(crate) fn close(&mut self, now: Time, out: &mut Effects) {
+        if self.closing || self.phase == Phase::Closed {
+            return;
+        }
+        self.closing = true;
+        let ids: Vec<String> = self.holdings.keys().cloned().collect();
+        for id in ids {
+            self.release(&id, out);
+        }
+        match self.phase {
+            Phase::Attached { connection } => {
+                self.phase = Phase::Closing { connection, until: now + 2 * self.heartbeat_interval };
+                self.send(connection, ToNode::Close(v1::Close {}), out);
+            }
+            _ if self.unregistered.is_empty() || self.observing => {
+                self.hang_up(out);
+                self.finish_closing(out);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn finish_closing(&mut self, out: &mut Effects) {
+        self.phase = Phase::Closed;
+        self.unregistered.clear();
+        let rest: Vec<OperationId> = self.operations.keys().copied().collect();
+        for operation in rest {
+            self.finish(operation, Ok(String::new()), out);
+        }
+        out.push(Effect::State(ConnectionState::Closed));
+        out.push(Effect::Closed);
+    }
+
+    /// The application does not wait for the answer any more: what can be taken back is.
+    pub(crate) fn cancel(&mut self, operation: OperationId, out: &mut Effects) -> NotSent {
+        let Some(held) = self.operations.get_mut(&operation) else { return NotSent::MayHaveHappened };
+        held.answered = true;
+        held.deadline = None;
+        let (id, registration, sent) = (held.id.clone(), held.registration, held.sent);
+        match (&held.kind, sent) {
+            (Kind::Register { .. }, _) => {
+                self.release(&id, out);
+                if sent {
+                    self.enqueue_silently(id, registration, Kind::Unregister);
+                }
+            }
+            (Kind::Update(_), false) => {
+                self.finish(operation, Ok(String::new()), out);
+                self.rebuild(&id, registration);
+            }
+            (Kind::Update(_) | Kind::Unregister, _) => return NotSent::MayHaveHappened,
+        }
+        if sent { NotSent::MayHaveHappened } else { NotSent::TakenBack }
+    }
+
+    /// Answers what was not answered in time.
+    pub(super) fn expire(&mut self, now: Time, out: &mut Effects) {
+        let due = |operation: &Operation| operation.deadline.is_some_and(|deadline| now >= deadline);
+        let expired: Vec<OperationId> =
+            self.operations.iter().filter(|(_, operation)| due(operation)).map(|(id, _)| *id).collect();
+        for operation in expired {
+            let error = match self.cancel(operation, out) {
+                NotSent::TakenBack => not_sent_in_time(),
+                NotSent::MayHaveHappened => outcome_unknown("it was not answered in time"),
+            };
+            out.push(Effect::Done { operation, result: Err(error) });
+        }
+    }
+
+    /// Sends what waits, several requests in one message.
+    pub(crate) fn flush(&mut self, out: &mut Effects) {
+        let Phase::Attached { connection } = self.phase else { return };
+        if self.attach_anew {
+            return;
+        }
+        let (mut requests, mut bytes) = (Vec::new(), 0);
+        while self.in_flight.len() < IN_FLIGHT_MAX
+            && let Some(next) = self.waiting.pop_first()
+        {
+            let Some(request) = self.request(next) else { continue };
+            bytes += request.encoded_len();
+            requests.push(request);
+            if bytes > PART_BYTES {
+                let requests = std::mem::take(&mut requests);
+                self.send(connection, ToNode::Requests(v1::Requests { requests }), out);
+                bytes = 0;
+            }
+        }
+        if !requests.is_empty() {
+            self.send(connection, ToNode::Requests(v1::Requests { requests }), out);
+        }
+    }
+
+    fn request(&mut self, id: OperationId) -> Option<v1::Request> {
+        let operation = self.operations.get_mut(&id)?;
+        let holding = self.holdings.get_mut(&operation.id).filter(|h| h.registration == operation.registration);
+        let request = match &mut operation.kind {
+            Kind::Register { metadata } => {
+                let holding = holding?;
+                holding.sent = true;
+                *metadata = holding.spec.metadata.clone();
+                let member = Some(holding.spec.clone().into());
+                Request::Register(v1::Register { member, takeover: holding.takeover })
+            }
+            Kind::Update(update) => Request::Update(update.to_wire(&operation.id)),
+            Kind::Unregister => Request::Unregister(v1::Unregister { id: operation.id.clone() }),
+        };
+        self.seq += 1;
+        operation.seq = Some(self.seq);
+        operation.sent = true;
+        self.in_flight.insert(self.seq, id);
+        Some(v1::Request { seq: self.seq, operation: Some(request) })
+    }
+
+    /// Registers again what this session should have and does not.
+    pub(super) fn repair(&mut self) {
+        if self.holdings.values().all(|holding| holding.version.is_some()) {
+            return;
+        }
+        let busy: BTreeSet<RegistrationId> = self.operations.values().map(|operation| operation.registration).collect();
+        let missing: Vec<(String, RegistrationId)> = self
+            .holdings
+            .iter()
+            .filter(|(_, holding)| holding.version.is_none() && !busy.contains(&holding.registration))
+            .map(|(id, holding)| (id.clone(), holding.registration))
+            .collect();
+        for (id, registration) in missing {
+            self.enqueue_silently(id, registration, Kind::Register { metadata: BTreeMap::new() });
+        }
+    }
+
+    fn enqueue(&mut self, id: String, registration: RegistrationId, kind: Kind, deadline: Option<Time>) -> OperationId {
+        self.last_id += 1;
+        let operation = OperationId(self.last_id);
+        let held =
+            Operation { id, registration, kind, seq: None, covered: false, sent: false, answered: false, deadline };
+        self.operations.insert(operation, held);
+        self.waiting.insert(operation);
+        operation
+    }
+
+    /// An operation of the session's own: nobody waits for it.
+    pub(super) fn enqueue_silently(&mut self, id: String, registration: RegistrationId, kind: Kind) {
+        let operation = self.enqueue(id, registration, kind, None);
+        self.operations.entry(operation).and_modify(|operation| operation.answered = true);
+    }
+
+    /// Answers an operation and forgets it.
+    pub(super) fn finish(&mut self, operation: OperationId, result: Result<String, Error>, out: &mut Effects) {
+        let Some(held) = self.operations.remove(&operation) else { return };
+        self.waiting.remove(&operation);
+        if let Some(seq) = held.seq {
+            self.in_flight.remove(&seq);
+        }
+        if !held.answered {
+            out.push(Effect::Done { operation, result });
+        }
+    }
+
+    /// The connection is gone: everything not answered goes with the next attach or after it, except what cannot be repeated.
+    pub(super) fn requeue(&mut self, out: &mut Effects) {
+        self.in_flight.clear();
+        let mut lost = Vec::new();
+        for (id, operation) in &mut self.operations {
+            if operation.seq.take().is_some() && operation.is_conditional() {
+                lost.push(*id);
+            }
+            operation.covered = false;
+        }
+        for operation in lost {
+            self.finish(operation, Err(outcome_unknown("the connection was lost")), out);
+        }
+    }
+
+    /// The application no longer wants this member. Operations on it that are under way fail.
+    fn release(&mut self, id: &str, out: &mut Effects) {
+        let Some(holding) = self.holdings.remove(id) else { return };
+        if holding.sent {
+            let gone = self.unregistered.entry(id.to_owned()).or_insert(Gone { confirmed: false });
+            gone.confirmed |= holding.confirmed.is_some();
+        }
+        let error = Error::new(Code::NotRegistered, format!("member {id:?} was unregistered")).field("id");
+        self.fail_operations(holding.registration, &error, out);
+    }
+
+    /// Somebody else has this member; it is not registered again.
+    pub(super) fn give_up(&mut self, id: &str, error: &Error, out: &mut Effects) {
+        let Some(holding) = self.holdings.remove(id) else { return };
+        self.fail_operations(holding.registration, error, out);
+        if holding.confirmed.is_some() {
+            let error = if error.code == Code::Superseded {
+                error.clone()
+            } else {
+                Error::new(Code::TakenOver, format!("another client took member {id:?}")).field("id")
+            };
+            out.push(Effect::Ended { registration: holding.registration, error });
+        }
+    }
+
+    fn fail_operations(&mut self, registration: RegistrationId, error: &Error, out: &mut Effects) {
+        let of = |operation: &Operation| operation.registration == registration;
+        let ids: Vec<OperationId> =
+            self.operations.iter().filter(|(_, operation)| of(operation)).map(|(id, _)| *id).collect();
+        for operation in ids {
+            self.finish(operation, Err(error.clone()), out);
+        }
+    }
+
+    /// An update was refused or a conditional one executed: what is wanted is what was acknowledged, and what is under way.
+    pub(super) fn rebuild(&mut self, id: &str, registration: RegistrationId) {
+        let Some(holding) = self.holdings.get_mut(id).filter(|h| h.registration == registration) else { return };
+        let Some(mut metadata) = holding.confirmed.clone() else { return };
+        for operation in self.operations.values().filter(|operation| operation.registration == registration) {
+            if let Kind::Update(update) = &operation.kind
+                && update.if_version.is_none()
+            {
+                update.apply(&mut metadata);
+            }
+        }
+        holding.spec.metadata = metadata;
+    }
+
+    fn holding(&mut self, id: &str, registration: RegistrationId) -> Result<&mut Holding, Error> {
+        let holding = self.holdings.get_mut(id).filter(|holding| holding.registration == registration);
+        let missing =
+            || Error::new(Code::NotRegistered, format!("member {id:?} is not registered any more")).field("id");
+        holding.ok_or_else(missing)
+    }
+
+    fn check_open(&self) -> Result<(), Error> {
+        if self.closing || self.phase == Phase::Closed {
+            return Err(Error::new(Code::FailedPrecondition, "this client is closed; build another"));
+        }
+        if self.observing {
+            let message = "another process uses this client id; give every process its own";
+            return Err(Error::new(Code::Superseded, message).field("client"));
+        }
+        if self.operations.len() >= OPERATIONS_MAX {
+            let message = format!("{OPERATIONS_MAX} operations wait for an answer already; try again later");
+            return Err(Error::new(Code::ResourceExhausted, message).limit(OPERATIONS_MAX as u64));
+        }
+        Ok(())
+    }
+}
+
+/// What no node accepts as an id, whatever its limits. Nodes check everything; this keeps what can be known to be no id out of attaches.
+fn check_id(id: &str) -> Result<(), Error> {
+    let problem = if id.is_empty() {
+        "must not be empty"
+    } else if id.chars().any(char::is_control) {
+        "has a control character"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Code::InvalidMember, format!("id {problem}")).field("id"))
+}
+
+pub(super) fn outcome_unknown(why: &str) -> Error {
+    Error::new(Code::OutcomeUnknown, format!("{why}; it may have been executed: read the member and try again"))
+}

@@ -1,0 +1,157 @@
+//! A view: a local copy of what matches a filter.
+
+use crate::client::Client;
+use crate::follow::{Target, Task, follow};
+use crate::replica::Replica;
+use crate::{Code, Error, Event, Filter, Member};
+use convoke_filter::Subject;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::watch;
+
+/// A local, eventually consistent copy of the members that match a filter. Reading it never touches the network, and works while the
+/// client is disconnected.
+///
+/// Cheap to clone; the copy is kept up to date until all clones are dropped.
+#[derive(Clone, Debug)]
+pub struct View {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    copy: Arc<Copy>,
+    progress: watch::Receiver<Progress>,
+    _task: Task,
+    _client: Client,
+}
+
+#[derive(Debug, Default)]
+struct Copy {
+    replica: RwLock<Replica>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Progress {
+    changes: u64,
+    caught_up: bool,
+    failure: Option<Error>,
+}
+
+struct Keeper {
+    copy: Arc<Copy>,
+    progress: watch::Sender<Progress>,
+}
+
+impl Target for Keeper {
+    async fn change<T: Send>(&mut self, change: impl FnOnce(&mut Replica, &mut Vec<Event>) -> T + Send) -> Option<T> {
+        let mut told = Vec::new();
+        let result = {
+            let mut replica = self.copy.replica.write().unwrap_or_else(PoisonError::into_inner);
+            change(&mut replica, &mut told)
+        };
+        if !told.is_empty() {
+            let caught_up = told.contains(&Event::CaughtUp);
+            self.progress.send_modify(|progress| {
+                progress.changes += 1;
+                progress.caught_up |= caught_up;
+            });
+        }
+        Some(result)
+    }
+}
+
+impl View {
+    pub(crate) fn start(client: Client, filter: &Filter) -> View {
+        let copy = Arc::new(Copy::default());
+        let (sender, progress) = watch::channel(Progress::default());
+        let keeper = Keeper { copy: copy.clone(), progress: sender.clone() };
+        let following = follow(client.inner.links.clone(), filter.to_string(), keeper);
+        let task = tokio::spawn(async move {
+            if let Some(error) = following.await {
+                tracing::warn!(%error, "a view ended");
+                sender.send_modify(|progress| progress.failure = Some(error));
+            }
+        });
+        View { inner: Arc::new(Inner { copy, progress, _task: Task(task), _client: client }) }
+    }
+
+    /// One member of the view.
+    pub fn get(&self, id: &str) -> Option<Arc<Member>> {
+        self.read(|replica| replica.members().get(id).cloned())
+    }
+
+    /// All members of the view, ordered by id.
+    pub fn list(&self) -> Vec<Arc<Member>> {
+        self.read(|replica| replica.members().values().cloned().collect())
+    }
+
+    /// The members of the view that match a further filter.
+    pub fn list_matching(&self, filter: &Filter) -> Vec<Arc<Member>> {
+        let mut members = self.list();
+        members.retain(|member| filter.matches(&subject(member)));
+        members
+    }
+
+    pub fn len(&self) -> usize {
+        self.read(|replica| replica.members().len())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the view has been complete once. It stays readable, and grows old, while the client is disconnected.
+    pub fn is_caught_up(&self) -> bool {
+        self.inner.progress.borrow().caught_up
+    }
+
+    /// Waits until the view is complete. Fails if no node accepts it, or the client was closed before.
+    pub async fn wait_caught_up(&self) -> Result<(), Error> {
+        let mut progress = self.inner.progress.clone();
+        let settled = progress.wait_for(|progress| progress.caught_up || progress.failure.is_some()).await;
+        let settled = settled.map_err(|_| Error::new(Code::FailedPrecondition, "this client is closed"))?;
+        match &settled.failure {
+            Some(error) if !settled.caught_up => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A number that rises with every change of the view.
+    pub fn changes(&self) -> u64 {
+        self.inner.progress.borrow().changes
+    }
+
+    /// Waits until the view has changed since `changes` had this value. False if it will not change any more.
+    pub async fn changed_since(&self, changes: u64) -> bool {
+        let mut progress = self.inner.progress.clone();
+        progress.wait_for(|progress| progress.changes > changes).await.is_ok()
+    }
+
+    /// Waits for the next change.
+    pub async fn changed(&self) -> bool {
+        self.changed_since(self.changes()).await
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Replica) -> T) -> T {
+        read(&self.inner.copy.replica.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn subject(member: &Member) -> Subject<'_> {
+    use convoke_filter::Status;
+    Subject {
+        id: &member.id,
+        service: &member.service,
+        locality: &member.locality,
+        revision: &member.revision,
+        status: match member.status {
+            crate::Status::Up => Status::Up,
+            crate::Status::Down => Status::Down,
+            crate::Status::Left => Status::Left,
+        },
+        drained: member.drained,
+        client: &member.client,
+        owner: &member.owner.node,
+        metadata: &member.metadata,
+    }
+}

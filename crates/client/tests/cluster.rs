@@ -1,0 +1,214 @@
+//! The SDK and a cluster of real nodes: crashes, graceful stops, long absences, slow readers, many members.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_client::{Client, Code, ConnectionState, Event, Member, ResetReason, Update, View};
+use convoke_testkit::eventually;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use support::{Served, client, is_connected, next, orders};
+
+/// Statuses and owners that a client is told of.
+#[derive(Clone, Default)]
+struct Seen {
+    statuses: Arc<Mutex<Vec<String>>>,
+    owners: Arc<Mutex<Vec<String>>>,
+}
+
+impl Seen {
+    fn by(client: &Client) -> (Seen, convoke_client::Subscription) {
+        let seen = Seen::default();
+        let noting = seen.clone();
+        let calls = client.on_change("service == \"orders\"", move |event| match event {
+            Event::StatusChanged(member) => noting.statuses.lock().unwrap().push(member.status.to_string()),
+            Event::OwnerChanged(member) => noting.owners.lock().unwrap().push(member.owner.node.clone()),
+            Event::Unregistered { .. } => noting.statuses.lock().unwrap().push("left".to_owned()),
+            _ => {}
+        });
+        (seen, calls.unwrap())
+    }
+}
+
+async fn full_view(client: &Client) -> View {
+    let view = client.view("service == \"orders\"").unwrap();
+    view.wait_caught_up().await.unwrap();
+    view
+}
+
+#[tokio::test]
+async fn a_crashed_node_costs_nobody_a_down() {
+    let mut cluster = Served::cluster(3).await;
+    let observer = client(cluster[2].address()).await;
+    let (seen, _calls) = Seen::by(&observer);
+    // Only the node that will crash is known from the start.
+    let client = client(cluster[0].address()).await;
+    let registration = client.register(orders("orders-1")).await.unwrap();
+    let view = full_view(&observer).await;
+    eventually("the observer sees it", async || view.get("orders-1").is_some()).await;
+
+    cluster.remove(0).kill().await;
+    eventually(
+        "the client is with another node",
+        async || matches!(client.state(), ConnectionState::Connected { node, .. } if node != "n0"),
+    )
+    .await;
+    registration.update(Update::merge().set("v", "2")).await.unwrap();
+    eventually("the observer sees the update", async || view.get("orders-1").unwrap().metadata["v"] == "2").await;
+    assert_eq!(seen.statuses.lock().unwrap().as_slice(), [] as [String; 0]);
+    assert_eq!(seen.owners.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_node_that_stops_hands_its_clients_over() {
+    let mut cluster = Served::cluster(2).await;
+    let observer = client(cluster[1].address()).await;
+    let (seen, _calls) = Seen::by(&observer);
+    let view = full_view(&observer).await;
+    let client = client(cluster[0].address()).await;
+    let registration = client.register(orders("orders-1")).await.unwrap();
+    let mut watch = client.watch("service == \"orders\"").unwrap();
+    assert!(matches!(next(&mut watch).await, Event::Snapshot(_)));
+    assert_eq!(next(&mut watch).await, Event::CaughtUp);
+    eventually("the observer sees it", async || view.get("orders-1").is_some()).await;
+
+    let Served { server, .. } = cluster.remove(0);
+    server.stop().await;
+    eventually(
+        "the client has moved",
+        async || matches!(client.state(), ConnectionState::Connected { node, .. } if node == "n1"),
+    )
+    .await;
+    assert!(matches!(next(&mut watch).await, Event::OwnerChanged(member) if member.owner.node == "n1"));
+    registration.update(Update::merge().set("v", "2")).await.unwrap();
+    assert!(matches!(next(&mut watch).await, Event::Updated(member) if member.metadata["v"] == "2"));
+    eventually("the observer sees the update", async || view.get("orders-1").unwrap().metadata["v"] == "2").await;
+    assert_eq!(seen.statuses.lock().unwrap().as_slice(), [] as [String; 0]);
+}
+
+#[tokio::test]
+async fn a_watch_goes_from_node_to_node_without_gap_or_duplicate() {
+    let mut cluster = Served::cluster(3).await;
+    let writer = client(cluster[2].address()).await;
+    let registration = writer.register(orders("orders-0")).await.unwrap();
+    let watcher = client(cluster[0].address()).await;
+    let mut watch = watcher.watch("service == \"orders\"").unwrap();
+    let mut seen: BTreeMap<String, Arc<Member>> = BTreeMap::new();
+    for round in 0..3 {
+        registration.update(Update::merge().set("round", round.to_string())).await.unwrap();
+        let extra = writer.register(orders(&format!("extra-{round}"))).await.unwrap();
+        if round > 0 {
+            cluster.remove(0).kill().await;
+        }
+        extra.unregister().await.unwrap();
+        registration.update(Update::merge().set("done", round.to_string())).await.unwrap();
+        let complete = |seen: &BTreeMap<String, Arc<Member>>| {
+            seen.len() == 1 && seen["orders-0"].metadata.get("done") == Some(&round.to_string())
+        };
+        while !complete(&seen) {
+            let event = next(&mut watch).await;
+            match &event {
+                Event::Snapshot(member) | Event::Registered(member) => {
+                    assert!(seen.insert(member.id.clone(), member.clone()).is_none(), "{event:?}");
+                }
+                Event::Updated(member) | Event::OwnerChanged(member) | Event::StatusChanged(member) => {
+                    let before = seen.insert(member.id.clone(), member.clone()).expect("known before");
+                    assert_ne!(before.version, member.version, "{event:?}");
+                }
+                Event::Unregistered { member, .. } => assert!(seen.remove(&member.id).is_some(), "{event:?}"),
+                Event::CaughtUp => {}
+                Event::Reset(reason) => panic!("{reason:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_was_away_for_too_long_is_registered_again_by_itself() {
+    let (node, proxy) = Served::behind_proxy().await;
+    let client = client(&proxy.address).await;
+    let registration = client.register(orders("orders-1")).await.unwrap();
+    registration.update(Update::merge().set("v", "2")).await.unwrap();
+    proxy.close();
+    eventually("it is down", async || node.status("orders-1") == Some("down")).await;
+    eventually("it has left", async || node.status("orders-1").is_none()).await;
+    proxy.open();
+    eventually("it is back", async || node.status("orders-1") == Some("up")).await;
+    assert_eq!(node.member("orders-1").unwrap().metadata().to_map()["v"], "2");
+    registration.update(Update::merge().set("v", "3")).await.unwrap();
+}
+
+#[tokio::test]
+async fn of_two_processes_with_one_client_id_the_younger_stays() {
+    let node = Served::alone().await;
+    let process = || Client::builder().seeds([node.address().to_string()]).client_id("shop");
+    let first = process().connect().await.unwrap();
+    let registration = first.register(orders("orders-1")).await.unwrap();
+    let second = process().connect().await.unwrap();
+    let _taken = second.register(orders("orders-1").metadata("by", "second")).await.unwrap();
+    assert_eq!(registration.lost().await.code, Code::Superseded);
+    assert_eq!(first.register(orders("orders-2")).await.unwrap_err().code, Code::Superseded);
+    assert_eq!(node.member("orders-1").unwrap().metadata().to_map()["by"], "second");
+    assert!(is_connected(&second));
+    // The older one can still look.
+    eventually("it is connected again", async || is_connected(&first)).await;
+    assert_eq!(full_view(&first).await.len(), 1);
+}
+
+#[tokio::test]
+async fn many_members_are_attached_in_parts_and_come_back_together() {
+    const MEMBERS: usize = 3_000;
+    let (node, proxy) = Served::behind_proxy().await;
+    let client = client(&proxy.address).await;
+    let register = |index: usize| {
+        let client = client.clone();
+        tokio::spawn(async move { client.register(orders(&format!("m{index}")).metadata("k", "x".repeat(1000))).await })
+    };
+    for registering in (0..MEMBERS).map(register).collect::<Vec<_>>() {
+        registering.await.unwrap().unwrap();
+    }
+    let view = full_view(&client).await;
+    assert_eq!(view.len(), MEMBERS);
+    proxy.close();
+    eventually("all are gone", async || node.status("m0").is_none() && node.status("m2999").is_none()).await;
+    proxy.open();
+    eventually("all are back", async || (0..MEMBERS).all(|index| node.status(&format!("m{index}")) == Some("up")))
+        .await;
+    eventually("the view is up to date", async || {
+        view.len() == MEMBERS && view.list().iter().all(|member| member.routable())
+    })
+    .await;
+    client.close().await.unwrap();
+    assert_eq!(node.status("m0"), None);
+}
+
+#[tokio::test]
+async fn a_slow_reader_is_told_and_slows_nobody() {
+    let node = Served::start("n0", &[], |config| config.limits.subscriber_queue = 64).await;
+    let (writer, slow) = (client(node.address()).await, client(node.address()).await);
+    let registration = writer.register(orders("orders-1").metadata("pad", "x".repeat(2000))).await.unwrap();
+    let mut watch = slow.watch("service == \"orders\"").unwrap();
+    assert!(matches!(next(&mut watch).await, Event::Snapshot(_)));
+    assert_eq!(next(&mut watch).await, Event::CaughtUp);
+    // Far more than fits into all queues and windows on the way.
+    let mut last = String::new();
+    for round in 0..6_000 {
+        last = round.to_string();
+        registration.update(Update::merge().set("round", last.clone())).await.unwrap();
+    }
+    let (mut reset, mut round) = (false, String::new());
+    while round != last {
+        match next(&mut watch).await {
+            Event::Reset(reason) => {
+                assert_eq!(reason, ResetReason::SlowReader);
+                reset = true;
+            }
+            event => {
+                let told = event.member().and_then(|member| member.metadata.get("round").cloned());
+                round = told.unwrap_or(round);
+            }
+        }
+    }
+    assert!(reset);
+}

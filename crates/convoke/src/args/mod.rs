@@ -1,0 +1,92 @@
+//! The command line as people type it. What it means is decided elsewhere.
+
+mod client;
+mod node;
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+pub(crate) use client::{
+    Connect, DrainArgs, Id, Inspect, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs,
+};
+pub(crate) use node::{DevArgs, StartArgs};
+
+const AFTER: &str = "\
+Exit codes: 0 fine, 1 failure, 2 bad usage or configuration, 3 cannot reach a node, 4 not found, 5 refused. \
+Commands that wrap another one exit with its status, 125 for their own failure.";
+
+/// A service registry that people can rely on while things fail.
+#[derive(Debug, Parser)]
+#[command(name = "convoke", version, after_help = AFTER, max_term_width = 110)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start one node with everything on: in memory, for this machine only.
+    Dev(DevArgs),
+    /// Start a node.
+    Start(StartArgs),
+    /// Show how a node is.
+    Status(Inspect),
+    /// Show all nodes as one of them sees them, or forget one.
+    Nodes(NodesArgs),
+    /// Show services and how many members they have.
+    Services(Inspect),
+    /// Show members.
+    Members(MembersArgs),
+    /// Show one member.
+    Member(Id),
+    /// Tell why a member has its status: who said so, on what evidence.
+    Explain(Id),
+    /// Follow changes, one per line, until interrupted; goes on at another node if one is lost.
+    Watch(WatchArgs),
+    /// Keep a member registered while this runs, or while a command runs.
+    Register(RegisterArgs),
+    /// Mark a member or a node as not to be given traffic; it stays listed and up.
+    Drain(DrainArgs),
+    /// Take that mark back.
+    Undrain(DrainArgs),
+    /// Check or print configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print completions for a shell.
+    Completions { shell: clap_complete::Shell },
+    /// Print the version.
+    Version {
+        /// JSON instead of text.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check a file; exit 2 says what is wrong and where.
+    Check { file: PathBuf },
+    /// Print the configuration that counts here: file, then environment.
+    Print(PrintArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PrintArgs {
+    /// Print every key with its meaning and default instead.
+    #[arg(long)]
+    pub(crate) defaults: bool,
+    /// Configuration in TOML.
+    #[arg(long, value_name = "FILE", env = "CONVOKE_CONFIG", hide_env_values = true)]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,63 @@
+//! A command that runs under this one: signals go in, its status comes out.
+
+use crate::failure::{Failure, Outcome};
+use crate::signals::{Signal, Signals};
+use rustix::process::{Pid, Signal as Kill, getpgrp, kill_process};
+use rustix::termios::tcgetpgrp;
+use std::ffi::OsString;
+use std::io::{IsTerminal, stdin};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use tokio::process::{Child, Command};
+
+/// Starts a command with this one's input and output.
+pub(crate) fn spawn(command: &[OsString]) -> Outcome<Child> {
+    let (program, arguments) = command.split_first().ok_or_else(|| Failure::usage("there is no command to run"))?;
+    Command::new(program)
+        .args(arguments)
+        .spawn()
+        .map_err(|error| Failure::failed(format!("cannot run {}: {error}", program.to_string_lossy())))
+}
+
+/// Waits for its end and passes signals on.
+pub(crate) async fn wait(child: &mut Child, signals: &mut Signals) -> Outcome<u8> {
+    let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+    loop {
+        tokio::select! {
+            status = child.wait() => {
+                let status = status.map_err(|error| Failure::failed(format!("cannot wait for the command: {error}")))?;
+                return Ok(exit_code(status));
+            }
+            signal = signals.next() => {
+                if let Some(pid) = pid && !has_it_already(signal) {
+                    let kill = match signal { Signal::Terminate => Kill::TERM, Signal::Interrupt => Kill::INT };
+                    // It may have ended meanwhile; then there is nobody to tell.
+                    let _ = kill_process(pid, kill);
+                }
+            }
+        }
+    }
+}
+
+/// Ctrl-C reaches everyone in the foreground of a terminal; a second time would mean "at once" to many.
+fn has_it_already(signal: Signal) -> bool {
+    signal == Signal::Interrupt && stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
+}
+
+/// As shells count: the command's own, or 128 and the signal that ended it.
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::failure::exit::WRAPPER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_passed_on_as_shells_do() {
+        assert_eq!(exit_code(ExitStatus::from_raw(7 << 8)), 7);
+        assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
+        assert_eq!(exit_code(ExitStatus::from_raw(0)), 0);
+    }
+}

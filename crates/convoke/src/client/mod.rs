@@ -1,0 +1,21 @@
+//! Commands that talk to a running node.
+
+mod child;
+mod connect;
+mod explain;
+mod maintain;
+mod members;
+mod nodes;
+mod register;
+mod services;
+mod status;
+mod watch;
+
+pub(crate) use explain::explain;
+pub(crate) use maintain::{drain, forget, undrain};
+pub(crate) use members::{member, members};
+pub(crate) use nodes::nodes;
+pub(crate) use register::register;
+pub(crate) use services::services;
+pub(crate) use status::status;
+pub(crate) use watch::watch;

@@ -1,0 +1,115 @@
+//! `convoke register`: holds a registration, alone or around a command.
+
+use super::child;
+use super::connect::{attach, tell_connection};
+use crate::args::RegisterArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::print;
+use crate::signals::Signals;
+use convoke_client::{Client, Code, ConnectionState, Error, Liveness, MemberSpec, Registration};
+use std::convert::Infallible;
+use tokio::process::Child;
+
+/// Ends with the exit code to use.
+pub(crate) async fn register(arguments: &RegisterArgs) -> Outcome<u8> {
+    if arguments.command.is_empty() {
+        alone(arguments).await
+    } else {
+        around(arguments).await.map_err(Failure::of_wrapper)
+    }
+}
+
+/// Until a signal comes, or somebody else takes the member.
+async fn alone(arguments: &RegisterArgs) -> Outcome<u8> {
+    let mut signals = Signals::listen()?;
+    let (client, me) = begin(arguments, &mut signals).await?;
+    let node = match client.state() {
+        ConnectionState::Connected { node, .. } => format!(" at node {node}"),
+        _ => String::new(),
+    };
+    print(&format!("{} is registered{node}; Ctrl-C unregisters it\n", me.id()))?;
+    let lost = tokio::select! {
+        _ = signals.next() => None,
+        error = me.lost() => Some(error),
+        never = tell_connection(&client) => match never {},
+    };
+    match lost {
+        Some(error) => Err(error.into()),
+        None => end(&client, &mut signals).await.map(|()| 0),
+    }
+}
+
+/// As long as the command runs. Losing the registration does not end the command: it may be serving well.
+async fn around(arguments: &RegisterArgs) -> Outcome<u8> {
+    let mut signals = Signals::listen()?;
+    let (client, me) = begin(arguments, &mut signals).await?;
+    let code = match child::spawn(&arguments.command) {
+        Ok(child) => run(child, &client, &me, &mut signals).await,
+        Err(failure) => Err(failure),
+    };
+    // What the command did counts more than whether the goodbye was heard.
+    if let Err(failure) = end(&client, &mut signals).await {
+        eprintln!("convoke: {failure}");
+    }
+    code
+}
+
+/// Ends with the command.
+async fn run(mut child: Child, client: &Client, me: &Registration, signals: &mut Signals) -> Outcome<u8> {
+    let lost = async {
+        let error = me.lost().await;
+        eprintln!("convoke: {} is no longer registered by this: {}", me.id(), error.message);
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        code = child::wait(&mut child, signals) => code,
+        never = lost => match never {},
+        never = tell_connection(client) => match never {},
+    }
+}
+
+async fn begin(arguments: &RegisterArgs, signals: &mut Signals) -> Outcome<(Client, Registration)> {
+    let liveness = if arguments.fast { Liveness::Fast } else { Liveness::Normal };
+    let registering = async {
+        let client = attach(&arguments.connect, Client::builder().liveness(liveness)).await?;
+        let spec = spec(arguments);
+        let me = if arguments.takeover { client.take_over(spec).await } else { client.register(spec).await };
+        Ok((client, me.map_err(what_to_do)?))
+    };
+    tokio::select! {
+        begun = registering => begun,
+        signal = signals.next() => Err(Failure::failed(format!("{signal}: stopped before anything was registered"))),
+    }
+}
+
+fn what_to_do(error: Error) -> Failure {
+    match error.code {
+        Code::AlreadyRegistered => {
+            Failure::refused(format!("{}: choose another --id, or take this one with --takeover", error.message))
+        }
+        _ => error.into(),
+    }
+}
+
+fn spec(arguments: &RegisterArgs) -> MemberSpec {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    MemberSpec {
+        locality: text(&arguments.locality),
+        revision: text(&arguments.revision),
+        address: text(&arguments.address),
+        weight: arguments.weight.unwrap_or_default(),
+        metadata: arguments.metadata.iter().cloned().collect(),
+        ..MemberSpec::new(&arguments.id, &arguments.service)
+    }
+}
+
+/// Unregisters. A signal meanwhile ends the waiting.
+async fn end(client: &Client, signals: &mut Signals) -> Outcome {
+    let later = "it is down after the heartbeat timeout";
+    tokio::select! {
+        closed = client.close() => closed.map_err(|error| {
+            Failure { message: format!("cannot unregister: {}; {later}", error.message), ..error.into() }
+        }),
+        signal = signals.next() => Err(Failure::failed(format!("{signal}: not unregistered; {later}"))),
+    }
+}

@@ -1,0 +1,84 @@
+//! `convoke status`
+
+use super::connect::call;
+use crate::args::Inspect;
+use crate::failure::Outcome;
+use crate::output::{Palette, Style, ago, counted, facts, print, print_json};
+use convoke_proto::v1;
+
+pub(crate) async fn status(inspect: &Inspect) -> Outcome {
+    let status = call(&inspect.connect, async |node| node.admin().status(v1::StatusRequest {}).await).await?;
+    if inspect.json { print_json(&status) } else { print(&render(&status, Palette::of_stdout())) }
+}
+
+fn render(status: &v1::StatusResponse, palette: Palette) -> String {
+    let counts = status.counts.unwrap_or_default();
+    let ports = status.ports.unwrap_or_default();
+    let region = if status.region.is_empty() { String::new() } else { format!(", region {}", status.region) };
+    let dns = if ports.dns == 0 { String::new() } else { format!(", DNS {}", ports.dns) };
+    let state = match (status.ready, status.degraded.as_slice()) {
+        (false, _) => palette.paint(Style::Doubtful, "not ready: takes no clients now"),
+        (true, []) => palette.paint(Style::Good, "ready"),
+        (true, reasons) => palette.paint(Style::Doubtful, &format!("degraded: {}", reasons.join("; "))),
+    };
+    facts(
+        &[
+            ("Node", format!("{}, run {}, for {}", status.id, status.incarnation, ago(status.uptime_ms))),
+            ("State", state),
+            ("Cluster", format!("{}{region}", status.cluster)),
+            ("Ports", format!("clients {}, peers {}{dns}", ports.client, ports.peer)),
+            (
+                "Holds",
+                format!(
+                    "{}, {}, {}",
+                    counted(counts.members, "member"),
+                    counted(counts.names, "name"),
+                    counted(counts.tombstones, "tombstone")
+                ),
+            ),
+            (
+                "Serves",
+                format!(
+                    "{}, {}, linked to {}",
+                    counted(counts.sessions, "client"),
+                    counted(counts.subscribers, "watch").replace("watchs", "watches"),
+                    counted(counts.links, "node")
+                ),
+            ),
+            ("Version", status.version.clone()),
+        ],
+        palette,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use convoke_testkit::golden;
+
+    #[test]
+    fn a_node_in_a_few_lines() {
+        let status = v1::StatusResponse {
+            id: "n1".into(),
+            incarnation: 3,
+            version: "0.1.0".into(),
+            uptime_ms: 200_000,
+            region: "eu".into(),
+            cluster: "convoke".into(),
+            ports: Some(v1::status_response::Ports { client: 7700, peer: 7701, dns: 0 }),
+            counts: Some(v1::status_response::Counts {
+                members: 12,
+                names: 0,
+                tombstones: 1,
+                sessions: 2,
+                subscribers: 1,
+                links: 2,
+            }),
+            degraded: Vec::new(),
+            ready: true,
+        };
+        golden!("golden/status.txt", &render(&status, Palette::PLAIN));
+        let degraded = v1::StatusResponse { degraded: vec!["most other nodes fell silent at once".into()], ..status };
+        golden!("golden/status_degraded.txt", &render(&degraded, Palette::PLAIN));
+    }
+}

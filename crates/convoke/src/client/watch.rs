@@ -1,0 +1,151 @@
+//! `convoke watch`: changes as they happen, one per line.
+
+use super::connect::{attach, tell_connection};
+use super::members::state;
+use crate::args::WatchArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Palette, Style, print, print_json};
+use crate::signals::Signals;
+use convoke_client::{Client, Event, Member, ResetReason};
+use serde::Serialize;
+
+/// Until a signal comes or the reader has seen enough. Lost nodes are replaced without losing changes.
+pub(crate) async fn watch(arguments: &WatchArgs) -> Outcome {
+    let mut signals = Signals::listen()?;
+    let client = tokio::select! {
+        client = attach(&arguments.inspect.connect, Client::builder()) => client?,
+        _ = signals.next() => return Ok(()),
+    };
+    let filter = arguments.filter.as_deref().unwrap_or_default();
+    let shown = tokio::select! {
+        shown = show(&client, filter, arguments.inspect.json) => shown,
+        never = tell_connection(&client) => match never {},
+        _ = signals.next() => Ok(()),
+    };
+    // Nothing is registered: it does not matter whether the goodbye arrives.
+    tokio::select! {
+        _ = client.close() => shown,
+        _ = signals.next() => shown,
+    }
+}
+
+async fn show(client: &Client, filter: &str, json: bool) -> Outcome {
+    let palette = Palette::of_stdout();
+    let mut watch = client.watch(filter)?;
+    while let Some(event) = watch.next().await {
+        if json {
+            print_json(&as_json(&event))?;
+        } else {
+            print(&line(&event, palette))?;
+        }
+    }
+    Err(watch.failure().map_or_else(|| Failure::failed("the watch ended"), |error| error.clone().into()))
+}
+
+/// Names of events are those of the HTTP interface.
+fn name(event: &Event) -> (&'static str, Style) {
+    match event {
+        Event::Snapshot(_) => ("snapshot", Style::Dim),
+        Event::CaughtUp => ("caught-up", Style::Dim),
+        Event::Registered(_) => ("register", Style::Good),
+        Event::Updated(_) => ("update", Style::Plain),
+        Event::StatusChanged(_) => ("status", Style::Doubtful),
+        Event::OwnerChanged(_) => ("owner", Style::Plain),
+        Event::Unregistered { .. } => ("unregister", Style::Bad),
+        Event::Reset(_) => ("reset", Style::Doubtful),
+    }
+}
+
+fn line(event: &Event, palette: Palette) -> String {
+    let (name, style) = name(event);
+    let told = match event {
+        Event::CaughtUp => String::new(),
+        Event::Reset(reason) => format!("starting over: {}", why(*reason)),
+        Event::Unregistered { member, .. } => format!("{:<16}  {}", member.id, member.service),
+        Event::Snapshot(member)
+        | Event::Registered(member)
+        | Event::Updated(member)
+        | Event::StatusChanged(member)
+        | Event::OwnerChanged(member) => whole(member, palette),
+    };
+    let padded = format!("{name:<10}");
+    format!("{}  {told}", palette.paint(style, &padded)).trim_end().to_owned() + "\n"
+}
+
+fn whole(member: &Member, palette: Palette) -> String {
+    let (word, style) = state(member);
+    let mut text = format!("{:<16}  {:<12}  {}", member.id, member.service, palette.paint(style, word));
+    if !member.address.is_empty() {
+        text += &format!("  {}", member.address);
+    }
+    text += &format!("  owner={}", member.owner.node);
+    for (key, value) in &member.metadata {
+        text += &format!("  {key}={value}");
+    }
+    text
+}
+
+fn why(reason: ResetReason) -> &'static str {
+    match reason {
+        ResetReason::SlowReader => "this was read too slowly",
+        ResetReason::TooOld => "disconnected for longer than nodes remember",
+        ResetReason::NodeBehind => "the node does not yet know what was seen here",
+        ResetReason::Interrupted => "the connection was lost",
+    }
+}
+
+/// The data of the HTTP interface with the name of the event.
+#[derive(Serialize)]
+struct Line<'a> {
+    event: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<&'a Member>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+fn as_json(event: &Event) -> Line<'_> {
+    let line = Line { event: name(event).0, member: None, id: None, version: None, reason: None };
+    match event {
+        Event::CaughtUp => line,
+        Event::Reset(reason) => Line { reason: Some(why(*reason)), ..line },
+        Event::Unregistered { member, version } => Line { id: Some(&member.id), version: Some(version), ..line },
+        Event::Snapshot(member)
+        | Event::Registered(member)
+        | Event::Updated(member)
+        | Event::StatusChanged(member)
+        | Event::OwnerChanged(member) => Line { member: Some(member), ..line },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::members::tests::member;
+    use convoke_client::Status;
+    use convoke_testkit::golden;
+    use std::sync::Arc;
+
+    #[test]
+    fn one_line_per_event() {
+        let shown = |status, drained| Arc::new(member("orders-1", status, drained));
+        let events = [
+            Event::Snapshot(shown(Status::Up, false)),
+            Event::CaughtUp,
+            Event::Registered(shown(Status::Up, false)),
+            Event::Updated(shown(Status::Up, true)),
+            Event::StatusChanged(shown(Status::Down, false)),
+            Event::OwnerChanged(shown(Status::Up, false)),
+            Event::Unregistered { member: shown(Status::Up, false), version: "4.1.0000abcd".into() },
+            Event::Reset(ResetReason::TooOld),
+        ];
+        let text: String = events.iter().map(|event| line(event, Palette::PLAIN)).collect();
+        golden!("golden/watch.txt", &text);
+        let json: Vec<String> = events.iter().map(|event| serde_json::to_string(&as_json(event)).unwrap()).collect();
+        golden!("golden/watch.jsonl", &(json.join("\n") + "\n"));
+    }
+}

@@ -1,0 +1,182 @@
+//! Defaults, then a file, then the environment, then flags; every value remembers where it came from.
+
+use super::keys::{self, KEYS, Key};
+use super::settings::Settings;
+use super::value::Raw;
+use super::{file, suggest};
+use crate::failure::{Failure, Outcome};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Variables of ours that are not keys of the configuration.
+const OTHER_VARIABLES: &[&str] = &["CONVOKE_ADDR", "CONVOKE_CONFIG", "CONVOKE_FENCE"];
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    File { path: PathBuf, line: usize },
+    Environment(String),
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File { path, line } => write!(f, "{} line {line}", path.display()),
+            Origin::Environment(variable) => f.write_str(variable),
+            Origin::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// A value given on the command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Flag {
+    pub(crate) key: &'static str,
+    pub(crate) flag: &'static str,
+    pub(crate) raw: Raw,
+}
+
+/// Settings, and where those that are not defaults came from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Loaded {
+    pub(crate) settings: Settings,
+    origins: BTreeMap<&'static str, Origin>,
+    /// What looks like a mistake but may be meant for somebody else.
+    pub(crate) doubts: Vec<String>,
+}
+
+impl Loaded {
+    /// Everything that counts for a node that is started here and now.
+    pub(crate) fn effective(file: Option<&Path>, flags: &[Flag]) -> Outcome<Loaded> {
+        let mut loaded = Loaded::default();
+        if let Some(path) = file {
+            loaded.file(path)?;
+        }
+        loaded.environment(
+            std::env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))),
+        )?;
+        loaded.flags(flags)?;
+        Ok(loaded)
+    }
+
+    pub(crate) fn file(&mut self, path: &Path) -> Outcome {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::usage(format!("cannot read the configuration {}: {error}", path.display())))?;
+        self.text(path, &text)
+    }
+
+    fn text(&mut self, path: &Path, text: &str) -> Outcome {
+        let shown = path.display();
+        let entries =
+            file::parse(text).map_err(|(line, error)| Failure::usage(format!("{shown} line {line}: {error}")))?;
+        for entry in entries {
+            let Some(key) = keys::find(&entry.name) else {
+                let help = match suggest::key(&entry.name) {
+                    Some(meant) => format!("did you mean {meant}?"),
+                    None => "`convoke config print --defaults` lists all".to_owned(),
+                };
+                let (line, name) = (entry.line, entry.name);
+                return Err(Failure::usage(format!("{shown} line {line}: unknown key {name}; {help}")));
+            };
+            self.set(key, &entry.raw, Origin::File { path: path.to_owned(), line: entry.line })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) -> Outcome {
+        let mut ours: Vec<_> = variables.filter(|(name, _)| name.starts_with("CONVOKE_")).collect();
+        ours.sort();
+        for (name, value) in ours {
+            match KEYS.iter().find(|key| key.environment() == name) {
+                Some(key) => self.set(key, &Raw::Text(value), Origin::Environment(name))?,
+                None if OTHER_VARIABLES.contains(&name.as_str()) => {}
+                // Others set such variables, too: Kubernetes does for every service.
+                None => self.doubts.extend(
+                    suggest::variable(&name).map(|meant| format!("{name} means nothing here; did you mean {meant}?")),
+                ),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn flags(&mut self, flags: &[Flag]) -> Outcome {
+        for flag in flags {
+            let key = keys::find(flag.key).expect("flags name keys of the table");
+            self.set(key, &flag.raw, Origin::Flag(flag.flag))?;
+        }
+        Ok(())
+    }
+
+    /// Where a value came from; `None` = it is the default.
+    pub(crate) fn origin(&self, key: &str) -> Option<&Origin> {
+        self.origins.get(key)
+    }
+
+    fn set(&mut self, key: &'static Key, raw: &Raw, origin: Origin) -> Outcome {
+        (key.write)(&mut self.settings, raw)
+            .map_err(|error| Failure::usage(format!("{} {error} ({origin})", key.name)))?;
+        self.origins.insert(key.name, origin);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_text(text: &str) -> Outcome<Loaded> {
+        let mut loaded = Loaded::default();
+        loaded.text(Path::new("convoke.toml"), text)?;
+        Ok(loaded)
+    }
+
+    #[test]
+    fn the_later_layer_wins_and_is_remembered() {
+        let mut loaded = from_text("region = \"eu\"\ncluster = \"shop\"\nclient_port = 1\n").unwrap();
+        let variables = [("CONVOKE_CLIENT_PORT", "2"), ("CONVOKE_CLUSTER", "bank"), ("PATH", "/bin")];
+        loaded.environment(variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap();
+        loaded.flags(&[Flag { key: "client_port", flag: "--client-port", raw: Raw::from(3) }]).unwrap();
+        let settings = &loaded.settings;
+        assert_eq!((settings.region.as_str(), settings.cluster.as_str(), settings.client_port), ("eu", "bank", 3));
+        let origin = |key| loaded.origin(key).map(ToString::to_string);
+        assert_eq!(origin("region").as_deref(), Some("convoke.toml line 1"));
+        assert_eq!(origin("cluster").as_deref(), Some("CONVOKE_CLUSTER"));
+        assert_eq!(origin("client_port").as_deref(), Some("--client-port"));
+        assert_eq!(origin("peer_port"), None);
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_with_a_suggestion() {
+        let error = from_text("[timers]\nheartbeat_intervall = \"5s\"\n").unwrap_err();
+        assert_eq!(
+            error,
+            Failure::usage(
+                "convoke.toml line 2: unknown key timers.heartbeat_intervall; did you mean timers.heartbeat_interval?"
+            )
+        );
+        let error = from_text("colour = true\n").unwrap_err();
+        assert!(error.message.ends_with("`convoke config print --defaults` lists all"), "{error}");
+    }
+
+    #[test]
+    fn values_that_do_not_fit_name_key_and_place() {
+        let error = from_text("\nclient_port = 77000\n").unwrap_err();
+        assert_eq!(
+            error.message,
+            "client_port is \"77000\": write a port from 0 to 65535; 0 is any free one (convoke.toml line 2)"
+        );
+        let error = from_text("timers.heartbeat_interval = 5\n").unwrap_err();
+        assert!(error.message.contains("write a time with its unit"), "{error}");
+    }
+
+    #[test]
+    fn variables_of_others_are_let_be() {
+        let mut loaded = Loaded::default();
+        let variables = [("CONVOKE_PORT", "tcp://10.0.0.1:7700"), ("CONVOKE_REGIO", "eu"), ("CONVOKE_ADDR", "x")];
+        loaded.environment(variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap();
+        assert_eq!(loaded.doubts, ["CONVOKE_REGIO means nothing here; did you mean CONVOKE_REGION?"]);
+    }
+}

@@ -1,0 +1,14 @@
+//! Configuration: a file, then the environment, then flags; one table of keys for all three, for printing and for the docs.
+
+mod build;
+mod file;
+pub(crate) mod keys;
+mod load;
+pub(crate) mod print;
+mod settings;
+mod suggest;
+pub(crate) mod value;
+
+pub(crate) use build::{Parts, build, with_port};
+pub(crate) use load::{Flag, Loaded};
+pub(crate) use settings::{CLIENT_PORT, LogFormat, PEER_PORT, Settings};

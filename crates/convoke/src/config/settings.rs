@@ -1,0 +1,72 @@
+//! Everything that can be set for a node, with its defaults.
+
+use convoke_node::NetworkLimits;
+use convoke_node::core::version::NodeId;
+use convoke_node::core::{self, Limits, Timers};
+use std::path::PathBuf;
+
+pub(crate) const CLIENT_PORT: u16 = 7700;
+pub(crate) const PEER_PORT: u16 = 7701;
+
+/// Field names are the names of the keys: see [`super::keys`].
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) id: String,
+    pub(crate) cluster: String,
+    pub(crate) region: String,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) join: Vec<String>,
+    pub(crate) bind: String,
+    pub(crate) client_port: u16,
+    pub(crate) peer_port: u16,
+    pub(crate) advertise: String,
+    pub(crate) insecure_public: bool,
+    pub(crate) mass_failure_share: f64,
+    pub(crate) retry_jitter: f64,
+    pub(crate) logging: Logging,
+    pub(crate) timers: Timers,
+    pub(crate) limits: Limits,
+    pub(crate) network: NetworkLimits,
+    pub(crate) clients: convoke_server::Limits,
+    pub(crate) client_timeouts: convoke_server::Timeouts,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Logging {
+    pub(crate) filter: String,
+    pub(crate) format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let core = core::Config::new(NodeId::new("default").expect("a valid node id"));
+        Settings {
+            id: String::new(),
+            cluster: core.cluster,
+            region: core.region,
+            data_dir: PathBuf::from("./convoke-data"),
+            join: Vec::new(),
+            bind: "127.0.0.1".to_owned(),
+            client_port: CLIENT_PORT,
+            peer_port: PEER_PORT,
+            advertise: String::new(),
+            insecure_public: false,
+            mass_failure_share: core.mass_failure_share,
+            retry_jitter: core.retry_jitter,
+            logging: Logging { filter: "info".to_owned(), format: LogFormat::Text },
+            timers: core.timers,
+            limits: core.limits,
+            network: NetworkLimits::default(),
+            clients: convoke_server::Limits::default(),
+            client_timeouts: convoke_server::Timeouts::default(),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The `convoke` binary: nodes, and the command line for those who look after them.
+
+mod args;
+mod client;
+mod config;
+#[cfg(test)]
+mod docs;
+mod failure;
+mod node;
+mod output;
+mod signals;
+
+use args::{Arguments, Command, ConfigCommand, NodesCommand, PrintArgs};
+use clap::{CommandFactory, Parser};
+use config::Loaded;
+use failure::{Failure, Outcome};
+use std::future::Future;
+use std::path::Path;
+use std::process::ExitCode;
+use tokio::runtime::{Builder, Runtime};
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(code) => code,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("convoke: {failure}");
+            }
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome<ExitCode> {
+    let done = match command {
+        Command::Dev(arguments) => serve(node::Plan::dev(&Loaded::effective(None, &arguments.flags())?)?),
+        Command::Start(arguments) => {
+            serve(node::Plan::start(&Loaded::effective(arguments.config.as_deref(), &arguments.flags())?)?)
+        }
+        Command::Status(inspect) => ask(client::status(&inspect)),
+        Command::Nodes(arguments) => match &arguments.command {
+            None => ask(client::nodes(&arguments.inspect)),
+            Some(NodesCommand::Forget { id }) => ask(client::forget(&arguments.inspect.connect, id)),
+        },
+        Command::Services(inspect) => ask(client::services(&inspect)),
+        Command::Members(arguments) => ask(client::members(&arguments)),
+        Command::Member(arguments) => ask(client::member(&arguments)),
+        Command::Explain(arguments) => ask(client::explain(&arguments)),
+        Command::Watch(arguments) => ask(client::watch(&arguments)),
+        Command::Register(arguments) => return ask(client::register(&arguments)).map(ExitCode::from),
+        Command::Drain(arguments) => ask(client::drain(&arguments)),
+        Command::Undrain(arguments) => ask(client::undrain(&arguments)),
+        Command::Config(ConfigCommand::Check { file }) => check(&file),
+        Command::Config(ConfigCommand::Print(arguments)) => print(&arguments),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "convoke", &mut std::io::stdout());
+            Ok(())
+        }
+        Command::Version { json } => version(json),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Runs a node until it ends.
+fn serve(plan: node::Plan) -> Outcome {
+    node::log_to_stderr(&plan)?;
+    runtime(Builder::new_multi_thread())?.block_on(node::run(plan))
+}
+
+fn ask<T>(command: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    runtime(Builder::new_current_thread())?.block_on(command)
+}
+
+fn runtime(mut builder: Builder) -> Outcome<Runtime> {
+    builder.enable_all().build().map_err(|error| Failure::failed(format!("cannot start: {error}")))
+}
+
+fn check(file: &Path) -> Outcome {
+    let mut loaded = Loaded::default();
+    loaded.file(file)?;
+    node::Plan::start(&loaded)?;
+    output::print(&format!("{} is fine\n", file.display()))
+}
+
+fn print(arguments: &PrintArgs) -> Outcome {
+    if arguments.defaults {
+        return output::print(&config::print::defaults());
+    }
+    output::print(&config::print::effective(&Loaded::effective(arguments.config.as_deref(), &[])?))
+}
+
+fn version(json: bool) -> Outcome {
+    let version = env!("CARGO_PKG_VERSION");
+    if json {
+        output::print_json(&serde_json::json!({ "version": version }))
+    } else {
+        output::print(&format!("convoke {version}\n"))
+    }
+}

@@ -1,0 +1,11 @@
+//! Running a node: what it is called, where it listens, what it says, how it ends.
+
+mod announce;
+mod identity;
+mod logging;
+mod plan;
+mod run;
+
+pub(crate) use logging::log_to_stderr;
+pub(crate) use plan::Plan;
+pub(crate) use run::run;

@@ -1,0 +1,67 @@
+//! From configuration to what is going to be started.
+
+use super::identity;
+use crate::config::{Loaded, LogFormat, Parts, build};
+use crate::failure::{Failure, Outcome};
+use std::str::FromStr;
+use tracing_subscriber::filter::Targets;
+
+/// Everything that is decided before anything is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) parts: Parts,
+    pub(crate) log: Targets,
+    pub(crate) log_format: LogFormat,
+    /// What to warn about once there is a log.
+    pub(crate) doubts: Vec<String>,
+    /// Take a free port instead of a taken one; only if nobody asked for that port.
+    pub(crate) any_client_port: bool,
+    pub(crate) any_peer_port: bool,
+    /// A person is looking.
+    pub(crate) dev: bool,
+}
+
+impl Plan {
+    pub(crate) fn start(loaded: &Loaded) -> Outcome<Plan> {
+        let id = identity::of(&loaded.settings);
+        Plan::of(loaded, build(loaded, &id)?)
+    }
+
+    /// In memory, for this machine only, whatever is configured for nodes.
+    pub(crate) fn dev(loaded: &Loaded) -> Outcome<Plan> {
+        let mut loaded = loaded.clone();
+        let settings = &mut loaded.settings;
+        let defaults = crate::config::Settings::default();
+        settings.bind = defaults.bind;
+        settings.join.clear();
+        settings.advertise.clear();
+        let id = if settings.id.is_empty() { "dev".to_owned() } else { settings.id.clone() };
+        let mut parts = build(&loaded, &id)?;
+        parts.node.data_dir = None;
+        let plan = Plan::of(&loaded, parts)?;
+        Ok(Plan {
+            any_client_port: loaded.origin("client_port").is_none(),
+            any_peer_port: loaded.origin("peer_port").is_none(),
+            dev: true,
+            ..plan
+        })
+    }
+
+    fn of(loaded: &Loaded, parts: Parts) -> Outcome<Plan> {
+        let logging = &loaded.settings.logging;
+        let log = Targets::from_str(&logging.filter).map_err(|_| {
+            let origin = loaded.origin("logging.filter").map(|origin| format!(" ({origin})")).unwrap_or_default();
+            let filter = &logging.filter;
+            Failure::usage(format!("logging.filter is {filter:?}: write a level, for example \"debug\"{origin}"))
+        })?;
+        Ok(Plan {
+            parts,
+            log,
+            log_format: logging.format,
+            doubts: loaded.doubts.clone(),
+            any_client_port: false,
+            any_peer_port: false,
+            dev: false,
+        })
+    }
+}

@@ -1,0 +1,42 @@
+//! Signals that end a process.
+
+use crate::failure::{Failure, Outcome};
+use std::fmt;
+use tokio::signal::unix::{self, SignalKind};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Terminate,
+    Interrupt,
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Signal::Terminate => "SIGTERM",
+            Signal::Interrupt => "SIGINT",
+        })
+    }
+}
+
+/// Listens from the moment it is made.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> Outcome<Signals> {
+        let on =
+            |kind| unix::signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
+        Ok(Signals { terminate: on(SignalKind::terminate())?, interrupt: on(SignalKind::interrupt())? })
+    }
+
+    pub(crate) async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::Terminate,
+            _ = self.interrupt.recv() => Signal::Interrupt,
+        }
+    }
+}

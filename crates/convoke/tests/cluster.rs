@@ -1,0 +1,126 @@
+//! Nodes that find, lose and replace each other.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_testkit::{NodeProcess, until};
+use std::time::Duration;
+use support::{ask, cluster, member_status, output, registered, start, state, watch};
+
+#[test]
+fn a_killed_node_is_noticed_forgotten_and_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut nodes = cluster(dir.path(), 3);
+    let mut third = nodes.pop().unwrap();
+    third.process.kill();
+    until("both others notice", || nodes.iter().all(|node| ["lost", "failed"].contains(&state(node, "n3").as_str())));
+    // Connected nodes are not forgotten; lost ones are.
+    let error = support::fails(&["nodes", "forget", "n2", "--addr", &nodes[0].clients], 5);
+    assert!(error.contains("n2 is connected; stop it first"), "{error}");
+    output(&["nodes", "forget", "n3", "--addr", &nodes[0].clients]);
+
+    // The same directory is the same node, in another run.
+    let third = NodeProcess::spawn(&mut start(&dir.path().join("n3"), &["--join", &nodes[0].peers])).ready();
+    let status = ask(&third, &["status"]);
+    assert_eq!((status["id"].as_str(), status["incarnation"].as_u64()), (Some("n3"), Some(2)));
+    until("it is back", || nodes.iter().all(|node| state(node, "n3") == "up"));
+}
+
+#[test]
+fn of_two_with_one_name_one_gives_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = NodeProcess::spawn(&mut start(&dir.path().join("a"), &["--id", "n1"])).ready();
+    let arguments = ["--id", "n1", "--join", &first.peers];
+    let mut second = NodeProcess::spawn(&mut start(&dir.path().join("b"), &arguments));
+    let given_up = |node: &NodeProcess| node.process.stderr().contains("uses the node id n1: give each its own");
+    until("one gives up", || given_up(&first) || given_up(&second));
+    let loser = if given_up(&first) { &mut first } else { &mut second };
+    assert_eq!(loser.process.wait().code(), Some(5));
+}
+
+#[test]
+fn a_graceful_stop_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut nodes = cluster(dir.path(), 2);
+    let seen = watch(&nodes[1].clients, "");
+    let _web = registered(&nodes[0].clients, "web-1");
+    seen.line("web-1", |line| line.contains("\"register\"") && line.contains("web-1"));
+    let first = &mut nodes[0].process;
+    first.terminate();
+    assert_eq!(first.wait().code(), Some(0), "{}", first.stderr());
+    seen.line("n1 unregisters itself", |line| line.contains("unregister") && line.contains("convoke.n1"));
+    seen.line("web-1 moves", |line| line.contains("\"owner\"") && line.contains("web-1"));
+    until("n1 has left", || state(&nodes[1], "n1") == "left");
+    assert_eq!(member_status(&nodes[1], "web-1").as_deref(), Some("up"));
+    let bad =
+        |line: &str| line.contains("\"status\":\"down\"") || line.contains("unregister") && line.contains("web-1");
+    assert!(!seen.stdout().lines().any(bad), "{}", seen.stdout());
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = NodeProcess::spawn(&mut start(&dir.path().join("n1"), &["--id", "n1"])).ready();
+    let mut command = start(&dir.path().join("n2"), &["--id", "n2", "--join", &first.peers]);
+    let mut second = NodeProcess::spawn(command.env("CONVOKE_TIMERS_HANDOVER_TIMEOUT", "1h")).ready();
+    // A client that does not move, because it cannot.
+    let stuck = registered(&second.clients, "web-1");
+    stuck.pause();
+    second.process.terminate();
+    until("it is stopping", || second.process.stderr().contains("SIGTERM: stopping"));
+    second.process.terminate();
+    assert_eq!(second.process.wait().code(), Some(1));
+    assert!(second.process.stderr().contains("stopped at once"), "{}", second.process.stderr());
+}
+
+/// A short sleep, as seen from another node.
+#[test]
+fn a_node_that_sleeps_takes_nobody_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = cluster(dir.path(), 2);
+    let seen = watch(&nodes[1].clients, "service == \"web\"");
+    let _web = registered(&nodes[0].clients, "web-1");
+    seen.line("web-1", |line| line.contains("\"register\""));
+    nodes[0].process.pause();
+    until("the other one loses it", || ["lost", "failed"].contains(&state(&nodes[1], "n1").as_str()));
+    nodes[0].process.resume();
+    until("it is back", || state(&nodes[1], "n1") == "up");
+    until("it has its clients", || state(&nodes[0], "n2") == "up");
+    for node in &nodes {
+        assert_eq!(member_status(node, "web-1").as_deref(), Some("up"));
+    }
+    assert!(!seen.stdout().contains("\"status\":\"down\""), "{}", seen.stdout());
+}
+
+/// A sleep longer than the heartbeat timeout, alone: nobody else could have heard its clients.
+#[test]
+fn a_node_that_slept_for_long_gives_its_clients_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = start(dir.path(), &["--id", "n1"]);
+    let node = NodeProcess::spawn(command.env("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "3s")).ready();
+    let seen = watch(&node.clients, "service == \"web\"");
+    let _web = registered(&node.clients, "web-1");
+    seen.line("web-1", |line| line.contains("\"register\""));
+    node.process.pause();
+    // Not to wait for anything: this is how long the fault lasts.
+    std::thread::sleep(Duration::from_secs(4));
+    node.process.resume();
+    let _other = registered(&node.clients, "web-2");
+    seen.line("the watch goes on", |line| line.contains("web-2"));
+    until("the client is back", || ask(&node, &["status"])["counts"]["sessions"].as_u64() == Some(3));
+    assert_eq!(member_status(&node, "web-1").as_deref(), Some("up"));
+    assert!(!seen.stdout().contains("\"status\":\"down\""), "{}", seen.stdout());
+}
+
+/// The tests above look for this line: it does come when it should.
+#[test]
+fn a_dead_client_is_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = cluster(dir.path(), 2);
+    let seen = watch(&nodes[1].clients, "service == \"web\"");
+    let mut web = support::register(&nodes[0].clients, "web-1", &["--fast"]);
+    web.line("is registered", |line| line.contains("is registered"));
+    web.kill();
+    seen.line("down", |line| line.contains("\"status\":\"down\""));
+}

@@ -1,0 +1,54 @@
+//! `convoke dev`.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_testkit::NodeProcess;
+use support::{ask, convoke, output};
+
+#[test]
+fn it_prints_where_to_look_and_is_there() {
+    let mut node = NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
+    let status = ask(&node, &["status"]);
+    assert_eq!((status["id"].as_str(), status["ready"].as_bool()), (Some("dev"), Some(true)));
+    let port = |address: &str| address.rsplit(':').next().unwrap().parse::<u64>().unwrap();
+    assert_eq!(status["ports"]["client"].as_u64(), Some(port(&node.clients)));
+    assert_eq!(status["ports"]["peer"].as_u64(), Some(port(&node.peers)));
+    let said = node.process.stdout();
+    assert!(said.contains(&format!("http://{}/api/v1/status", node.clients)), "{said}");
+    assert!(said.contains(&format!("convoke watch --addr {}", node.clients)), "{said}");
+    node.process.interrupt();
+    assert_eq!(node.process.wait().code(), Some(0));
+}
+
+#[test]
+fn taken_ports_are_replaced_unless_they_were_asked_for() {
+    let first = NodeProcess::spawn(&mut convoke(&["dev"])).ready();
+    let second = NodeProcess::spawn(&mut convoke(&["dev"])).ready();
+    assert_ne!(first.clients, second.clients);
+    assert!(second.process.stdout().contains("is taken"), "{}", second.process.stdout());
+    let port = first.clients.rsplit(':').next().unwrap();
+    let error = support::fails(&["dev", "--client-port", port, "--log", "off"], 1);
+    assert!(error.starts_with(&format!("cannot listen for clients on 127.0.0.1:{port}")), "{error}");
+}
+
+#[test]
+fn what_is_in_it_is_shown() {
+    let node = NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
+    let _web = support::registered(&node.clients, "web-1");
+    let services = output(&["services", "--addr", &node.clients]);
+    assert_eq!(services, "SERVICE  UP  DOWN  DRAINED\nconvoke  1   0     0\nweb      1   0     0\n");
+    let members = output(&["members", "service == \"web\"", "--addr", &node.clients]);
+    let table = "ID     SERVICE  STATUS  ADDRESS  LOCALITY  REVISION  OWNER\nweb-1  web      up      -        -         -         dev\n";
+    assert_eq!(members, table);
+    output(&["drain", "web-1", "--addr", &node.clients]);
+    assert_eq!(ask(&node, &["member", "web-1"])["drained"], true);
+    output(&["undrain", "web-1", "--addr", &node.clients]);
+    assert_eq!(ask(&node, &["member", "web-1"])["drained"], false);
+    let story = output(&["explain", "web-1", "--addr", &node.clients]);
+    assert!(story.starts_with("web-1 is up\n\n  - Its owner, node dev, says that it is up.\n"), "{story}");
+    // Nodes that do not answer are passed over.
+    let addresses = format!("127.0.0.1:1,{}", node.clients);
+    assert!(output(&["status", "--addr", &addresses]).contains("dev, run 1"));
+}

@@ -1,0 +1,118 @@
+//! Every class of failure has its exit code and one sentence on stderr.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_testkit::{NodeProcess, free_address};
+use support::{convoke, fails, failure, output, start};
+
+#[test]
+fn bad_usage_is_2() {
+    for arguments in [
+        ["members", "--no-such-flag"].as_slice(),
+        &["nonsense"],
+        &["drain"],
+        &["drain", "a", "--node", "b"],
+        &["register", "--service", "web"],
+        &["register", "--id", "a", "--service", "web", "--meta", "novalue"],
+        &["register", "--id", "a", "--service", "web", "--weight", "0"],
+        &["start", "--client-port", "77000"],
+        &["status", "--timeout", "soon"],
+    ] {
+        let output = convoke(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{output:?}");
+    }
+    let error = fails(&["status", "--addr", "two words"], 2);
+    assert!(error.contains("write HOST:PORT"), "{error}");
+}
+
+#[test]
+fn bad_configuration_is_2_and_names_the_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("convoke.toml");
+    let path = file.to_str().unwrap();
+    let check = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        fails(&["config", "check", path], 2)
+    };
+    let error = check("[timers]\nheartbeat_intervall = \"5s\"\n");
+    assert_eq!(
+        error,
+        format!("{path} line 2: unknown key timers.heartbeat_intervall; did you mean timers.heartbeat_interval?")
+    );
+    let error = check("[timers]\nheartbeat_timeout = \"10s\"\n");
+    assert_eq!(
+        error,
+        format!(
+            "timers.heartbeat_timeout is 10s, which is too short: set it above 15s (3 × heartbeat_interval) \
+             (timers.heartbeat_timeout from {path} line 2)"
+        )
+    );
+    // The same when it comes to starting, from wherever it comes.
+    let error = failure(&convoke(&["start", "--config", path]).output().unwrap(), 2);
+    assert!(error.contains(&format!("from {path} line 2")), "{error}");
+    let error = failure(&convoke(&["start"]).env("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "10s").output().unwrap(), 2);
+    assert!(error.ends_with("(timers.heartbeat_timeout from CONVOKE_TIMERS_HEARTBEAT_TIMEOUT)"), "{error}");
+    let error = fails(&["start", "--bind", "0.0.0.0", "--client-port", "0"], 2);
+    assert!(error.contains("--insecure-public"), "{error}");
+    fails(&["start", "--config", "/nonexistent.toml"], 2);
+    fails(&["start", "--log", "a=b=c"], 2);
+    std::fs::write(&file, output(&["config", "print", "--defaults"])).unwrap();
+    assert_eq!(output(&["config", "check", path]), format!("{path} is fine\n"));
+}
+
+#[test]
+fn nobody_there_is_3() {
+    let nobody = free_address();
+    let error = fails(&["status", "--addr", &nobody], 3);
+    assert_eq!(
+        error,
+        format!(
+            "cannot reach a node at {nobody} (connection refused): start one with `convoke dev`, or name another with --addr"
+        )
+    );
+    fails(&["watch", "--addr", &nobody, "--timeout", "300ms"], 3);
+    fails(&["register", "--id", "a", "--service", "web", "--addr", &nobody, "--timeout", "300ms"], 3);
+    // Somebody who does not answer.
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = deaf.local_addr().unwrap().to_string();
+    let error = fails(&["status", "--addr", &address, "--timeout", "300ms"], 3);
+    assert!(error.contains("no answer within 0.3 s"), "{error}");
+}
+
+#[test]
+fn not_found_is_4_and_bad_input_is_2() {
+    let node = NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
+    let at = ["--addr", &node.clients];
+    assert_eq!(fails(&[["member", "nobody"], at].concat(), 4), "no member \"nobody\"");
+    fails(&[["explain", "nobody"], at].concat(), 4);
+    fails(&[["drain", "nobody"], at].concat(), 4);
+    fails(&[["nodes", "forget"].as_slice(), &["nobody"], &at].concat(), 4);
+    let error = fails(&[["members", "servise == \"web\""], at].concat(), 2);
+    assert!(error.contains("did you mean `service`?"), "{error}");
+    let error = fails(&[["watch", "servise == \"web\""], at].concat(), 2);
+    assert!(error.contains("did you mean `service`?"), "{error}");
+}
+
+#[test]
+fn a_data_directory_has_one_node_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = NodeProcess::spawn(&mut start(dir.path(), &["--id", "n1"])).ready();
+    let error = failure(&start(dir.path(), &["--log", "off"]).output().unwrap(), 1);
+    assert!(error.contains("is in use by another process"), "{error}");
+    drop(node);
+    let error = failure(&start(dir.path(), &["--id", "n2", "--log", "off"]).output().unwrap(), 2);
+    assert!(error.contains("belongs to node n1"), "{error}");
+}
+
+#[test]
+fn what_needs_no_node_works_without() {
+    assert_eq!(output(&["version"]), format!("convoke {}\n", env!("CARGO_PKG_VERSION")));
+    assert!(output(&["version", "--json"]).starts_with("{\"version\":"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(output(&["completions", shell]).contains("convoke"));
+    }
+    assert!(output(&["config", "print"]).contains("client_port = 7700\n"));
+}

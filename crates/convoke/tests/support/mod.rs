@@ -1,0 +1,147 @@
+//! Real processes of the built binary.
+
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part; in a test a panic is the message")]
+
+use convoke_testkit::{NodeProcess, Process, run};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Timers short enough for tests that wait for them, long enough for a busy machine.
+const TIMERS: &[(&str, &str)] = &[
+    ("HEARTBEAT_INTERVAL", "500ms"),
+    ("HEARTBEAT_TIMEOUT", "6s"),
+    ("RECONNECT_TIMEOUT", "20s"),
+    ("DEAD_PEER_TIMEOUT", "60s"),
+    ("TOMBSTONE_TIMEOUT", "300s"),
+    ("PEER_RETRY_INTERVAL", "200ms"),
+    ("GOSSIP_INTERVAL", "100ms"),
+    ("PING_INTERVAL", "100ms"),
+    ("PING_TIMEOUT", "1s"),
+    ("HEALTH_QUERY_DELAY", "20ms"),
+    ("HEALTH_REPORT_WAIT", "200ms"),
+    ("LONE_START_WAIT", "500ms"),
+    ("MARK_INTERVAL", "100ms"),
+    ("HANDOVER_TIMEOUT", "20s"),
+];
+
+pub fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_convoke"))
+}
+
+/// The binary, free of what the environment of the test says.
+pub fn convoke(arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("CONVOKE_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments);
+    command
+}
+
+/// A node on any free ports, with short timers.
+pub fn start(data_dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = convoke(&["start", "--client-port", "0", "--peer-port", "0", "--data-dir"]);
+    command.arg(data_dir).args(arguments);
+    for (name, value) in TIMERS {
+        command.env(format!("CONVOKE_TIMERS_{name}"), value);
+    }
+    command
+}
+
+/// Nodes `n1`, `n2`, … that have found each other, each with a directory of its own in `dir`.
+pub fn cluster(dir: &Path, count: usize) -> Vec<NodeProcess> {
+    let mut nodes: Vec<NodeProcess> = Vec::new();
+    for number in 1..=count {
+        let id = format!("n{number}");
+        let mut arguments = vec!["--id", &id];
+        if let Some(first) = nodes.first() {
+            arguments.extend(["--join", &first.peers]);
+        }
+        let node = NodeProcess::spawn(&mut start(&dir.join(&id), &arguments)).ready();
+        nodes.push(node);
+    }
+    for node in &nodes {
+        convoke_testkit::until("every node knows every other", || {
+            states(node).iter().filter(|(_, state)| state == "up").count() == count
+        });
+    }
+    nodes
+}
+
+/// What a command that ends says. It must succeed.
+#[track_caller]
+pub fn output(arguments: &[&str]) -> String {
+    let output = run(binary(), arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The answer of a node, as JSON.
+#[track_caller]
+pub fn ask(node: &NodeProcess, arguments: &[&str]) -> Value {
+    let mut all = arguments.to_vec();
+    all.extend(["--json", "--timeout", "30s", "--addr", &node.clients]);
+    serde_json::from_str(&output(&all)).unwrap()
+}
+
+/// The status of a member at a node; `None` if there is none.
+pub fn member_status(node: &NodeProcess, id: &str) -> Option<String> {
+    let output = run(binary(), ["member", id, "--json", "--timeout", "30s", "--addr", &node.clients]);
+    match output.status.code() {
+        Some(0) => {
+            Some(serde_json::from_slice::<Value>(&output.stdout).unwrap()["status"].as_str().unwrap().to_owned())
+        }
+        Some(4) => None,
+        _ => panic!("{output:?}"),
+    }
+}
+
+/// Ids of nodes with their states, as one node sees them.
+pub fn states(node: &NodeProcess) -> Vec<(String, String)> {
+    let nodes = ask(node, &["nodes"]);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    nodes["nodes"].as_array().unwrap().iter().map(|node| (text(&node["id"]), text(&node["state"]))).collect()
+}
+
+pub fn state(node: &NodeProcess, id: &str) -> String {
+    states(node).into_iter().find(|(found, _)| found == id).map_or_else(String::new, |(_, state)| state)
+}
+
+/// A watch that has caught up.
+pub fn watch(addresses: &str, filter: &str) -> Process {
+    let watch = Process::spawn(&mut convoke(&["watch", filter, "--json", "--timeout", "30s", "--addr", addresses]));
+    watch.line("caught-up", |line| line.contains("caught-up"));
+    watch
+}
+
+pub fn register(addresses: &str, id: &str, arguments: &[&str]) -> Process {
+    let mut all = vec!["register", "--timeout", "30s", "--addr", addresses, "--id", id, "--service", "web"];
+    all.extend(arguments);
+    Process::spawn(&mut convoke(&all))
+}
+
+/// A registration that is in place.
+pub fn registered(addresses: &str, id: &str) -> Process {
+    let process = register(addresses, id, &[]);
+    process.line("is registered", |line| line.contains("is registered"));
+    process
+}
+
+#[track_caller]
+pub fn fails(arguments: &[&str], code: i32) -> String {
+    failure(&convoke(arguments).output().unwrap(), code)
+}
+
+/// One sentence on stderr, nothing on stdout, and this exit code.
+#[track_caller]
+pub fn failure(output: &Output, code: i32) -> String {
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    let sentence = stderr.strip_prefix("convoke: ").unwrap_or_else(|| panic!("{stderr:?}")).trim_end();
+    assert!(!sentence.contains('\n'), "{sentence:?}");
+    sentence.to_owned()
+}

@@ -1,0 +1,37 @@
+//! What readers outside the core are told: every change of how a member or name is shown, in order.
+//!
+//! A shell that serves reads from a view of its own asks for it with [`super::Start::publish`] and applies
+//! [`Output::changes`] after every call; replayed from the start they give exactly what [`Node::members`] says.
+
+use super::{Node, Output};
+use crate::member::{Member, Space, Status};
+
+impl Node {
+    /// Whether anybody wants to know how members looked before and after a change.
+    pub(super) fn is_watched(&self) -> bool {
+        self.publish || !self.subscribers.is_empty()
+    }
+
+    /// Notes how a slot is shown from now on; `left` means no longer.
+    pub(super) fn publish(&self, before: Option<&Member>, after: Option<&Member>, out: &mut Output) {
+        if !self.publish {
+            return;
+        }
+        let gone = |member: &Member| Member { record: member.record.clone(), status: Status::Left };
+        out.changes.extend(after.cloned().or_else(|| before.map(gone)));
+    }
+
+    /// Everything held so far is about to be dropped.
+    pub(super) fn publish_nothing(&self, out: &mut Output) {
+        if self.publish {
+            let shown = self.map.iter().filter(|record| record.is_live());
+            out.changes.extend(shown.map(|record| Member { record: record.clone(), status: Status::Left }));
+        }
+    }
+
+    /// Every name that is registered, in a stable order.
+    pub fn names(&self) -> impl Iterator<Item = Member> {
+        let names = self.map.iter().filter(|record| record.space == Space::Name && record.is_live());
+        names.map(|record| self.map.member(record))
+    }
+}

@@ -1,0 +1,85 @@
+//! Clients without a memory of their own, as those that speak HTTP: the registry remembers for them (C8).
+
+use super::{Attach, AttachMember, Attached, ConnId, Feeder, Node, Output, Reattach};
+use crate::error::{Code, Refusal};
+use crate::member::{MemberSpec, Record, Status};
+use crate::time::Time;
+
+impl Node {
+    /// Attaches a client with the members that the registry has of it. Finding them and claiming them is one step: what
+    /// was unregistered before it is not claimed again.
+    pub fn reattach(
+        &mut self,
+        now: Time,
+        wall_ms: u64,
+        conn: ConnId,
+        request: &Reattach,
+        out: &mut Output,
+    ) -> Result<Attached, Refusal> {
+        self.observe_client(now, out)?;
+        match self.recall(request) {
+            Ok(attach) => self.attach(now, wall_ms, conn, &attach, out),
+            Err(refusal) => self.count_refusal(Err(refusal)),
+        }
+    }
+
+    /// What the client would say if it remembered.
+    fn recall(&self, request: &Reattach) -> Result<Attach, Refusal> {
+        if !self.is_ready() {
+            return Err(super::attach::not_ready());
+        }
+        let session = self.sessions.of_client(&request.client).and_then(|id| self.sessions.get(id));
+        let own_session = session.filter(|session| session.client.nonce == request.nonce);
+        let (own, others): (Vec<&Record>, Vec<&Record>) =
+            self.map.of_client(&request.client).map(|record| &**record).partition(|r| r.client.nonce == request.nonce);
+        let previous = own.iter().map(|record| record.claim).chain(own_session.map(|session| session.claim)).max();
+        if !request.fresh {
+            let highest = previous.unwrap_or(0);
+            if others.iter().any(|record| record.claim > highest && self.map.shown(record) == Status::Up) {
+                let message = format!("another process with client id {:?} took over", request.client);
+                return Err(Refusal::new(Code::Superseded, message).field("client"));
+            }
+            if previous.is_none() {
+                return Err(super::attach::session_gone());
+            }
+        }
+        let more = request.member.as_ref().map(|member| member.spec.id.as_str());
+        let known = others.iter().map(|record| record.claim);
+        let known = known.chain(session.map(|session| session.claim)).chain(previous);
+        let known = known.chain(more.map(|id| self.map.known_claim(crate::member::Space::Member, id))).max();
+        let recalled = own.iter().filter(|record| Some(record.id.as_str()) != more);
+        let recalled = recalled.map(|record| AttachMember { spec: spec_of(record), takeover: false });
+        Ok(Attach {
+            client: request.client.clone(),
+            nonce: request.nonce,
+            claim: known.unwrap_or(0).saturating_add(request.raise.max(1)),
+            previous_claim: previous.unwrap_or(0),
+            liveness: request.liveness,
+            timeout: request.timeout,
+            members: recalled.chain(request.member.clone()).collect(),
+            unregistered: Vec::new(),
+        })
+    }
+
+    /// Which other node feeds the members of this process, if any has members and one does.
+    pub fn fed_by(&self, client: &str, nonce: u64) -> Option<Feeder> {
+        let own = self.map.of_client(client).filter(|record| record.client.nonce == nonce);
+        let node = &own.max_by_key(|record| record.claim)?.origin.id.node;
+        let peer = self.peers.peers.get(node)?;
+        Some(Feeder { node: node.clone(), client_address: peer.client_address.clone(), state: peer.state })
+    }
+}
+
+fn spec_of(record: &Record) -> MemberSpec {
+    MemberSpec {
+        id: record.id.to_string(),
+        service: record.deployment.service.to_string(),
+        locality: record.deployment.locality.to_string(),
+        revision: record.deployment.revision.to_string(),
+        created: Some(record.created),
+        address: record.address.to_string(),
+        endpoints: record.endpoints.to_map(),
+        weight: record.weight,
+        metadata: record.metadata.to_map(),
+    }
+}

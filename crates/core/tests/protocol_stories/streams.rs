@@ -1,0 +1,27 @@
+//! Subscribers' streams (S1–S5).
+
+use crate::cluster::{Cluster, attach};
+use convoke_core::Output;
+use convoke_core::filter::Filter;
+use convoke_core::member::Space;
+use convoke_core::node::{Interest, Resume, StreamEvent};
+
+/// A filter that matches nearly nothing: the walk pauses, says that there is more, and arrives in the end.
+#[test]
+fn a_walk_over_what_does_not_match_pauses() {
+    let mut cluster = Cluster::settled(&["a"]);
+    let ids: Vec<String> = (0..10_000).map(|i| format!("m{i}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    cluster.attach(0, 1, &attach("c", 1, &ids)).unwrap();
+    let interest = Interest { space: Space::Member, filter: Filter::parse("id == 'm9999'").unwrap() };
+    cluster.call(0, |node, now, _| {
+        let mut out = Output::default();
+        let subscriber = node.subscribe(now, interest, Resume::Fresh, &mut out).unwrap();
+        let (mut events, mut pauses) = (Vec::new(), 0);
+        while node.take(now, subscriber, 100, &mut events) {
+            pauses += 1;
+        }
+        assert_eq!(pauses, 2);
+        assert!(matches!(&events[..], [StreamEvent::Snapshot(m), StreamEvent::CaughtUp, StreamEvent::Mark(_)] if m.id() == "m9999"));
+    });
+}

@@ -1,0 +1,215 @@
+//! Commands as they stand in log entries.
+
+use super::{CodecError, Reader, Writer};
+use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use crate::id::{ReplicaId, RequestId, SessionId};
+use crate::keys::KeyRange;
+use crate::limits::{COUNTER_MAX, KEY_BYTES_MAX, REPLICAS_MAX, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
+use crate::time::LogTime;
+use bytes::Bytes;
+use smol_str::SmolStr;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Version of the form of commands, the first byte of each.
+pub const COMMAND_VERSION: u8 = 1;
+
+const OPEN: u8 = 0;
+const REQUEST: u8 = 1;
+const EXPIRE: u8 = 2;
+
+const FENCE: u8 = 0;
+const END: u8 = 1;
+const PUT: u8 = 2;
+const DELETE: u8 = 3;
+const DELETE_RANGE: u8 = 4;
+const MEMBERSHIP: u8 = 5;
+
+impl Command {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.byte(COMMAND_VERSION);
+        match self {
+            Command::Open(open) => encode_open(&mut w, open),
+            Command::Request(request) => encode_request(&mut w, request),
+            Command::Expire(expire) => {
+                w.byte(EXPIRE);
+                w.epoch(expire.epoch);
+                w.varint(expire.session.0);
+                w.varint(expire.activity);
+            }
+        }
+        w.into_bytes()
+    }
+
+    /// Keys and values share the memory of `bytes`.
+    pub fn decode(bytes: &Bytes) -> Result<Self, CodecError> {
+        let mut reader = Reader::new(bytes);
+        let r = &mut reader;
+        let version = r.byte("command")?;
+        if version != COMMAND_VERSION {
+            return Err(CodecError::Version { what: "command", found: version, known: COMMAND_VERSION });
+        }
+        let command = match r.byte("command")? {
+            OPEN => Command::Open(decode_open(r)?),
+            REQUEST => Command::Request(decode_request(r, bytes)?),
+            EXPIRE => Command::Expire(Expire {
+                epoch: r.epoch()?,
+                session: SessionId(r.counter("session")?),
+                activity: r.counter("activity")?,
+            }),
+            _ => return Err(CodecError::Invalid("command")),
+        };
+        reader.end()?;
+        Ok(command)
+    }
+}
+
+fn encode_open(w: &mut Writer, open: &Open) {
+    w.byte(OPEN);
+    w.epoch(open.epoch);
+    w.varint(micros(open.ttl));
+    w.fixed64(open.nonce);
+    w.option(open.client.as_ref(), |w, client| {
+        w.sized(client.name.as_bytes());
+        w.varint(client.replaces.map_or(0, |session| session.0));
+    });
+}
+
+fn decode_open(r: &mut Reader<'_>) -> Result<Open, CodecError> {
+    Ok(Open {
+        epoch: r.epoch()?,
+        ttl: Duration::from_micros(r.counter("ttl")?),
+        nonce: r.fixed64("nonce")?,
+        client: r.option("client", |r| {
+            let name = SmolStr::new(r.text("client.name", TEXT_BYTES_MAX)?);
+            // No session has id 0: the first entry has index 1.
+            let replaces = Some(r.counter("client.replaces")?).filter(|id| *id > 0).map(SessionId);
+            Ok(Client { name, replaces })
+        })?,
+    })
+}
+
+/// `abandon_below` and `previous` are near the number, so they are written as distances from it.
+fn encode_request(w: &mut Writer, request: &Request) {
+    w.byte(REQUEST);
+    w.varint(request.session.0);
+    w.varint(request.number);
+    w.varint(request.number.saturating_sub(request.abandon_below));
+    w.varint(request.number.saturating_sub(request.previous));
+    w.epoch(request.epoch);
+    w.option(request.deadline, |w, deadline| w.varint(deadline.as_micros()));
+    encode_body(w, &request.body);
+}
+
+fn decode_request(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Request, CodecError> {
+    let session = SessionId(r.counter("session")?);
+    let number = r.counter("number")?;
+    let request = Request {
+        session,
+        number,
+        abandon_below: number - r.bounded("abandon_below", number)?,
+        previous: number - r.bounded("previous", number)?,
+        epoch: r.epoch()?,
+        deadline: r.option("deadline", |r| r.varint("deadline").map(LogTime::from_micros))?,
+        body: decode_body(r, bytes)?,
+    };
+    request.check().map_err(|field| CodecError::Invalid(field.as_str()))?;
+    Ok(request)
+}
+
+fn encode_body(w: &mut Writer, body: &Body) {
+    match body {
+        Body::Fence(fenced) => {
+            w.byte(FENCE);
+            w.varint(fenced.session.0);
+            w.varint(fenced.number);
+        }
+        Body::End(session) => {
+            w.byte(END);
+            w.varint(session.0);
+        }
+        Body::Put(put) => {
+            w.byte(PUT);
+            w.sized(&put.key);
+            w.sized(&put.value);
+            w.option(put.if_revision, Writer::varint);
+            w.flag(put.previous);
+        }
+        Body::Delete(delete) => {
+            w.byte(DELETE);
+            w.sized(&delete.key);
+            w.option(delete.if_revision, Writer::varint);
+            w.flag(delete.previous);
+        }
+        Body::DeleteRange(delete) => {
+            w.byte(DELETE_RANGE);
+            w.sized(&delete.range.from);
+            w.option(delete.range.until.as_ref(), |w, until| w.sized(until));
+            w.flag(delete.previous);
+        }
+        Body::Membership(change) => {
+            w.byte(MEMBERSHIP);
+            w.varint(change.replaces);
+            encode_replicas(w, &change.voters);
+            encode_replicas(w, &change.learners);
+        }
+    }
+}
+
+fn decode_body(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Body, CodecError> {
+    let if_revision = |r: &mut Reader<'_>| r.option("if_revision", |r| r.counter("if_revision"));
+    let key = |r: &mut Reader<'_>, what| r.bytes(what, KEY_BYTES_MAX).map(|key| bytes.slice_ref(key));
+    Ok(match r.byte("body")? {
+        FENCE => {
+            let session = SessionId(r.counter("fence.session")?);
+            Body::Fence(RequestId::new(session, r.bounded("fence.number", COUNTER_MAX)?))
+        }
+        END => Body::End(SessionId(r.counter("end.session")?)),
+        PUT => Body::Put(Put {
+            key: key(r, "key")?,
+            value: bytes.slice_ref(r.bytes("value", VALUE_BYTES_MAX)?),
+            if_revision: if_revision(r)?,
+            previous: r.flag("previous")?,
+        }),
+        DELETE => {
+            Body::Delete(Delete { key: key(r, "key")?, if_revision: if_revision(r)?, previous: r.flag("previous")? })
+        }
+        DELETE_RANGE => {
+            let range = KeyRange { from: key(r, "from")?, until: r.option("until", |r| key(r, "until"))? };
+            Body::DeleteRange(DeleteRange { range, previous: r.flag("previous")? })
+        }
+        MEMBERSHIP => Body::Membership(Change {
+            replaces: r.counter("replaces")?,
+            voters: decode_replicas(r, "voters")?,
+            learners: decode_replicas(r, "learners")?,
+        }),
+        _ => return Err(CodecError::Invalid("body")),
+    })
+}
+
+pub(super) fn encode_replicas(w: &mut Writer, replicas: &BTreeMap<ReplicaId, Replica>) {
+    w.count(replicas.len());
+    for (id, replica) in replicas {
+        w.varint(id.0);
+        w.sized(replica.node.as_bytes());
+        w.sized(replica.address.as_bytes());
+    }
+}
+
+pub(super) fn decode_replicas(
+    r: &mut Reader<'_>,
+    what: &'static str,
+) -> Result<BTreeMap<ReplicaId, Replica>, CodecError> {
+    let mut replicas = BTreeMap::new();
+    for _ in 0..r.count(what, 3, REPLICAS_MAX)? {
+        let id = ReplicaId(r.varint("replica")?);
+        if replicas.last_key_value().is_some_and(|(last, _)| *last >= id) {
+            return Err(CodecError::Invalid(what));
+        }
+        let node = SmolStr::new(r.text("node", TEXT_BYTES_MAX)?);
+        let address = SmolStr::new(r.text("address", TEXT_BYTES_MAX)?);
+        replicas.insert(id, Replica { node, address });
+    }
+    Ok(replicas)
+}

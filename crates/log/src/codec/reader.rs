@@ -1,0 +1,127 @@
+//! Takes primitive values from bytes, trusting nothing.
+
+use crate::id::{Epoch, ReplicaId};
+use crate::limits::COUNTER_MAX;
+
+/// Why bytes were refused. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    #[error("the bytes end in the middle of {0}")]
+    Truncated(&'static str),
+    #[error("{0} is not a number that can be counted to")]
+    Overflow(&'static str),
+    #[error("{what} is {found}, at most {limit} fit")]
+    TooLarge { what: &'static str, found: u64, limit: u64 },
+    #[error("{0} is not valid")]
+    Invalid(&'static str),
+    #[error("{what} has version {found}, only {known} is known here")]
+    Version { what: &'static str, found: u8, known: u8 },
+    #[error("{0} bytes are left over")]
+    Trailing(usize),
+}
+
+/// What is left to read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Reader(bytes)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn end(&self) -> Result<(), CodecError> {
+        if self.0.is_empty() { Ok(()) } else { Err(CodecError::Trailing(self.0.len())) }
+    }
+
+    pub(crate) fn byte(&mut self, what: &'static str) -> Result<u8, CodecError> {
+        let (&first, rest) = self.0.split_first().ok_or(CodecError::Truncated(what))?;
+        self.0 = rest;
+        Ok(first)
+    }
+
+    pub(crate) fn flag(&mut self, what: &'static str) -> Result<bool, CodecError> {
+        match self.byte(what)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(CodecError::Invalid(what)),
+        }
+    }
+
+    pub(crate) fn varint(&mut self, what: &'static str) -> Result<u64, CodecError> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte(what)?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return Err(CodecError::Overflow(what));
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                // One form per value: a padded zero byte would make two encodings of the same command.
+                return if byte == 0 && shift > 0 { Err(CodecError::Invalid(what)) } else { Ok(value) };
+            }
+        }
+        Err(CodecError::Overflow(what))
+    }
+
+    pub(crate) fn bounded(&mut self, what: &'static str, limit: u64) -> Result<u64, CodecError> {
+        let found = self.varint(what)?;
+        if found > limit { Err(CodecError::TooLarge { what, found, limit }) } else { Ok(found) }
+    }
+
+    /// A number that something counts: an index, a revision, a request's number.
+    pub(crate) fn counter(&mut self, what: &'static str) -> Result<u64, CodecError> {
+        self.bounded(what, COUNTER_MAX)
+    }
+
+    /// A count of things that each take at least `each` bytes: never more than could be there.
+    pub(crate) fn count(&mut self, what: &'static str, each: usize, limit: u64) -> Result<usize, CodecError> {
+        let fits = (self.0.len() / each.max(1)) as u64;
+        Ok(self.bounded(what, fits.min(limit))? as usize)
+    }
+
+    pub(crate) fn fixed64(&mut self, what: &'static str) -> Result<u64, CodecError> {
+        Ok(u64::from_le_bytes(self.array(what)?))
+    }
+
+    pub(crate) fn fixed128(&mut self, what: &'static str) -> Result<u128, CodecError> {
+        Ok(u128::from_le_bytes(self.array(what)?))
+    }
+
+    pub(crate) fn bytes(&mut self, what: &'static str, limit: u64) -> Result<&'a [u8], CodecError> {
+        let len = self.bounded(what, limit)?;
+        let len = usize::try_from(len).map_err(|_| CodecError::Overflow(what))?;
+        self.take(what, len)
+    }
+
+    pub(crate) fn text(&mut self, what: &'static str, limit: u64) -> Result<&'a str, CodecError> {
+        std::str::from_utf8(self.bytes(what, limit)?).map_err(|_| CodecError::Invalid(what))
+    }
+
+    pub(crate) fn option<T>(
+        &mut self,
+        what: &'static str,
+        read: impl FnOnce(&mut Self) -> Result<T, CodecError>,
+    ) -> Result<Option<T>, CodecError> {
+        if self.flag(what)? { read(self).map(Some) } else { Ok(None) }
+    }
+
+    pub(crate) fn epoch(&mut self) -> Result<Epoch, CodecError> {
+        let term = self.counter("epoch.term")?;
+        Ok(Epoch { term, leader: ReplicaId(self.varint("epoch.leader")?) })
+    }
+
+    pub(crate) fn take(&mut self, what: &'static str, len: usize) -> Result<&'a [u8], CodecError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(CodecError::Truncated(what))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], CodecError> {
+        self.take(what, N)?.try_into().map_err(|_| CodecError::Truncated(what))
+    }
+}

@@ -1,0 +1,273 @@
+//! Parts of the state as they stand in snapshots and are hashed (H1, H2).
+
+use super::command::{decode_replicas, encode_replicas};
+use super::{CodecError, Reader, Writer};
+use crate::id::{Position, ReplicaId, SessionId};
+use crate::keys::{Changed, Keys, Record};
+use crate::limits::{COUNT_MAX, KEY_BYTES_MAX, Limits, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
+use crate::machine::{
+    Configuration, EndReason, Ended, Field, Machine, Membership, Outcome, Reason, Response, Session, Sessions,
+};
+use crate::mutant::Mutation;
+use crate::time::LogTime;
+use smol_str::SmolStr;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything but sessions and keys.
+pub(crate) fn encode_head(w: &mut Writer, machine: &Machine) {
+    encode_limits(w, &machine.limits);
+    w.varint(machine.applied.index);
+    w.epoch(machine.applied.epoch);
+    w.varint(machine.log_time.as_micros());
+    w.varint(machine.membership.current.number);
+    encode_replicas(w, &machine.membership.current.voters);
+    encode_replicas(w, &machine.membership.current.learners);
+    w.varint(machine.membership.highest.0);
+    w.varint(machine.sessions.endings);
+    w.varint(machine.keys.revision());
+}
+
+/// A machine without sessions and keys, which follow.
+pub(crate) fn decode_head(r: &mut Reader<'_>) -> Result<Machine, CodecError> {
+    let limits = decode_limits(r)?;
+    let applied = Position { index: r.counter("applied")?, epoch: r.epoch()? };
+    let log_time = LogTime::from_micros(r.varint("log_time")?);
+    let current = Configuration {
+        number: r.counter("configuration")?,
+        voters: decode_replicas(r, "voters")?,
+        learners: decode_replicas(r, "learners")?,
+    };
+    let membership = Membership { current: Arc::new(current), highest: ReplicaId(r.varint("highest")?) };
+    let sessions = Sessions::restored(r.counter("endings")?);
+    let keys = Keys::restored(r.counter("revision")?);
+    Ok(Machine { limits, mutation: Mutation::none(), applied, log_time, sessions, membership, keys })
+}
+
+fn encode_limits(w: &mut Writer, limits: &Limits) {
+    for value in [
+        limits.sessions,
+        limits.ended_sessions,
+        limits.outcomes,
+        limits.window,
+        limits.outcome_bytes,
+        limits.response_bytes,
+        micros(limits.ttl_min),
+        micros(limits.ttl_max),
+        limits.client_name_bytes,
+        limits.key_bytes,
+        limits.value_bytes,
+        limits.range_keys,
+        limits.store_bytes,
+        limits.replicas,
+        limits.address_bytes,
+    ] {
+        w.varint(value);
+    }
+}
+
+fn decode_limits(r: &mut Reader<'_>) -> Result<Limits, CodecError> {
+    let limits = Limits {
+        sessions: r.varint("limits")?,
+        ended_sessions: r.varint("limits")?,
+        outcomes: r.varint("limits")?,
+        window: r.varint("limits")?,
+        outcome_bytes: r.varint("limits")?,
+        response_bytes: r.varint("limits")?,
+        ttl_min: Duration::from_micros(r.varint("limits")?),
+        ttl_max: Duration::from_micros(r.varint("limits")?),
+        client_name_bytes: r.varint("limits")?,
+        key_bytes: r.varint("limits")?,
+        value_bytes: r.varint("limits")?,
+        range_keys: r.varint("limits")?,
+        store_bytes: r.varint("limits")?,
+        replicas: r.varint("limits")?,
+        address_bytes: r.varint("limits")?,
+    };
+    limits.check().map_err(|error| CodecError::Invalid(error.field))?;
+    Ok(limits)
+}
+
+pub(crate) fn encode_session(w: &mut Writer, session: &Session) {
+    w.varint(session.id.0);
+    w.option(session.client.as_ref(), |w, name| w.sized(name.as_bytes()));
+    w.fixed64(session.nonce);
+    w.varint(micros(session.ttl));
+    w.varint(session.floor);
+    w.varint(session.wanted);
+    w.varint(session.horizon);
+    w.varint(session.activity);
+    w.varint(session.active_at.as_micros());
+    w.count(session.outcomes.len());
+    for (number, outcome) in &session.outcomes {
+        w.varint(*number);
+        encode_outcome(w, outcome);
+    }
+}
+
+pub(crate) fn decode_session(r: &mut Reader<'_>) -> Result<Session, CodecError> {
+    let mut session = Session {
+        id: SessionId(r.counter("session")?),
+        client: r.option("client", |r| r.text("client", TEXT_BYTES_MAX).map(SmolStr::new))?,
+        nonce: r.fixed64("nonce")?,
+        ttl: Duration::from_micros(r.counter("ttl")?),
+        floor: r.bounded("floor", COUNTER_AFTER_LAST)?,
+        wanted: r.counter("wanted")?,
+        horizon: r.counter("horizon")?,
+        activity: r.counter("activity")?,
+        active_at: LogTime::from_micros(r.varint("active_at")?),
+        outcomes: VecDeque::new(),
+    };
+    let mut last = session.horizon;
+    for _ in 0..r.count("outcomes", 3, COUNT_MAX)? {
+        let number = r.counter("number")?;
+        // Between horizon and floor, in rising order (F1, F4).
+        if number <= last || number >= session.floor {
+            return Err(CodecError::Invalid("outcomes"));
+        }
+        last = number;
+        session.outcomes.push_back((number, Arc::new(decode_outcome(r)?)));
+    }
+    Ok(session)
+}
+
+/// A floor is one above a number.
+const COUNTER_AFTER_LAST: u64 = crate::limits::COUNTER_MAX + 1;
+
+pub(crate) fn encode_ended(w: &mut Writer, ended: &Ended) {
+    w.varint(ended.order);
+    w.byte(match ended.reason {
+        EndReason::Asked => 0,
+        EndReason::Expired => 1,
+        EndReason::Replaced => 2,
+        EndReason::Evicted => 3,
+    });
+    encode_session(w, &ended.session);
+}
+
+pub(crate) fn decode_ended(r: &mut Reader<'_>) -> Result<Ended, CodecError> {
+    let order = r.counter("order")?;
+    let reason = match r.byte("reason")? {
+        0 => EndReason::Asked,
+        1 => EndReason::Expired,
+        2 => EndReason::Replaced,
+        3 => EndReason::Evicted,
+        _ => return Err(CodecError::Invalid("reason")),
+    };
+    Ok(Ended { session: Arc::new(decode_session(r)?), order, reason })
+}
+
+pub(crate) fn encode_record(w: &mut Writer, record: &Record) {
+    w.sized(record.key());
+    w.sized(record.value());
+    w.varint(record.create_revision);
+    w.varint(record.modify_revision);
+    w.varint(record.version);
+}
+
+pub(crate) fn decode_record(r: &mut Reader<'_>) -> Result<Record, CodecError> {
+    let key = r.bytes("key", KEY_BYTES_MAX)?;
+    let value = r.bytes("value", VALUE_BYTES_MAX)?;
+    let revisions = [r.counter("create_revision")?, r.counter("modify_revision")?, r.counter("version")?];
+    if key.is_empty() || revisions[0] == 0 || revisions[0] > revisions[1] || revisions[2] == 0 {
+        return Err(CodecError::Invalid("record"));
+    }
+    Ok(Record::new(key, value, revisions))
+}
+
+const FENCED: u8 = 0;
+const ENDED: u8 = 1;
+const CHANGED: u8 = 2;
+const CONFIGURED: u8 = 3;
+/// Reasons come behind the responses.
+const NOT_APPLIED: u8 = 16;
+
+fn encode_outcome(w: &mut Writer, outcome: &Outcome) {
+    match outcome {
+        Outcome::Applied { index, revision, response } => {
+            let tag = match response {
+                Response::Fenced => FENCED,
+                Response::Ended => ENDED,
+                Response::Changed(_) => CHANGED,
+                Response::Configured(_) => CONFIGURED,
+            };
+            w.byte(tag);
+            w.varint(*index);
+            w.varint(*revision);
+            match response {
+                Response::Fenced | Response::Ended => {}
+                Response::Configured(number) => w.varint(*number),
+                Response::Changed(changed) => {
+                    w.varint(changed.keys);
+                    w.count(changed.previous.len());
+                    for record in &changed.previous {
+                        encode_record(w, record);
+                    }
+                    w.varint(changed.omitted);
+                }
+            }
+        }
+        Outcome::NotApplied { index, reason } => {
+            let (tag, field, numbers) = reason_parts(*reason);
+            w.byte(NOT_APPLIED + tag);
+            w.varint(*index);
+            if let Some(field) = field {
+                w.byte(field.code());
+            }
+            for number in numbers.into_iter().flatten() {
+                w.varint(number);
+            }
+        }
+    }
+}
+
+fn reason_parts(reason: Reason) -> (u8, Option<Field>, [Option<u64>; 2]) {
+    match reason {
+        Reason::Expired => (0, None, [None, None]),
+        Reason::Precondition { revision } => (1, None, [Some(revision), None]),
+        Reason::TooLarge { field, found, limit } => (2, Some(field), [Some(found), Some(limit)]),
+        Reason::TooMany { field, limit } => (3, Some(field), [Some(limit), None]),
+        Reason::Invalid { field } => (4, Some(field), [None, None]),
+        Reason::Replaced { current } => (5, None, [Some(current), None]),
+        Reason::ReplicaIdUsed(id) => (6, None, [Some(id.0), None]),
+        Reason::NoSession => (7, None, [None, None]),
+    }
+}
+
+fn decode_outcome(r: &mut Reader<'_>) -> Result<Outcome, CodecError> {
+    let tag = r.byte("outcome")?;
+    let index = r.counter("index")?;
+    if let Some(tag) = tag.checked_sub(NOT_APPLIED) {
+        return Ok(Outcome::NotApplied { index, reason: decode_reason(r, tag)? });
+    }
+    let revision = r.counter("revision")?;
+    let response = match tag {
+        FENCED => Response::Fenced,
+        ENDED => Response::Ended,
+        CONFIGURED => Response::Configured(r.counter("configuration")?),
+        CHANGED => {
+            let keys = r.counter("keys")?;
+            let count = r.count("previous", 6, COUNT_MAX)?;
+            let previous = (0..count).map(|_| decode_record(r).map(Arc::new)).collect::<Result<_, _>>()?;
+            Response::Changed(Changed { keys, previous, omitted: r.counter("omitted")? })
+        }
+        _ => return Err(CodecError::Invalid("outcome")),
+    };
+    Ok(Outcome::Applied { index, revision, response })
+}
+
+fn decode_reason(r: &mut Reader<'_>, tag: u8) -> Result<Reason, CodecError> {
+    let field = |r: &mut Reader<'_>| Field::from_code(r.byte("field")?).ok_or(CodecError::Invalid("field"));
+    Ok(match tag {
+        0 => Reason::Expired,
+        1 => Reason::Precondition { revision: r.counter("revision")? },
+        2 => Reason::TooLarge { field: field(r)?, found: r.varint("found")?, limit: r.varint("limit")? },
+        3 => Reason::TooMany { field: field(r)?, limit: r.varint("limit")? },
+        4 => Reason::Invalid { field: field(r)? },
+        5 => Reason::Replaced { current: r.counter("configuration")? },
+        6 => Reason::ReplicaIdUsed(ReplicaId(r.varint("replica")?)),
+        7 => Reason::NoSession,
+        _ => return Err(CodecError::Invalid("reason")),
+    })
+}

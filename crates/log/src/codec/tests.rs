@@ -1,0 +1,9 @@
+//! Commands: fixed byte for byte, round trips, hostile bytes.
+
+mod golden;
+mod hostile;
+mod samples;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,88 @@
+//! Commands fixed byte for byte, so that the format cannot change unnoticed: old logs must stay readable.
+//!
+//! A command that has to change here needs a new tag or a new [`COMMAND_VERSION`], and a reader for both.
+
+use super::hex;
+use crate::codec::COMMAND_VERSION;
+use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
+use crate::keys::KeyRange;
+use crate::time::LogTime;
+use std::time::Duration;
+
+#[track_caller]
+fn assert_golden(command: &Command, golden: &str) {
+    let golden: String = golden.split_whitespace().collect();
+    assert_eq!(hex(&command.encode()), golden);
+    assert_eq!(Command::decode(&command.encode().into()).as_ref(), Ok(command));
+}
+
+fn epoch() -> Epoch {
+    Epoch::new(300, 2)
+}
+
+/// Version, tag, session, number, distance to abandon-below and previous, epoch, deadline.
+const REQUEST: &str = "01 01 07 ac02 00 01 ac02 02 00";
+
+fn request(body: Body) -> Command {
+    Command::Request(Request::new(SessionId(7), 300, epoch(), body))
+}
+
+#[test]
+fn the_golden_commands_are_of_this_version() {
+    assert_eq!(COMMAND_VERSION, 1);
+}
+
+#[test]
+fn open() {
+    let ttl = Duration::from_secs(10);
+    let open = Open { epoch: epoch(), ttl, nonce: 0x0102_0304_0506_0708, client: None };
+    assert_golden(&Command::Open(open.clone()), "01 00 ac02 02 80ade204 0807060504030201 00");
+    let client = Some(Client { name: "job".into(), replaces: None });
+    let named = Open { client, ..open.clone() };
+    assert_golden(&Command::Open(named), "01 00 ac02 02 80ade204 0807060504030201 01 036a6f62 00");
+    let client = Some(Client { name: "job".into(), replaces: Some(SessionId(7)) });
+    assert_golden(&Command::Open(Open { client, ..open }), "01 00 ac02 02 80ade204 0807060504030201 01 036a6f62 07");
+}
+
+#[test]
+fn expire() {
+    let expire = Expire { epoch: epoch(), session: SessionId(7), activity: 300 };
+    assert_golden(&Command::Expire(expire), "01 02 ac02 02 07 ac02");
+}
+
+#[test]
+fn a_pipelined_request_with_a_deadline() {
+    let Command::Request(request) = request(Body::End(SessionId(7))) else { unreachable!() };
+    let deadline = Some(LogTime::from_micros(300));
+    let request = Request { abandon_below: 295, previous: 0, deadline, ..request };
+    assert_golden(&Command::Request(request), "01 01 07 ac02 05 ac02 ac02 02 01ac02 01 07");
+}
+
+#[test]
+fn bodies() {
+    let fence = Body::Fence(RequestId::new(SessionId(7), 299));
+    assert_golden(&request(fence), &format!("{REQUEST} 00 07 ab02"));
+    assert_golden(&request(Body::End(SessionId(9))), &format!("{REQUEST} 01 09"));
+    assert_golden(&request(Body::put("k", "vw")), &format!("{REQUEST} 02 016b 027677 00 00"));
+    let put = Put { key: "k".into(), value: "".into(), if_revision: Some(300), previous: true };
+    assert_golden(&request(Body::Put(put)), &format!("{REQUEST} 02 016b 00 01ac02 01"));
+    assert_golden(&request(Body::delete("k")), &format!("{REQUEST} 03 016b 00 00"));
+    let delete = Delete { key: "k".into(), if_revision: Some(0), previous: true };
+    assert_golden(&request(Body::Delete(delete)), &format!("{REQUEST} 03 016b 0100 01"));
+    assert_golden(&request(Body::delete_range(KeyRange::all())), &format!("{REQUEST} 04 00 00 00"));
+    let delete = DeleteRange { range: KeyRange::prefix("k"), previous: true };
+    assert_golden(&request(Body::DeleteRange(delete)), &format!("{REQUEST} 04 016b 01016c 01"));
+}
+
+#[test]
+fn membership() {
+    let replica = |node: &str| Replica { node: node.into(), address: "h:1".into() };
+    let change = Change {
+        replaces: 300,
+        voters: [(ReplicaId(1), replica("a")), (ReplicaId(2), replica("b"))].into(),
+        learners: [(ReplicaId(300), replica("c"))].into(),
+    };
+    let golden = "05 ac02 02 01 0161 03683a31 02 0162 03683a31 01 ac02 0163 03683a31";
+    assert_golden(&request(Body::Membership(change)), &format!("{REQUEST} {golden}"));
+}

@@ -1,0 +1,95 @@
+//! Whatever is in the log, decoding neither panics nor believes it.
+
+use super::samples;
+use crate::codec::{CodecError, Writer};
+use crate::command::Command;
+use crate::id::Epoch;
+use bytes::Bytes;
+use proptest::prelude::*;
+
+fn decode(bytes: &[u8]) -> Result<Command, CodecError> {
+    Command::decode(&Bytes::copy_from_slice(bytes))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn commands_come_back_as_they_were(command in samples::command()) {
+        prop_assert_eq!(decode(&command.encode()), Ok(command));
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_survived(tags in (0..3u8, 0..7u8), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode(&bytes);
+        let _ = decode(&[&[1, tags.0], &bytes[..]].concat());
+        // With a good beginning the bodies are reached.
+        let _ = decode(&[&[1, 1, 7, 9, 0, 1, 1, 1, 0, tags.1], &bytes[..]].concat());
+    }
+
+    #[test]
+    fn every_truncation_is_refused_and_so_is_anything_behind(command in samples::command(), extra in 1..9usize) {
+        let bytes = command.encode();
+        for len in 0..bytes.len() {
+            prop_assert!(decode(&bytes[..len]).is_err(), "{} of {} bytes were accepted", len, bytes.len());
+        }
+        prop_assert_eq!(decode(&[&bytes[..], &vec![0; extra]].concat()), Err(CodecError::Trailing(extra)));
+    }
+
+    /// One form per value: what is decoded is encoded to the same bytes.
+    #[test]
+    fn a_changed_byte_is_refused_or_another_command(command in samples::command(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut bytes = command.encode();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(decoded) = decode(&bytes) {
+            prop_assert_eq!(decoded.encode(), bytes);
+        }
+    }
+}
+
+#[test]
+fn other_versions_and_tags_are_refused() {
+    assert_eq!(decode(&[2, 0]), Err(CodecError::Version { what: "command", found: 2, known: 1 }));
+    assert_eq!(decode(&[1, 9]), Err(CodecError::Invalid("command")));
+    assert_eq!(decode(&[]), Err(CodecError::Truncated("command")));
+}
+
+fn request(number: u64, abandoned: u64, previous: u64) -> Writer {
+    let mut w = Writer::default();
+    w.raw(&[1, 1, 7]);
+    w.varint(number);
+    w.varint(abandoned);
+    w.varint(previous);
+    w.epoch(Epoch::new(1, 1));
+    w.flag(false);
+    w
+}
+
+/// Were anything allocated for it, the test would not end.
+#[test]
+fn absurd_lengths_and_counts_are_refused_before_anything_is_allocated() {
+    let absurd = 1u64 << 60;
+    for (what, beginning) in [("key", &[2u8][..]), ("from", &[4]), ("voters", &[5, 1]), ("learners", &[5, 1, 0])] {
+        let mut w = request(3, 0, 1);
+        w.raw(beginning);
+        w.varint(absurd);
+        w.raw(&[0; 64]);
+        let error = decode(w.bytes()).unwrap_err();
+        assert!(matches!(error, CodecError::TooLarge { what: found, .. } if found == what), "{what}: {error}");
+    }
+}
+
+#[test]
+fn a2_malformed_numbers_are_refused() {
+    let end = |mut w: Writer| {
+        w.raw(&[1, 7]);
+        decode(w.bytes())
+    };
+    assert!(end(request(3, 0, 1)).is_ok());
+    assert_eq!(end(request(0, 0, 0)), Err(CodecError::Invalid("number")));
+    assert_eq!(end(request(3, 3, 1)), Err(CodecError::Invalid("abandon_below")));
+    assert_eq!(end(request(3, 0, 0)), Err(CodecError::Invalid("previous")));
+    assert_eq!(end(request(3, 4, 1)), Err(CodecError::TooLarge { what: "abandon_below", found: 4, limit: 3 }));
+    assert!(matches!(end(request(u64::MAX, 0, 1)), Err(CodecError::TooLarge { what: "number", .. })));
+}

@@ -1,0 +1,86 @@
+//! Arbitrary commands.
+
+use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
+use crate::keys::KeyRange;
+use crate::limits::COUNTER_MAX;
+use crate::time::LogTime;
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+fn counter() -> impl Strategy<Value = u64> {
+    prop_oneof![1..200u64, 1..=COUNTER_MAX]
+}
+
+fn epoch() -> impl Strategy<Value = Epoch> {
+    (counter(), any::<u64>()).prop_map(|(term, leader)| Epoch::new(term, leader))
+}
+
+fn bytes() -> impl Strategy<Value = Bytes> {
+    prop::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from)
+}
+
+fn replicas() -> impl Strategy<Value = BTreeMap<ReplicaId, Replica>> {
+    let replica = ("[a-z]{0,8}", "[a-z0-9:]{0,12}");
+    prop::collection::btree_map(any::<u64>(), replica, 0..4).prop_map(|map| {
+        map.into_iter()
+            .map(|(id, (node, address))| (ReplicaId(id), Replica { node: node.into(), address: address.into() }))
+            .collect()
+    })
+}
+
+fn body() -> impl Strategy<Value = Body> {
+    let revision = || prop::option::of(counter());
+    prop_oneof![
+        (counter(), counter()).prop_map(|(session, number)| Body::Fence(RequestId::new(SessionId(session), number))),
+        counter().prop_map(|session| Body::End(SessionId(session))),
+        (bytes(), bytes(), revision(), any::<bool>()).prop_map(|(key, value, if_revision, previous)| Body::Put(Put {
+            key,
+            value,
+            if_revision,
+            previous
+        })),
+        (bytes(), revision(), any::<bool>()).prop_map(|(key, if_revision, previous)| Body::Delete(Delete {
+            key,
+            if_revision,
+            previous
+        })),
+        (bytes(), prop::option::of(bytes()), any::<bool>()).prop_map(|(from, until, previous)| {
+            Body::DeleteRange(DeleteRange { range: KeyRange { from, until }, previous })
+        }),
+        (counter(), replicas(), replicas()).prop_map(|(replaces, voters, learners)| Body::Membership(Change {
+            replaces,
+            voters,
+            learners
+        })),
+    ]
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let numbers = counter().prop_flat_map(|number| (Just(number), 1..=number, 0..number));
+    (counter(), numbers, epoch(), prop::option::of(any::<u64>()), body()).prop_map(
+        |(session, (number, abandon_below, previous), epoch, deadline, body)| {
+            let deadline = deadline.map(LogTime::from_micros);
+            Request { session: SessionId(session), number, abandon_below, previous, epoch, deadline, body }
+        },
+    )
+}
+
+pub(super) fn command() -> impl Strategy<Value = Command> {
+    let client = ("[a-z]{0,10}", prop::option::of(counter()));
+    prop_oneof![
+        8 => request().prop_map(Command::Request),
+        1 => (epoch(), counter(), any::<u64>(), prop::option::of(client)).prop_map(|(epoch, ttl, nonce, client)| {
+            let client = client.map(|(name, replaces)| Client {
+                name: name.into(),
+                replaces: replaces.map(SessionId),
+            });
+            Command::Open(Open { epoch, ttl: Duration::from_micros(ttl), nonce, client })
+        }),
+        1 => (epoch(), counter(), counter()).prop_map(|(epoch, session, activity)| {
+            Command::Expire(Expire { epoch, session: SessionId(session), activity })
+        }),
+    ]
+}

@@ -1,0 +1,121 @@
+//! Ordered keys with revisions (K).
+//!
+//! Owns the records, the revision and the count of bytes. Knows nothing of sessions: whether a change may happen at all
+//! was decided before (A3). A copy costs nothing and stays as it is (H5): a reader that wants many pages of one state takes one.
+
+mod change;
+mod range;
+mod record;
+
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::tree::{Iter, Tree};
+pub use change::Changed;
+pub use range::KeyRange;
+pub use record::{RECORD_BYTES, Record};
+use std::sync::Arc;
+
+/// All keys, as of one revision.
+#[derive(Clone, Debug, Default)]
+pub struct Keys {
+    tree: Tree<Record>,
+    revision: u64,
+    bytes: u64,
+    /// Sum of the hashes of all records, which a change updates in no time (H2).
+    hash: u128,
+}
+
+/// Some records of a range, from its beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    pub records: Vec<Arc<Record>>,
+    /// Whether the range has more; it goes on [`after`](KeyRange::after) the last key.
+    pub more: bool,
+    pub revision: u64,
+}
+
+impl Keys {
+    /// Raised by every request that changed something (K2).
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub fn len(&self) -> usize {
+        self.tree.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.tree.len() == 0
+    }
+
+    /// Bytes of all keys and values, with [`RECORD_BYTES`] for each record (K5).
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn get(&self, key: &[u8]) -> Option<&Arc<Record>> {
+        self.tree.get(key)
+    }
+
+    /// The first records of a range: at most `limit`, and no more than fit into `bytes`, but at least one (K6).
+    pub fn range(&self, range: &KeyRange, limit: usize, bytes: u64) -> Page {
+        let mut page = Page { records: Vec::new(), more: false, revision: self.revision };
+        let mut taken = 0;
+        for record in self.records(range) {
+            taken += record.bytes();
+            if page.records.len() == limit || (taken > bytes && !page.records.is_empty()) {
+                page.more = true;
+                break;
+            }
+            page.records.push(record.clone());
+        }
+        page
+    }
+
+    /// Every record of a range in order.
+    pub fn records<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = &'a Arc<Record>> {
+        self.tree.iter_from(&range.from).take_while(|record| range.is_before_end(record.key()))
+    }
+
+    pub(crate) fn hash(&self) -> u128 {
+        self.hash
+    }
+
+    pub(crate) fn iter(&self) -> Iter<'_, Record> {
+        self.tree.iter()
+    }
+
+    /// The store as a snapshot has it. Its records follow.
+    pub(crate) fn restored(revision: u64) -> Self {
+        Keys { revision, ..Keys::default() }
+    }
+
+    /// Takes in a record of a snapshot.
+    pub(crate) fn restore(&mut self, record: Record) {
+        debug_assert!(record.key().len() as u64 <= KEY_BYTES_MAX && record.value().len() as u64 <= VALUE_BYTES_MAX);
+        self.store(Arc::new(record));
+    }
+
+    fn store(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
+        self.bytes += record.bytes();
+        self.hash = self.hash.wrapping_add(record.hash());
+        let replaced = self.tree.insert(record);
+        self.uncount(replaced.as_ref());
+        replaced
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Option<Arc<Record>> {
+        let removed = self.tree.remove(key);
+        self.uncount(removed.as_ref());
+        removed
+    }
+
+    fn uncount(&mut self, gone: Option<&Arc<Record>>) {
+        if let Some(record) = gone {
+            self.bytes -= record.bytes();
+            self.hash = self.hash.wrapping_sub(record.hash());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

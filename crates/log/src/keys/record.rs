@@ -1,0 +1,78 @@
+//! One key with its value and revisions.
+
+use crate::tree::Keyed;
+use std::fmt;
+use std::sync::Arc;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
+
+/// What a record is counted with in the store's bytes, beside its key and value. Rounded up from what it takes.
+pub const RECORD_BYTES: u64 = 112;
+
+/// A key as it stands in the store (K1). Never changed, only replaced; whoever holds one shares it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Record {
+    pub create_revision: u64,
+    pub modify_revision: u64,
+    /// 1 at creation, plus one per change.
+    pub version: u64,
+    key_bytes: u32,
+    /// Key, then value: one allocation, since most of both are small.
+    data: Box<[u8]>,
+}
+
+impl Record {
+    /// The caller has checked that the key is within the format's bound.
+    pub(crate) fn new(key: &[u8], value: &[u8], revisions: [u64; 3]) -> Self {
+        let [create_revision, modify_revision, version] = revisions;
+        let key_bytes = u32::try_from(key.len()).expect("keys are within KEY_BYTES_MAX");
+        Record { create_revision, modify_revision, version, key_bytes, data: [key, value].concat().into_boxed_slice() }
+    }
+
+    pub fn key(&self) -> &[u8] {
+        &self.data[..self.key_bytes as usize]
+    }
+
+    pub fn value(&self) -> &[u8] {
+        &self.data[self.key_bytes as usize..]
+    }
+
+    /// What it counts for in the store's bytes (K5).
+    pub(crate) fn bytes(&self) -> u64 {
+        self.data.len() as u64 + RECORD_BYTES
+    }
+
+    /// Its part of the state hash (H2).
+    pub(crate) fn hash(&self) -> u128 {
+        let mut numbers = [0; 28];
+        numbers[..8].copy_from_slice(&self.create_revision.to_le_bytes());
+        numbers[8..16].copy_from_slice(&self.modify_revision.to_le_bytes());
+        numbers[16..24].copy_from_slice(&self.version.to_le_bytes());
+        numbers[24..].copy_from_slice(&self.key_bytes.to_le_bytes());
+        xxh3_128_with_seed(&self.data, xxh3_64(&numbers))
+    }
+}
+
+impl Keyed for Record {
+    type Key = [u8];
+    type Bound = Arc<[u8]>;
+
+    fn key(&self) -> &[u8] {
+        Record::key(self)
+    }
+
+    fn bound(&self) -> Arc<[u8]> {
+        Record::key(self).into()
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("key", &self.key().escape_ascii().to_string())
+            .field("value", &self.value().escape_ascii().to_string())
+            .field("create_revision", &self.create_revision)
+            .field("modify_revision", &self.modify_revision)
+            .field("version", &self.version)
+            .finish()
+    }
+}

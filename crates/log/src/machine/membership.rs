@@ -1,0 +1,83 @@
+//! The recorded configuration of the replica group (M).
+
+use super::Machine;
+use super::outcome::{Field, Reason, Response};
+use crate::command::{Change, Replica};
+use crate::id::{Position, ReplicaId};
+use crate::limits::Limits;
+use crate::mutant::Mutant;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Who should form the group. The engine is moved there by the leader (M4).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// Index of the entry that recorded it; 0 before the first.
+    pub number: u64,
+    pub voters: BTreeMap<ReplicaId, Replica>,
+    pub learners: BTreeMap<ReplicaId, Replica>,
+}
+
+impl Configuration {
+    pub fn replica(&self, id: ReplicaId) -> Option<&Replica> {
+        self.voters.get(&id).or_else(|| self.learners.get(&id))
+    }
+
+    /// Voters and learners.
+    pub fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &Replica)> {
+        self.voters.iter().chain(&self.learners).map(|(id, replica)| (*id, replica))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Membership {
+    pub(crate) current: Arc<Configuration>,
+    /// The highest id ever recorded (M2).
+    pub(crate) highest: ReplicaId,
+}
+
+impl Machine {
+    pub(super) fn configure(&mut self, at: Position, change: &Change) -> Result<Response, Reason> {
+        let current = &self.membership.current;
+        if change.replaces != current.number && !self.mutation.is(Mutant::MembershipUncompared) {
+            return Err(Reason::Replaced { current: current.number });
+        }
+        check_change(change, &self.limits)?;
+        let wanted =
+            Configuration { number: at.index, voters: change.voters.clone(), learners: change.learners.clone() };
+        let mut highest = self.membership.highest;
+        for (id, _) in wanted.replicas() {
+            let new = current.replica(id).is_none();
+            if new && id <= self.membership.highest && !self.mutation.is(Mutant::ReplicaIdsReused) {
+                return Err(Reason::ReplicaIdUsed(id));
+            }
+            highest = highest.max(id);
+        }
+        self.membership = Membership { current: Arc::new(wanted), highest };
+        Ok(Response::Configured(at.index))
+    }
+}
+
+fn check_change(change: &Change, limits: &Limits) -> Result<(), Reason> {
+    if change.voters.is_empty() {
+        return Err(Reason::Invalid { field: Field::Voters });
+    }
+    if change.learners.keys().any(|id| change.voters.contains_key(id)) {
+        return Err(Reason::Invalid { field: Field::Learners });
+    }
+    if (change.voters.len() + change.learners.len()) as u64 > limits.replicas {
+        return Err(Reason::TooMany { field: Field::Replicas, limit: limits.replicas });
+    }
+    for replica in change.voters.values().chain(change.learners.values()) {
+        for (field, text) in [(Field::Node, &replica.node), (Field::Address, &replica.address)] {
+            let (found, limit) = (text.len() as u64, limits.address_bytes);
+            if found == 0 {
+                return Err(Reason::Invalid { field });
+            }
+            if found > limit {
+                return Err(Reason::TooLarge { field, found, limit });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! The replicated state machine (A1): a function of its state and the entry, and of nothing else.
+//!
+//! Owns sessions, configuration and keys; changes them only in [`Machine::apply`]. Reads no clock and no configuration.
+
+mod answer;
+mod hash;
+mod membership;
+mod open;
+mod outcome;
+mod request;
+mod session;
+mod sessions;
+
+pub use answer::{Answer, Applied, Fate, NotExpired, Opened, Refused, Reply};
+pub use membership::Configuration;
+pub(crate) use membership::Membership;
+pub use outcome::{Field, Outcome, Reason, Response};
+pub use session::EndReason;
+pub(crate) use session::{Ended, Session};
+pub(crate) use sessions::Sessions;
+
+use crate::command::{Command, Expire};
+use crate::id::{Epoch, Position, RequestId, SessionId};
+use crate::keys::Keys;
+use crate::limits::{Limits, LimitsError};
+use crate::mutant::{Mutant, Mutation};
+use crate::time::LogTime;
+use std::time::Duration;
+
+/// One committed entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub index: u64,
+    /// Of the leader that appended it.
+    pub epoch: Epoch,
+    /// Put on it by that leader (S5).
+    pub stamp: LogTime,
+    pub command: Command,
+}
+
+/// The state of one replica. A copy costs next to nothing and stays as it is.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub(crate) limits: Limits,
+    pub(crate) mutation: Mutation,
+    pub(crate) applied: Position,
+    pub(crate) log_time: LogTime,
+    pub(crate) sessions: Sessions,
+    pub(crate) membership: Membership,
+    pub(crate) keys: Keys,
+}
+
+/// An entry was applied out of turn: a fault of the engine or the storage. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("entry {found} came where entry {expected} should be")]
+pub struct OutOfTurn {
+    pub found: u64,
+    pub expected: u64,
+}
+
+/// What is to be known about an open session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionState<'a> {
+    pub id: SessionId,
+    pub client: Option<&'a str>,
+    pub ttl: Duration,
+    pub floor: u64,
+    pub horizon: u64,
+    pub activity: u64,
+    pub active_at: LogTime,
+}
+
+impl Machine {
+    /// The state before the first entry. All replicas must begin with the same limits (H4).
+    pub fn new(limits: Limits) -> Result<Self, LimitsError> {
+        limits.check()?;
+        Ok(Machine {
+            limits,
+            mutation: Mutation::none(),
+            applied: Position::default(),
+            log_time: LogTime::ZERO,
+            sessions: Sessions::default(),
+            membership: Membership::default(),
+            keys: Keys::default(),
+        })
+    }
+
+    /// The same with a deliberate bug.
+    #[must_use]
+    pub fn with_mutation(self, mutation: Mutation) -> Self {
+        Machine { mutation, ..self }
+    }
+
+    /// Applies the next entry: the only place that decides (A3).
+    pub fn apply(&mut self, entry: &Entry) -> Result<Applied, OutOfTurn> {
+        let position = Position { index: entry.index, epoch: entry.epoch };
+        self.skip(position)?;
+        self.log_time = self.log_time.max(entry.stamp);
+        let mut ended = Vec::new();
+        let reply = match &entry.command {
+            Command::Open(open) => Reply::Opened(self.open(position, open, &mut ended)),
+            Command::Request(request) => Reply::Request(self.request(position, request, &mut ended)),
+            Command::Expire(expire) => Reply::Expired(self.expire(position, *expire, &mut ended)),
+        };
+        Ok(Applied { reply, ended, log_time: self.log_time })
+    }
+
+    /// Passes over an entry of the engine itself (A1).
+    pub fn skip(&mut self, position: Position) -> Result<(), OutOfTurn> {
+        let expected = self.applied.index + 1;
+        if position.index != expected {
+            return Err(OutOfTurn { found: position.index, expected });
+        }
+        self.applied = position;
+        Ok(())
+    }
+
+    /// What became of a request, without an entry (A5).
+    pub fn peek(&self, id: RequestId) -> Fate {
+        self.sessions.fate(id.session, id.number, self.applied.index)
+    }
+
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// The newest recorded configuration (M1).
+    pub fn configuration(&self) -> &Configuration {
+        &self.membership.current
+    }
+
+    /// The last entry applied.
+    pub fn applied(&self) -> Position {
+        self.applied
+    }
+
+    pub fn log_time(&self) -> LogTime {
+        self.log_time
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub fn session(&self, id: SessionId) -> Option<SessionState<'_>> {
+        self.sessions.open.get(&id).map(|session| session.state())
+    }
+
+    /// All open sessions in order of their ids.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionState<'_>> {
+        self.sessions.open.iter().map(|session| session.state())
+    }
+
+    pub fn session_count(&self) -> usize {
+        self.sessions.open.len()
+    }
+
+    fn end(&mut self, id: SessionId, reason: EndReason, ended: &mut Vec<(SessionId, EndReason)>) -> bool {
+        let found = self.sessions.end(id, reason, &self.limits);
+        if found {
+            ended.push((id, reason));
+        }
+        found
+    }
+
+    /// Ends a session that was silent, unless it was not (S6).
+    fn expire(
+        &mut self,
+        at: Position,
+        expire: Expire,
+        ended: &mut Vec<(SessionId, EndReason)>,
+    ) -> Result<(), NotExpired> {
+        let session = self.sessions.open.get(&expire.session).ok_or(NotExpired::NotOpen)?;
+        if expire.epoch != at.epoch && !self.mutation.is(Mutant::ExpiryIgnoresEpoch) {
+            return Err(NotExpired::StaleEpoch { current: at.epoch });
+        }
+        if !self.mutation.is(Mutant::ExpiryIgnoresActivity) {
+            if expire.activity != session.activity {
+                return Err(NotExpired::Active);
+            }
+            if self.log_time.since(session.active_at) < session.ttl {
+                return Err(NotExpired::TooEarly);
+            }
+        }
+        self.end(expire.session, EndReason::Expired, ended);
+        Ok(())
+    }
+}
+
+impl Session {
+    fn state(&self) -> SessionState<'_> {
+        SessionState {
+            id: self.id,
+            client: self.client.as_deref(),
+            ttl: self.ttl,
+            floor: self.floor,
+            horizon: self.horizon,
+            activity: self.activity,
+            active_at: self.active_at,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Opening sessions: names, bounds, eviction (S1, S2, S7).
+
+use super::Machine;
+use super::answer::{Opened, Refused};
+use super::outcome::Field;
+use super::session::{EndReason, Session};
+use crate::command::{Client, Open};
+use crate::id::{Position, SessionId};
+use crate::limits::micros;
+use crate::mutant::Mutant;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Who holds the name now.
+enum Name {
+    Free,
+    /// By a session that is to end.
+    Replaced(SessionId),
+    /// By a copy of this very open.
+    Own(SessionId),
+}
+
+impl Machine {
+    pub(super) fn open(
+        &mut self,
+        at: Position,
+        open: &Open,
+        ended: &mut Vec<(SessionId, EndReason)>,
+    ) -> Result<Opened, Refused> {
+        self.check_open(open)?;
+        if open.epoch != at.epoch && !self.mutation.is(Mutant::EpochIgnored) {
+            return Err(Refused::StaleEpoch { current: at.epoch });
+        }
+        let replaced = match open.client.as_ref().map_or(Ok(Name::Free), |client| self.name(client, open.nonce))? {
+            Name::Own(session) => return Ok(Opened { session, replaced: None }),
+            Name::Replaced(session) => Some(session),
+            Name::Free => None,
+        };
+        let evicted = self.room(replaced)?;
+        for (session, reason) in [(replaced, EndReason::Replaced), (evicted, EndReason::Evicted)] {
+            if let Some(session) = session {
+                self.end(session, reason, ended);
+            }
+        }
+        let id = SessionId(at.index);
+        self.sessions.insert(Arc::new(Session {
+            id,
+            client: open.client.as_ref().map(|client| client.name.clone()),
+            nonce: open.nonce,
+            ttl: open.ttl,
+            floor: 1,
+            wanted: 0,
+            horizon: 0,
+            outcomes: VecDeque::new(),
+            activity: at.index,
+            active_at: self.log_time,
+        }));
+        Ok(Opened { session: id, replaced })
+    }
+
+    fn check_open(&self, open: &Open) -> Result<(), Refused> {
+        let (min, max, found) = (micros(self.limits.ttl_min), micros(self.limits.ttl_max), micros(open.ttl));
+        if found < min || found > max {
+            return Err(Refused::OutOfRange { field: Field::Ttl, found, min, max });
+        }
+        if let Some(client) = &open.client {
+            let (found, max) = (client.name.len() as u64, self.limits.client_name_bytes);
+            if found == 0 || found > max {
+                return Err(Refused::OutOfRange { field: Field::ClientName, found, min: 1, max });
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what the client knows about its name with what is so (S2).
+    fn name(&self, client: &Client, nonce: u64) -> Result<Name, Refused> {
+        let Some(holder) = self.sessions.holder(&client.name) else { return Ok(Name::Free) };
+        if holder.nonce == nonce {
+            Ok(Name::Own(holder.id))
+        } else if client.replaces == Some(holder.id) || self.mutation.is(Mutant::OpenUncompared) {
+            Ok(Name::Replaced(holder.id))
+        } else {
+            Err(Refused::NameHeld { holder: holder.id })
+        }
+    }
+
+    /// Who has to go so that there is room for one more (S7).
+    fn room(&self, replaced: Option<SessionId>) -> Result<Option<SessionId>, Refused> {
+        let limit = self.limits.sessions;
+        if replaced.is_some() || (self.sessions.open.len() as u64) < limit {
+            return Ok(None);
+        }
+        self.sessions.idle_longest(self.log_time).map(Some).ok_or(Refused::SessionsFull { limit })
+    }
+}

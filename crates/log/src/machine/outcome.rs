@@ -1,0 +1,119 @@
+//! What became of a request, as it is stored (A4).
+
+use crate::id::ReplicaId;
+use crate::keys::Changed;
+
+/// Final. Stored with the session in the same entry as what it speaks of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Applied {
+        index: u64,
+        /// Of the key store, after the request (K2).
+        revision: u64,
+        response: Response,
+    },
+    NotApplied {
+        index: u64,
+        reason: Reason,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Response {
+    /// The fate of the fenced request is final now, and stands beside this in the answer.
+    Fenced,
+    Ended,
+    Changed(Changed),
+    /// The number of the configuration recorded.
+    Configured(u64),
+}
+
+/// Why a request that was in order did nothing. A function of the state, so the same on every replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    #[error("its deadline had passed")]
+    Expired,
+    #[error("the key has modify revision {revision} (0: it does not exist)")]
+    Precondition { revision: u64 },
+    #[error("{field} would have {found} bytes, at most {limit} are allowed")]
+    TooLarge { field: Field, found: u64, limit: u64 },
+    #[error("{field} has more than {limit} entries")]
+    TooMany { field: Field, limit: u64 },
+    #[error("{field} is not valid")]
+    Invalid { field: Field },
+    #[error("configuration {current} was recorded in the meantime")]
+    Replaced { current: u64 },
+    #[error("replica id {0} was used before; the next one is above every id ever recorded")]
+    ReplicaIdUsed(ReplicaId),
+    #[error("there is no such session")]
+    NoSession,
+}
+
+macro_rules! fields {
+    ($($name:ident: $code:literal, $text:literal;)*) => {
+        /// The part of a request that an answer speaks of.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Field { $($name,)* }
+
+        impl Field {
+            pub fn as_str(self) -> &'static str {
+                match self { $(Field::$name => $text,)* }
+            }
+
+            pub(crate) fn code(self) -> u8 {
+                match self { $(Field::$name => $code,)* }
+            }
+
+            pub(crate) fn from_code(code: u8) -> Option<Field> {
+                match code { $($code => Some(Field::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+// The codes are in snapshots: add, never change.
+fields! {
+    Key: 0, "key";
+    Value: 1, "value";
+    Range: 2, "range";
+    Store: 3, "store";
+    Number: 4, "number";
+    AbandonBelow: 5, "abandon_below";
+    Previous: 6, "previous";
+    Ttl: 7, "ttl";
+    ClientName: 8, "client.name";
+    Voters: 9, "voters";
+    Learners: 10, "learners";
+    Replicas: 11, "replicas";
+    Address: 12, "address";
+    Node: 13, "node";
+}
+
+impl std::fmt::Display for Field {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Outcome {
+    pub fn index(&self) -> u64 {
+        match self {
+            Outcome::Applied { index, .. } | Outcome::NotApplied { index, .. } => *index,
+        }
+    }
+
+    pub fn is_applied(&self) -> bool {
+        matches!(self, Outcome::Applied { .. })
+    }
+
+    /// What it counts for in the session's bytes (F3, F5).
+    pub(crate) fn bytes(&self) -> u64 {
+        const FIXED: u64 = 128;
+        match self {
+            Outcome::Applied { response: Response::Changed(changed), .. } => {
+                FIXED + changed.previous.iter().map(|record| record.bytes()).sum::<u64>()
+            }
+            _ => FIXED,
+        }
+    }
+}

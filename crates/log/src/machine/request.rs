@@ -1,0 +1,141 @@
+//! The apply rule (A3), step by step, and what bodies do.
+
+use super::answer::{Answer, Fate, Refused};
+use super::outcome::{Outcome, Reason, Response};
+use super::session::EndReason;
+use super::{Machine, Session};
+use crate::command::{Body, Request};
+use crate::id::{Position, RequestId, SessionId};
+use crate::mutant::Mutant;
+use std::sync::Arc;
+
+type Ending = Vec<(SessionId, EndReason)>;
+
+impl Machine {
+    pub(super) fn request(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Answer {
+        let verdict = self.decide(at, request, ended);
+        let about = match request.body {
+            Body::Fence(fenced) => Some(fenced),
+            _ if request.previous > 0 => Some(RequestId::new(request.session, request.previous)),
+            _ => None,
+        };
+        Answer { id: request.id(), verdict, previous: about.map(|id| (id, self.peek(id))) }
+    }
+
+    fn decide(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Result<Arc<Outcome>, Refused> {
+        request.check().map_err(|field| Refused::Invalid { field })?;
+        // Step 1, log time, comes with every entry. Step 2:
+        let Some(session) = self.sessions.open.get(&request.session) else {
+            return self.decide_without_session(at, request, ended);
+        };
+        // Step 3.
+        if let Some(outcome) = session.outcome(request.number)
+            && !self.mutation.is(Mutant::OutcomesForgotten)
+        {
+            return Ok(outcome.clone());
+        }
+        // Step 4.
+        if request.number < session.floor && !self.mutation.is(Mutant::SupersededExecuted) {
+            return Err(if request.number <= session.horizon { Refused::TooOld } else { Refused::Superseded });
+        }
+        // Step 5.
+        if request.epoch != at.epoch && !self.mutation.is(Mutant::EpochIgnored) {
+            return Err(Refused::StaleEpoch { current: at.epoch });
+        }
+        // Step 6.
+        let missing = request.previous;
+        if missing >= request.abandon_below && missing >= session.floor && !self.mutation.is(Mutant::GapIgnored) {
+            return Err(Refused::Gap { missing });
+        }
+        self.check_window(session, request)?;
+        // Step 7.
+        let late = request.deadline.is_some_and(|deadline| self.log_time > deadline);
+        let outcome = if late && !self.mutation.is(Mutant::DeadlineIgnored) {
+            Outcome::NotApplied { index: at.index, reason: Reason::Expired }
+        } else {
+            self.execute(at, request, ended)
+        };
+        Ok(self.store(at, request, outcome, ended))
+    }
+
+    /// Step 2: a session that has ended executes nothing, but still knows its outcomes (S8).
+    fn decide_without_session(
+        &mut self,
+        at: Position,
+        request: &Request,
+        ended: &mut Ending,
+    ) -> Result<Arc<Outcome>, Refused> {
+        let Some(over) = self.sessions.ended.get(&request.session) else { return Err(Refused::SessionUnknown) };
+        let reason = over.reason;
+        match over.fate(request.number) {
+            Fate::Done(outcome) => Ok(outcome),
+            Fate::TooOld => Err(Refused::TooOld),
+            _ if self.mutation.is(Mutant::EndedSessionsExecute) => Ok(Arc::new(self.execute(at, request, ended))),
+            _ => Err(Refused::SessionEnded(reason)),
+        }
+    }
+
+    /// A client that never says what it no longer wants is stopped before it fills the memory (F5).
+    fn check_window(&self, session: &Session, request: &Request) -> Result<(), Refused> {
+        let (count, bytes) = session.kept_from(session.wanted.max(request.abandon_below));
+        if count >= self.limits.window {
+            Err(Refused::WindowFull { limit: self.limits.window })
+        } else if bytes >= self.limits.outcome_bytes {
+            Err(Refused::WindowFull { limit: self.limits.outcome_bytes })
+        } else {
+            Ok(())
+        }
+    }
+
+    fn store(&mut self, at: Position, request: &Request, outcome: Outcome, ended: &mut Ending) -> Arc<Outcome> {
+        let outcome = Arc::new(outcome);
+        if let Some(session) = self.sessions.open.get_mut(&request.session) {
+            session.activity = at.index;
+            session.active_at = self.log_time;
+            session.store(request.number, request.abandon_below, outcome.clone(), &self.limits, self.mutation);
+        }
+        // A session that ends itself does so last, so that the outcome of that is kept as well.
+        if outcome.is_applied() && request.body == Body::End(request.session) {
+            self.end(request.session, EndReason::Asked, ended);
+        }
+        outcome
+    }
+
+    fn execute(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Outcome {
+        let executed = match &request.body {
+            Body::Fence(fenced) => self.fence(at, *fenced),
+            Body::End(session) => self.end_by_request(request.session, *session, ended),
+            Body::Put(put) => self.keys.put(&self.limits, put).map(Response::Changed),
+            Body::Delete(delete) => self.keys.delete(&self.limits, delete).map(Response::Changed),
+            Body::DeleteRange(delete) => self.keys.delete_range(&self.limits, delete).map(Response::Changed),
+            Body::Membership(change) => self.configure(at, change),
+        };
+        let index = at.index;
+        match executed {
+            Ok(response) => Outcome::Applied { index, revision: self.keys.revision(), response },
+            Err(reason) => Outcome::NotApplied { index, reason },
+        }
+    }
+
+    /// Raises the floor of the session, so that the number and all below it are decided (F6).
+    fn fence(&mut self, at: Position, fenced: RequestId) -> Result<Response, Reason> {
+        if fenced.session.0 >= at.index {
+            // It may be opened yet; then the fence would not hold.
+            return Err(Reason::NoSession);
+        }
+        if !self.mutation.is(Mutant::FenceDoesNothing)
+            && let Some(session) = self.sessions.open.get_mut(&fenced.session)
+        {
+            session.floor = session.floor.max(fenced.number.saturating_add(1));
+        }
+        Ok(Response::Fenced)
+    }
+
+    fn end_by_request(&mut self, own: SessionId, target: SessionId, ended: &mut Ending) -> Result<Response, Reason> {
+        if own == target || self.end(target, EndReason::Asked, ended) {
+            Ok(Response::Ended)
+        } else {
+            Err(Reason::NoSession)
+        }
+    }
+}

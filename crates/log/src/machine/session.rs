@@ -1,0 +1,188 @@
+//! One session: floor, horizon, outcomes (F).
+
+use super::answer::Fate;
+use super::outcome::Outcome;
+use crate::id::SessionId;
+use crate::limits::Limits;
+use crate::mutant::{Mutant, Mutation};
+use crate::time::LogTime;
+use crate::tree::Keyed;
+use smol_str::SmolStr;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A session as all replicas know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) client: Option<SmolStr>,
+    pub(crate) nonce: u64,
+    pub(crate) ttl: Duration,
+    /// The lowest number that can still take effect (F1).
+    pub(crate) floor: u64,
+    /// Outcomes from here on are kept (F2).
+    pub(crate) wanted: u64,
+    /// The highest number whose outcome was dropped (F4).
+    pub(crate) horizon: u64,
+    /// In order of their numbers.
+    pub(crate) outcomes: VecDeque<(u64, Arc<Outcome>)>,
+    /// Index of its last outcome, or of its opening (S6).
+    pub(crate) activity: u64,
+    /// Log time of that.
+    pub(crate) active_at: LogTime,
+}
+
+impl Session {
+    pub(crate) fn outcome(&self, number: u64) -> Option<&Arc<Outcome>> {
+        let at = self.outcomes.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(&self.outcomes[at].1)
+    }
+
+    /// What became of a number, while the session is open.
+    pub(crate) fn fate(&self, number: u64) -> Fate {
+        match self.outcome(number) {
+            Some(outcome) => Fate::Done(outcome.clone()),
+            None if number <= self.horizon => Fate::TooOld,
+            None if number < self.floor => Fate::Never,
+            None => Fate::Open,
+        }
+    }
+
+    /// How many outcomes at or above a number are kept, and their bytes (F5).
+    pub(crate) fn kept_from(&self, number: u64) -> (u64, u64) {
+        let kept = self.outcomes.iter().rev().take_while(|(kept, _)| *kept >= number);
+        kept.fold((0, 0), |(count, bytes), (_, outcome)| (count + 1, bytes + outcome.bytes()))
+    }
+
+    /// Stores an outcome, raises the floor, and drops what need not be kept (F1–F4).
+    pub(crate) fn store(
+        &mut self,
+        number: u64,
+        wanted: u64,
+        outcome: Arc<Outcome>,
+        limits: &Limits,
+        mutation: Mutation,
+    ) {
+        if outcome.is_applied() || !mutation.is(Mutant::FloorOnlyAtSuccess) {
+            self.floor = self.floor.max(number + 1);
+        }
+        self.wanted = self.wanted.max(wanted);
+        // Numbers take effect in rising order, so this is the end of the list, unless the rule is switched off.
+        let at = self.outcomes.partition_point(|(kept, _)| *kept < number);
+        self.outcomes.insert(at, (number, outcome));
+        self.drop_old(limits, mutation);
+    }
+
+    fn drop_old(&mut self, limits: &Limits, mutation: Mutation) {
+        let unwanted = self.outcomes.partition_point(|(number, _)| *number < self.wanted);
+        let (mut count, mut bytes) = (unwanted as u64, 0);
+        for (_, outcome) in self.outcomes.iter().take(unwanted) {
+            bytes += outcome.bytes();
+        }
+        while count > limits.outcomes || (count > 1 && bytes > limits.outcome_bytes) {
+            let Some((number, outcome)) = self.outcomes.pop_front() else { return };
+            count -= 1;
+            bytes -= outcome.bytes();
+            if !mutation.is(Mutant::HorizonForgotten) {
+                self.horizon = number;
+            }
+        }
+    }
+}
+
+impl Keyed for Session {
+    type Key = SessionId;
+    type Bound = SessionId;
+
+    fn key(&self) -> &SessionId {
+        &self.id
+    }
+
+    fn bound(&self) -> SessionId {
+        self.id
+    }
+}
+
+/// A session that is over, with what it left behind (S8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) session: Arc<Session>,
+    /// Counts endings: one entry may end several.
+    pub(crate) order: u64,
+    pub(crate) reason: EndReason,
+}
+
+impl Ended {
+    /// What became of a number: nothing can be open any more.
+    pub(crate) fn fate(&self, number: u64) -> Fate {
+        match self.session.fate(number) {
+            Fate::Open => Fate::Never,
+            fate => fate,
+        }
+    }
+}
+
+impl Keyed for Ended {
+    type Key = SessionId;
+    type Bound = SessionId;
+
+    fn key(&self) -> &SessionId {
+        &self.session.id
+    }
+
+    fn bound(&self) -> SessionId {
+        self.session.id
+    }
+}
+
+/// Who holds a client name (S2).
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) name: SmolStr,
+    pub(crate) session: SessionId,
+}
+
+impl Keyed for Holder {
+    type Key = str;
+    type Bound = SmolStr;
+
+    fn key(&self) -> &str {
+        &self.name
+    }
+
+    fn bound(&self) -> SmolStr {
+        self.name.clone()
+    }
+}
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// A request asked for it (S4).
+    Asked,
+    /// Its client was silent for too long (S6).
+    Expired,
+    /// Its client opened a new one under its name (S2).
+    Replaced,
+    /// It was idle, and there was no room (S7).
+    Evicted,
+}
+
+impl EndReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EndReason::Asked => "asked for",
+            EndReason::Expired => "expired",
+            EndReason::Replaced => "replaced by a newer session of its client",
+            EndReason::Evicted => "evicted while idle",
+        }
+    }
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

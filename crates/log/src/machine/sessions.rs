@@ -1,0 +1,86 @@
+//! The tables of open and ended sessions.
+
+use super::answer::Fate;
+use super::session::{EndReason, Ended, Holder, Session};
+use crate::id::SessionId;
+use crate::limits::Limits;
+use crate::time::LogTime;
+use crate::tree::Tree;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// All sessions that are known. Copying it costs next to nothing (H5).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sessions {
+    pub(crate) open: Tree<Session>,
+    pub(crate) ended: Tree<Ended>,
+    /// How many have ended so far.
+    pub(crate) endings: u64,
+    /// Who holds which name. Follows from `open`.
+    names: Tree<Holder>,
+    /// Ended sessions in order of ending. Follows from `ended`.
+    order: VecDeque<SessionId>,
+}
+
+impl Sessions {
+    /// As a snapshot has it, before its sessions.
+    pub(crate) fn restored(endings: u64) -> Self {
+        Sessions { endings, ..Sessions::default() }
+    }
+
+    pub(crate) fn holder(&self, name: &str) -> Option<&Arc<Session>> {
+        self.open.get(&self.names.get(name)?.session)
+    }
+
+    pub(crate) fn insert(&mut self, session: Arc<Session>) {
+        if let Some(name) = &session.client {
+            self.names.insert(Arc::new(Holder { name: name.clone(), session: session.id }));
+        }
+        self.open.insert(session);
+    }
+
+    /// Ends an open session; its outcomes stay known for a while (S8). False if it is not open.
+    pub(crate) fn end(&mut self, id: SessionId, reason: EndReason, limits: &Limits) -> bool {
+        let Some(session) = self.open.remove(&id) else { return false };
+        if let Some(name) = &session.client {
+            self.names.remove(name);
+        }
+        self.endings += 1;
+        self.restore_ended(Ended { session, order: self.endings, reason });
+        while self.order.len() as u64 > limits.ended_sessions {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.ended.remove(&oldest);
+        }
+        true
+    }
+
+    /// Takes in an ended session; they come in order of ending.
+    pub(crate) fn restore_ended(&mut self, ended: Ended) {
+        self.order.push_back(ended.session.id);
+        self.ended.insert(Arc::new(ended));
+    }
+
+    /// Ended sessions in order of ending.
+    pub(crate) fn ended_in_order(&self) -> impl Iterator<Item = &Arc<Ended>> {
+        self.order.iter().filter_map(|id| self.ended.get(id))
+    }
+
+    /// The session that has to make room, if one may (S7).
+    pub(crate) fn idle_longest(&self, log_time: LogTime) -> Option<SessionId> {
+        let idle = self.open.iter().filter(|session| log_time.since(session.active_at) >= session.ttl);
+        idle.min_by_key(|session| (session.active_at, session.id)).map(|session| session.id)
+    }
+
+    /// What became of a request, as of `applied` (A5, S8).
+    pub(crate) fn fate(&self, id: SessionId, number: u64, applied: u64) -> Fate {
+        if let Some(session) = self.open.get(&id) {
+            session.fate(number)
+        } else if let Some(ended) = self.ended.get(&id) {
+            ended.fate(number)
+        } else if id.0 > applied {
+            Fate::Open
+        } else {
+            Fate::TooOld
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Deliberate bugs, to show that the tests would notice real ones (docs/log-protocol.md).
+//!
+//! A [`Mutation`] can only be made with the `mutants` feature, which only this crate's own tests turn on. Without it the
+//! type is empty, every check below is the constant `false`, and nothing of a mutant is in the program.
+
+macro_rules! mutants {
+    ($($name:ident: $rule:literal, $meaning:literal;)*) => {
+        /// One rule switched off.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Mutant { $(#[doc = $meaning] $name,)* }
+
+        impl Mutant {
+            pub const ALL: &'static [Mutant] = &[$(Mutant::$name,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Mutant::$name => stringify!($name),)* }
+            }
+
+            /// The rule of docs/log-protocol.md that is broken.
+            pub fn rule(self) -> &'static str {
+                match self { $(Mutant::$name => $rule,)* }
+            }
+
+            pub fn meaning(self) -> &'static str {
+                match self { $(Mutant::$name => $meaning,)* }
+            }
+        }
+    };
+}
+
+mutants! {
+    EndedSessionsExecute: "A3.2", "a request of an ended session is executed";
+    OutcomesForgotten: "A3.3", "stored outcomes are not looked at";
+    SupersededExecuted: "A3.4", "a number below the floor is executed";
+    EpochIgnored: "A3.5", "a request of another epoch is executed";
+    GapIgnored: "A3.6", "a pipelined request does not wait for the one before it";
+    DeadlineIgnored: "A3.7", "a request is executed after its deadline";
+    FloorOnlyAtSuccess: "F1", "an outcome that is not a success does not raise the floor";
+    HorizonForgotten: "F4", "dropping an outcome does not raise the horizon";
+    FenceDoesNothing: "F6", "a fence of another session's request does not raise its floor";
+    OpenUncompared: "S2", "an open under a name ends whoever holds it";
+    ExpiryWithoutGrace: "S6", "a new leader does not wait for its clients";
+    ExpiryIgnoresEpoch: "S6", "a deposed leader's expiry counts";
+    ExpiryIgnoresActivity: "S6", "a session that was active meanwhile is expired all the same";
+    StallHeldAgainstClients: "S6", "a leader that slept counts its own sleep as its clients' silence";
+    MembershipUncompared: "M1", "a change of membership does not compare";
+    ReplicaIdsReused: "M2", "a replica comes back under its old id";
+    BarrierWithoutFloor: "R4", "a barrier read does not raise the volatile floor";
+    BarrierForgetsAppended: "R4", "a barrier read does not wait for what was appended for the session";
+    BarrierForgetsTerm: "R4", "a barrier read does not wait for the first entry of the term";
+    SnapshotWithoutOutcomes: "H1", "a snapshot leaves out the sessions' outcomes";
+}
+
+/// Which mutant is active, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mutation(#[cfg(feature = "mutants")] Option<Mutant>);
+
+impl Mutation {
+    /// The program as it should be.
+    pub const fn none() -> Self {
+        Mutation(
+            #[cfg(feature = "mutants")]
+            None,
+        )
+    }
+
+    #[cfg(feature = "mutants")]
+    pub const fn of(mutant: Mutant) -> Self {
+        Mutation(Some(mutant))
+    }
+
+    #[cfg(feature = "mutants")]
+    pub(crate) fn is(self, mutant: Mutant) -> bool {
+        self.0 == Some(mutant)
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    #[inline(always)]
+    pub(crate) fn is(self, _: Mutant) -> bool {
+        false
+    }
+}

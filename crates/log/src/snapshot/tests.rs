@@ -1,0 +1,200 @@
+//! Snapshots: fixed byte for byte, and hostile ones.
+
+use super::*;
+use crate::command::{Body, Change, Client, Command, Delete, Open, Replica, Request};
+use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
+use crate::limits::Limits;
+use crate::machine::Entry;
+use crate::time::LogTime;
+use proptest::prelude::*;
+use std::time::Duration;
+
+const EPOCH: Epoch = Epoch { term: 2, leader: ReplicaId(1) };
+
+fn apply(machine: &mut Machine, command: Command) {
+    let index = machine.applied().index + 1;
+    machine.apply(&Entry { index, epoch: EPOCH, stamp: LogTime::from_micros(index * 300), command }).unwrap();
+}
+
+fn request(session: u64, number: u64, body: Body) -> Command {
+    Command::Request(Request::new(SessionId(session), number, EPOCH, body))
+}
+
+fn open(nonce: u64, name: Option<&str>) -> Command {
+    let client = name.map(|name| Client { name: name.into(), replaces: Some(SessionId(1)) });
+    Command::Open(Open { epoch: EPOCH, ttl: Duration::from_secs(1), nonce, client })
+}
+
+/// A bit of everything that a snapshot holds.
+fn machine() -> Machine {
+    let mut machine = Machine::new(Limits { sessions: 3, ended_sessions: 2, ..Limits::default() }).unwrap();
+    apply(&mut machine, open(1, Some("job")));
+    apply(&mut machine, request(1, 1, Body::put("k", "v")));
+    apply(&mut machine, open(2, Some("job")));
+    let delete = Delete { key: "k".into(), if_revision: None, previous: true };
+    apply(&mut machine, request(3, 1, Body::Delete(delete.clone())));
+    apply(&mut machine, request(3, 4, Body::compare_and_set("k", "w", 9)));
+    apply(&mut machine, request(3, 5, Body::put("l", "w")));
+    apply(&mut machine, request(3, 6, Body::put("", "w")));
+    apply(&mut machine, request(3, 7, Body::Delete(delete)));
+    apply(&mut machine, request(3, 8, Body::Fence(RequestId::new(SessionId(1), 9))));
+    let voters = [(ReplicaId(1), Replica { node: "a".into(), address: "h:1".into() })].into();
+    apply(&mut machine, request(3, 9, Body::Membership(Change { replaces: 0, voters, learners: [].into() })));
+    apply(&mut machine, open(3, None));
+    machine
+}
+
+fn frames(machine: &Machine) -> Vec<Vec<u8>> {
+    machine.snapshot().frames().collect()
+}
+
+/// A frame with this content and a right checksum.
+fn frame(content: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    frame.extend_from_slice(&u32::try_from(content.len()).unwrap().to_le_bytes());
+    frame.extend_from_slice(&crc32c::crc32c(content).to_le_bytes());
+    frame.extend_from_slice(content);
+    frame
+}
+
+#[test]
+fn h1_everything_comes_back() {
+    let machine = machine();
+    let restored = Machine::from_snapshot(&machine.snapshot().to_bytes()).unwrap();
+    assert_eq!(restored.state_hash(), machine.state_hash());
+    assert_eq!(format!("{restored:?}"), format!("{machine:?}"));
+}
+
+/// The format cannot change unnoticed. If this has to change, raise [`SNAPSHOT_VERSION`] and keep a reader for the
+/// old form.
+#[test]
+fn h3_the_form_is_fixed_byte_for_byte() {
+    assert_eq!(SNAPSHOT_VERSION, 1);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let found: Vec<String> = frames(&machine()).iter().map(|frame| hex(frame)).collect();
+    let golden: Vec<String> =
+        include_str!("tests/golden.txt").lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(found, golden);
+}
+
+#[test]
+fn h3_a_large_state_comes_in_many_frames_and_back() {
+    let mut machine = Machine::new(Limits::default()).unwrap();
+    apply(&mut machine, open(1, None));
+    for number in 1..=2_000 {
+        apply(&mut machine, request(1, number, Body::put(format!("key-{number:05}"), vec![7; 500])));
+    }
+    let frames = frames(&machine);
+    assert!(frames.len() > 8, "{}", frames.len());
+    assert!(frames.iter().all(|frame| frame.len() < 2 * FRAME_CONTENT_BYTES));
+    let restored = Machine::from_snapshot(&frames.concat()).unwrap();
+    assert_eq!(restored.state_hash(), machine.state_hash());
+}
+
+#[test]
+fn h5_applying_goes_on_while_a_snapshot_is_written() {
+    let mut machine = machine();
+    let snapshot = machine.snapshot();
+    let before = snapshot.to_bytes();
+    let mut slow = snapshot.frames();
+    let first = slow.next().unwrap();
+    apply(&mut machine, request(3, 20, Body::put("later", "x")));
+    let rest: Vec<u8> = slow.flatten().collect();
+    assert_eq!([first, rest].concat(), before);
+}
+
+#[test]
+fn a_flipped_bit_is_noticed_wherever_it_is() {
+    let bytes = machine().snapshot().to_bytes();
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert!(Machine::from_snapshot(&flipped).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn a_snapshot_that_ends_early_or_goes_on_is_refused() {
+    let frames = frames(&machine());
+    let bytes = frames.concat();
+    for len in 0..bytes.len() {
+        assert!(Machine::from_snapshot(&bytes[..len]).is_err(), "{len} bytes");
+    }
+    let last = frames.last().unwrap();
+    let error = Machine::from_snapshot(&[&bytes[..], last].concat()).unwrap_err();
+    assert_eq!(error, SnapshotError::OutOfPlace { frame: frames.len() as u64 });
+}
+
+#[test]
+fn frames_that_are_missing_doubled_or_swapped_are_refused() {
+    let frames = frames(&machine());
+    assert_eq!(frames.len(), 5);
+    for at in 0..frames.len() {
+        let mut without = frames.clone();
+        without.remove(at);
+        assert!(Machine::from_snapshot(&without.concat()).is_err(), "without {at}");
+        let mut doubled = frames.clone();
+        doubled.insert(at, frames[at].clone());
+        assert!(Machine::from_snapshot(&doubled.concat()).is_err(), "{at} doubled");
+        let mut swapped = frames.clone();
+        swapped.swap(at, (at + 1) % frames.len());
+        assert!(Machine::from_snapshot(&swapped.concat()).is_err(), "{at} swapped");
+    }
+}
+
+#[test]
+fn a_frame_too_large_is_refused_before_room_is_made_for_it() {
+    let mut head = [0xff; FRAME_HEAD_BYTES];
+    let limit = FRAME_CONTENT_BYTES_MAX;
+    assert_eq!(frame_bytes(&head), Err(SnapshotError::FrameTooLarge { found: u32::MAX as usize, limit }));
+    head[3] = 0;
+    assert_eq!(frame_bytes(&head), Ok(0x00ff_ffff));
+}
+
+#[test]
+fn what_is_no_snapshot_of_this_version_is_refused() {
+    assert_eq!(Machine::from_snapshot(&[]).unwrap_err(), SnapshotError::Incomplete);
+    assert_eq!(Machine::from_snapshot(&frame(b"\0convict\x01")).unwrap_err(), SnapshotError::Magic);
+    let error = Machine::from_snapshot(&frame(b"\0convoke\x02")).unwrap_err();
+    assert_eq!(error, CodecError::Version { what: "snapshot", found: 2, known: 1 }.into());
+}
+
+#[test]
+fn contradictions_inside_are_refused_though_checksums_are_right() {
+    let frames = frames(&machine());
+    let keys = frames.iter().find(|frame| frame[FRAME_HEAD_BYTES] == Section::Keys as u8).unwrap();
+    let content = &keys[FRAME_HEAD_BYTES..];
+    let with = |content: &[u8]| {
+        let changed: Vec<Vec<u8>> =
+            frames.iter().map(|frame_| if frame_ == keys { frame(content) } else { frame_.clone() }).collect();
+        Machine::from_snapshot(&changed.concat()).unwrap_err()
+    };
+    // Tag, key, value, revisions.
+    assert_eq!(content, b"\x03\x01l\x01w\x03\x03\x01");
+    assert_eq!(with(b"\x03\x01l\x01x\x03\x03\x01"), SnapshotError::Hash);
+    assert_eq!(with(b"\x03\x01l\x01w\x03\x09\x01"), SnapshotError::Contradiction { what: "the revision of a key" });
+    assert_eq!(with(b"\x03\x01l\x01w\x04\x03\x01"), CodecError::Invalid("record").into());
+    assert_eq!(with(b"\x03\x01l\x01w\x03\x03\x01\x01l\x01w\x03\x03\x01"), SnapshotError::Order("keys"));
+    assert_eq!(
+        with(b"\x03\x01l\x01w\x03\x03\x01\x01m\x01w\x03\x03\x01"),
+        SnapshotError::Contradiction { what: "keys" }
+    );
+    assert_eq!(with(b"\x03"), CodecError::Truncated("frame").into());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A right checksum does not make content right.
+    #[test]
+    fn arbitrary_content_is_survived(which in 0..5usize, at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 0..12)) {
+        let mut frames = frames(&machine());
+        let mut content = frames[which][FRAME_HEAD_BYTES..].to_vec();
+        let at = at.index(content.len());
+        let end = (at + bytes.len()).min(content.len());
+        let unchanged = content[at..end] == bytes[..];
+        content.splice(at..end, bytes);
+        frames[which] = frame(&content);
+        prop_assert_eq!(Machine::from_snapshot(&frames.concat()).is_ok(), unchanged);
+    }
+}

@@ -1,0 +1,113 @@
+//! Making frames.
+
+use super::{FRAME_CONTENT_BYTES, FRAME_HEAD_BYTES, MAGIC, SNAPSHOT_VERSION, Section};
+use crate::codec::{Writer, state};
+use crate::keys::Record;
+use crate::machine::{Ended, Machine, Session};
+use crate::mutant::Mutant;
+use crate::tree;
+use std::sync::Arc;
+
+/// The frames of a snapshot, from first to last.
+pub struct Frames<'a> {
+    machine: &'a Machine,
+    next: Option<Section>,
+    sessions: tree::Iter<'a, Session>,
+    ended: Box<dyn Iterator<Item = &'a Arc<Ended>> + Send + 'a>,
+    keys: tree::Iter<'a, Record>,
+}
+
+impl<'a> Frames<'a> {
+    pub(super) fn new(machine: &'a Machine) -> Self {
+        Frames {
+            machine,
+            next: Some(Section::Head),
+            sessions: machine.sessions.open.iter(),
+            ended: Box::new(machine.sessions.ended_in_order()),
+            keys: machine.keys.iter(),
+        }
+    }
+}
+
+impl Iterator for Frames<'_> {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let section = self.next?;
+            let mut w = Writer::default();
+            w.raw(&[0; FRAME_HEAD_BYTES]);
+            w.byte(section as u8);
+            let empty = w.len();
+            match section {
+                Section::Head => head(&mut w, self.machine),
+                Section::Sessions => fill(&mut w, &mut self.sessions, state::encode_session),
+                Section::Ended => fill(&mut w, &mut self.ended, state::encode_ended),
+                Section::Keys => fill(&mut w, &mut self.keys, state::encode_record),
+                Section::End => w.fixed128(self.machine.state_hash()),
+            }
+            let whole = matches!(section, Section::Head | Section::End);
+            if whole || w.len() < FRAME_CONTENT_BYTES {
+                self.next = after(section);
+            }
+            if w.len() > empty {
+                return Some(close(w));
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Frames<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Frames").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+fn after(section: Section) -> Option<Section> {
+    match section {
+        Section::Head => Some(Section::Sessions),
+        Section::Sessions => Some(Section::Ended),
+        Section::Ended => Some(Section::Keys),
+        Section::Keys => Some(Section::End),
+        Section::End => None,
+    }
+}
+
+fn head(w: &mut Writer, machine: &Machine) {
+    w.raw(MAGIC);
+    w.byte(SNAPSHOT_VERSION);
+    state::encode_head(w, machine);
+    w.count(machine.sessions.open.len());
+    w.count(machine.sessions.ended.len());
+    w.count(machine.keys.len());
+}
+
+fn fill<'a, T: 'a>(w: &mut Writer, items: &mut impl Iterator<Item = &'a Arc<T>>, encode: impl Fn(&mut Writer, &T)) {
+    while w.len() < FRAME_CONTENT_BYTES {
+        let Some(item) = items.next() else { return };
+        encode(w, item);
+    }
+}
+
+/// Puts length and checksum before the content.
+fn close(w: Writer) -> Vec<u8> {
+    let mut frame = w.into_bytes();
+    let content = &frame[FRAME_HEAD_BYTES..];
+    let len = u32::try_from(content.len()).expect("frames are within FRAME_CONTENT_BYTES_MAX");
+    let checksum = crc32c::crc32c(content);
+    frame[..4].copy_from_slice(&len.to_le_bytes());
+    frame[4..FRAME_HEAD_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    frame
+}
+
+/// What is written: everything (H1).
+pub(super) fn as_written(machine: &Machine) -> Machine {
+    let mut machine = machine.clone();
+    if machine.mutation.is(Mutant::SnapshotWithoutOutcomes) {
+        let sessions: Vec<Arc<Session>> = machine.sessions.open.iter().cloned().collect();
+        for session in sessions {
+            machine.sessions.open.insert(Arc::new(Session { outcomes: Default::default(), ..(*session).clone() }));
+        }
+    }
+    machine
+}

@@ -1,0 +1,67 @@
+//! What clients ask for.
+
+use super::client::Client;
+use convoke_log::command::{Body, Change, Delete, Put, Replica};
+use convoke_log::keys::KeyRange;
+use convoke_log::machine::Configuration;
+use convoke_log::{ReplicaId, RequestId};
+use fastrand::Rng;
+
+pub(super) const KEYS: [&str; 3] = ["a", "b", "c"];
+
+/// What the world knows that clients need for their bodies.
+pub(super) struct Surroundings<'a> {
+    /// As some replica has it.
+    pub(super) configuration: &'a Configuration,
+    /// A request of some other client.
+    pub(super) other: Option<RequestId>,
+    pub(super) next_replica: &'a mut u64,
+    /// Every write has a value of its own.
+    pub(super) value: u64,
+}
+
+pub(super) fn choose(rng: &mut Rng, client: &Client, around: &mut Surroundings<'_>) -> Body {
+    let key = KEYS[rng.usize(..KEYS.len())];
+    let revision = |client: &Client| {
+        let record = client.seen.as_ref().and_then(|keys| keys.get(key.as_bytes()).cloned());
+        record.map_or(0, |record| record.modify_revision)
+    };
+    match rng.u32(..100) {
+        0..40 => Body::Put(Put {
+            key: key.into(),
+            value: around.value.to_string().into(),
+            if_revision: None,
+            previous: rng.bool(),
+        }),
+        40..55 => Body::Delete(Delete { key: key.into(), if_revision: None, previous: rng.bool() }),
+        55..70 => Body::compare_and_set(key, around.value.to_string(), revision(client)),
+        70..72 => Body::delete_range(KeyRange::prefix("z")),
+        72..76 => match client.issued.last() {
+            Some(request) => Body::Fence(request.id()),
+            None => Body::delete(key),
+        },
+        76..79 => around.other.map_or(Body::delete(key), Body::Fence),
+        79..98 => Body::Membership(change(rng, around)),
+        _ => client.session.map_or(Body::delete(key), Body::End),
+    }
+}
+
+/// Adds a replica, and removes one; sometimes one comes back under an id that was used before.
+fn change(rng: &mut Rng, around: &mut Surroundings<'_>) -> Change {
+    let replica = |id: u64| (ReplicaId(id), Replica { node: format!("n{id}").into(), address: "h:1".into() });
+    let mut voters = around.configuration.voters.clone();
+    let gone = (1..=*around.next_replica).rev().find(|id| !voters.contains_key(&ReplicaId(*id)));
+    let new = match gone.filter(|_| rng.bool()) {
+        Some(gone) => gone,
+        None => {
+            *around.next_replica += 1;
+            *around.next_replica
+        }
+    };
+    if voters.len() > 1 {
+        let gone = *voters.keys().nth(rng.usize(..voters.len())).expect("within bounds");
+        voters.remove(&gone);
+    }
+    voters.extend([replica(new)]);
+    Change { replaces: around.configuration.number, voters, learners: [].into() }
+}

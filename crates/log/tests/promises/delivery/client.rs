@@ -1,0 +1,184 @@
+//! A client as the protocol wants it: it numbers, gives up, sends again with a new epoch, and never lies.
+
+use super::reads::ReadRequest;
+use convoke_core::Time;
+use convoke_log::command::{Client as ClientName, Open, Request};
+use convoke_log::keys::Keys;
+use convoke_log::machine::{Answer, Fate, Opened, Refused};
+use convoke_log::{Command, Epoch, LogTime, RequestId, SessionId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// More than a client ever needs.
+const NONCES: u64 = 1_000_000;
+
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) id: usize,
+    pub(super) name: Option<String>,
+    /// Counts its processes, and the sessions it lost.
+    generation: u64,
+    pub(super) ttl: Duration,
+    pub(super) pipelined: bool,
+    pub(super) session: Option<SessionId>,
+    /// The session that holds its name, as far as it knows.
+    holder: Option<SessionId>,
+    /// The next number.
+    pub(super) next: u64,
+    /// The number issued last.
+    last: u64,
+    /// Sent, wanted, and not answered.
+    pub(super) outstanding: BTreeMap<u64, Request>,
+    /// All it has issued in this session.
+    pub(super) issued: Vec<Request>,
+    /// Where it thinks the leader is.
+    pub(super) leader: usize,
+    pub(super) epoch: Epoch,
+    pub(super) log_time: LogTime,
+    pub(super) read: Option<ReadRequest>,
+    /// The last state it read.
+    pub(super) seen: Option<Keys>,
+    pub(super) kept_alive: Time,
+}
+
+/// What an answer means to the client.
+#[derive(Debug, PartialEq)]
+pub(super) enum Reaction {
+    Nothing,
+    /// A request that it wanted is lost for ever, though it had not given it up.
+    Lost(RequestId),
+    SessionGone,
+}
+
+impl Client {
+    pub(super) fn new(id: usize, rng: &mut fastrand::Rng) -> Self {
+        Client {
+            id,
+            name: (id < 2).then(|| format!("client-{id}")),
+            generation: 1,
+            ttl: Duration::from_millis(if id == 3 { rng.u64(1_000..3_000) } else { rng.u64(3_000..12_000) }),
+            pipelined: rng.bool(),
+            session: None,
+            holder: None,
+            next: 1,
+            last: 0,
+            outstanding: BTreeMap::new(),
+            issued: Vec::new(),
+            leader: 0,
+            epoch: Epoch::default(),
+            log_time: LogTime::ZERO,
+            read: None,
+            seen: None,
+            kept_alive: Time::ZERO,
+        }
+    }
+
+    /// One for each session, so that an old answer to an open is not taken for the new one (S2).
+    pub(super) fn nonce(&self) -> u64 {
+        self.id as u64 * NONCES + self.generation
+    }
+
+    pub(super) fn of_nonce(nonce: u64) -> usize {
+        (nonce / NONCES) as usize
+    }
+
+    pub(super) fn open(&self) -> Command {
+        let client = self.name.as_ref().map(|name| ClientName { name: name.into(), replaces: self.holder });
+        Command::Open(Open { epoch: self.epoch, ttl: self.ttl, nonce: self.nonce(), client })
+    }
+
+    pub(super) fn opened(&mut self, opened: Result<Opened, Refused>, now: Time) {
+        match opened {
+            Ok(opened) if self.session.is_none() => {
+                self.session = Some(opened.session);
+                self.holder = Some(opened.session);
+                self.kept_alive = now;
+                (self.next, self.last) = (1, 0);
+                self.outstanding.clear();
+                self.issued.clear();
+            }
+            Err(Refused::NameHeld { holder }) => self.holder = Some(holder),
+            _ => {}
+        }
+    }
+
+    /// Issues a request. Unless it pipelines, that gives up everything before it.
+    pub(super) fn submit(
+        &mut self,
+        body: convoke_log::command::Body,
+        deadline: Option<LogTime>,
+        give_up: bool,
+    ) -> Option<Request> {
+        let session = self.session?;
+        let number = self.next;
+        if give_up || !self.pipelined {
+            self.outstanding.clear();
+        }
+        let abandon_below = self.outstanding.keys().next().copied().unwrap_or(number);
+        let request =
+            Request { session, number, abandon_below, previous: self.last, epoch: self.epoch, deadline, body };
+        self.next += 1;
+        self.last = number;
+        self.outstanding.insert(number, request.clone());
+        self.issued.push(request.clone());
+        Some(request)
+    }
+
+    /// The same submission once more, with the epoch of now, and with what is still wanted now (A2).
+    pub(super) fn again(&self, number: u64) -> Option<Request> {
+        let (lowest, _) = self.outstanding.first_key_value()?;
+        let request = self.outstanding.get(&number)?.clone();
+        Some(Request { epoch: self.epoch, abandon_below: *lowest.max(&request.abandon_below), ..request })
+    }
+
+    /// Gives up everything, for a barrier read.
+    pub(super) fn start_read(&mut self, id: u64) -> Option<ReadRequest> {
+        let session = self.session?;
+        self.outstanding.clear();
+        let read = ReadRequest { client: self.id, id, session, epoch: self.epoch, below: self.next };
+        self.read = Some(read);
+        Some(read)
+    }
+
+    pub(super) fn answered(&mut self, answer: &Answer) -> Reaction {
+        if self.session != Some(answer.id.session) {
+            return Reaction::Nothing;
+        }
+        if let Some((id, fate)) = &answer.previous
+            && fate.is_final()
+            && id.session == answer.id.session
+            && answer.verdict.is_ok()
+            && *fate != Fate::Never
+        {
+            self.outstanding.remove(&id.number);
+        }
+        match &answer.verdict {
+            Ok(_) => {
+                self.outstanding.remove(&answer.id.number);
+                Reaction::Nothing
+            }
+            Err(Refused::SessionEnded(_) | Refused::SessionUnknown) => {
+                self.gone();
+                Reaction::SessionGone
+            }
+            Err(refused) if refused.is_final() && self.outstanding.remove(&answer.id.number).is_some() => {
+                Reaction::Lost(answer.id)
+            }
+            Err(_) => Reaction::Nothing,
+        }
+    }
+
+    pub(super) fn gone(&mut self) {
+        self.generation += 1;
+        self.session = None;
+        self.read = None;
+        self.outstanding.clear();
+    }
+
+    /// Its process is replaced by another, which knows nothing but its name.
+    pub(super) fn restart(&mut self) {
+        self.gone();
+        (self.holder, self.seen) = (None, None);
+        self.issued.clear();
+    }
+}

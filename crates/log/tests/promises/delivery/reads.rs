@@ -1,0 +1,68 @@
+//! Barrier reads (R4), step by step as a leader does them.
+
+use super::world::{Told, World};
+use super::{Check, cluster::Lead};
+use convoke_log::leader::{Barrier, NotAppended};
+use convoke_log::{Epoch, RequestId, SessionId};
+
+/// A client that has given up everything below a number wants to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReadRequest {
+    pub(super) client: usize,
+    /// Counts the reads of all clients.
+    pub(super) id: u64,
+    pub(super) session: SessionId,
+    pub(super) epoch: Epoch,
+    pub(super) below: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct PendingRead {
+    request: ReadRequest,
+    barrier: Barrier,
+    /// The commit index taken when leadership was confirmed.
+    confirmed: Option<u64>,
+}
+
+impl World {
+    /// The first step: the volatile floor.
+    pub(super) fn begin_read(&mut self, at: usize, request: ReadRequest) {
+        let server = &mut self.cluster.servers[at];
+        let Some(lead) = &mut server.lead else { return };
+        match lead.state.barrier(request.session, request.epoch, request.below, &server.machine) {
+            Ok(barrier) => lead.reads.push(PendingRead { request, barrier, confirmed: None }),
+            Err(NotAppended::SessionNotOpen) => self.not_open(at, RequestId::new(request.session, request.below)),
+            Err(_) => {}
+        }
+    }
+
+    /// Takes the commit index and confirms leadership, for all reads that wait for that.
+    pub(super) fn confirm_reads(&mut self, at: usize) {
+        if !self.cluster.is_confirmed(at) {
+            return;
+        }
+        let server = &mut self.cluster.servers[at];
+        let Some(lead) = &mut server.lead else { return };
+        for read in lead.reads.iter_mut().filter(|read| read.confirmed.is_none()) {
+            read.confirmed = Some(server.commit);
+        }
+    }
+
+    /// Reads, where enough has been applied.
+    pub(super) fn finish_reads(&mut self, at: usize) -> Check {
+        let server = &mut self.cluster.servers[at];
+        let applied = server.machine.applied().index;
+        let Some(Lead { state, reads, .. }) = &mut server.lead else { return Ok(()) };
+        let is_ready = |read: &mut PendingRead| {
+            let read_index = read.confirmed?;
+            state.gate.wait_for(&read.barrier, read_index).filter(|index| applied >= *index)
+        };
+        let ready: Vec<PendingRead> = reads.extract_if(.., |read| is_ready(read).is_some()).collect();
+        let keys = server.machine.keys().clone();
+        for read in ready {
+            self.checks.read(read.request.session, read.request.below, applied)?;
+            self.told.push((read.request.client, Told::Read(read.request, keys.clone())));
+        }
+        Ok(())
+    }
+}

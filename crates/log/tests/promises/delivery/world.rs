@@ -1,0 +1,314 @@
+//! Clients, servers and what is on its way between them.
+
+use super::checks::{Checks, Seen};
+use super::client::{Client, Reaction};
+use super::cluster::{Cluster, SERVERS};
+use super::linear::Linear;
+use super::reads::ReadRequest;
+use super::{Check, Tally, Violation};
+use convoke_core::Time;
+use convoke_log::command::Body;
+use convoke_log::keys::Keys;
+use convoke_log::leader::{KeepAlive, NotAppended};
+use convoke_log::machine::{Answer, Fate, Opened, Refused, Reply};
+use convoke_log::{Command, Limits, LogTime, Mutation, RequestId, SessionId};
+use fastrand::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+const CLIENTS: usize = 4;
+
+/// Something a client sent, on its way to a server.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    pub(super) to: usize,
+    pub(super) what: Wire,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Wire {
+    Command(Command),
+    Read(ReadRequest),
+}
+
+/// Something a server told, on its way to a client.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// For whom: the nonce of the open.
+    Opened(u64, Result<Opened, Refused>),
+    Answer(Answer, Body, LogTime),
+    Read(ReadRequest, Keys),
+    /// The session is not open, and this is what became of the request.
+    NotOpen(RequestId, Fate),
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) rng: Rng,
+    pub(super) cluster: Cluster,
+    pub(super) clients: Vec<Client>,
+    pub(super) sent: Vec<Sent>,
+    /// Copies that were delivered, and may be again.
+    pub(super) attic: Vec<Sent>,
+    pub(super) told: Vec<(usize, Told)>,
+    /// Keep-alives that sleeping servers have not read.
+    unread: Vec<(usize, SessionId)>,
+    pub(super) checks: Checks,
+    pub(super) linear: Linear,
+    pub(super) owners: BTreeMap<SessionId, usize>,
+    /// What someone fenced in another's session.
+    pub(super) fenced: BTreeSet<RequestId>,
+    /// Counts events.
+    pub(super) tick: u64,
+    pub(super) reads: u64,
+    pub(super) next_replica: u64,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, mutation: Mutation) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let limits = Limits { sessions: 6, ended_sessions: 3, outcomes: 3, window: 4, ..Limits::default() };
+        let cluster = Cluster::new(limits, mutation, &mut rng);
+        let clients = (0..CLIENTS).map(|id| Client::new(id, &mut rng)).collect();
+        World {
+            rng,
+            cluster,
+            clients,
+            sent: Vec::new(),
+            attic: Vec::new(),
+            told: Vec::new(),
+            unread: Vec::new(),
+            checks: Checks::default(),
+            linear: Linear::default(),
+            owners: BTreeMap::new(),
+            fenced: BTreeSet::new(),
+            tick: 0,
+            reads: 0,
+            next_replica: 0,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Tally, Violation> {
+        let steps = self.rng.u32(200..900);
+        for _ in 0..steps {
+            let pause = Duration::from_millis(self.rng.u64(..60));
+            self.pass(pause)?;
+            self.act()?;
+        }
+        self.heal()?;
+        self.linear.check()?;
+        Ok(self.checks.tally)
+    }
+
+    /// Time passes: leaders look after their sessions, clients keep theirs alive.
+    pub(super) fn pass(&mut self, time: Duration) -> Check {
+        self.tick += 1;
+        let now = self.cluster.now + time;
+        self.cluster.now = now;
+        for at in 0..SERVERS {
+            let server = &mut self.cluster.servers[at];
+            if server.is_asleep(now) {
+                continue;
+            }
+            server.awake += time;
+            self.tend(at)?;
+            for index in (0..self.unread.len()).rev() {
+                if self.unread[index].0 == at {
+                    let (_, session) = self.unread.swap_remove(index);
+                    self.keep_alive(at, session);
+                }
+            }
+        }
+        for index in 0..self.clients.len() {
+            let client = &mut self.clients[index];
+            let Some(session) = client.session else { continue };
+            if now.since(client.kept_alive) >= client.ttl / 4 {
+                client.kept_alive = now;
+                let leader = client.leader;
+                if self.rng.u32(..10) > 0 {
+                    self.keep_alive(leader, session);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A leader proposes to expire who was silent. May it?
+    fn tend(&mut self, at: usize) -> Check {
+        let now = self.cluster.now;
+        let server = &mut self.cluster.servers[at];
+        let clock = server.clock(now);
+        let Some(lead) = &mut server.lead else { return Ok(()) };
+        if clock < lead.state.keeper.wake() {
+            return Ok(());
+        }
+        for expire in lead.state.due(clock, &server.machine) {
+            self.checks.count("expiry proposed");
+            let lead = server.lead.as_ref().expect("it leads");
+            let heard = lead.heard.get(&expire.session).copied().unwrap_or(lead.elected);
+            let silence = server.awake.saturating_sub(heard);
+            let ttl = server.machine.session(expire.session).map_or(Duration::MAX, |session| session.ttl);
+            if silence < ttl {
+                let message = format!("session {} after {silence:?} of {ttl:?}", expire.session);
+                return Err(Violation::new("expiry grace", message));
+            }
+            let command = Command::Expire(expire);
+            server.append(now, command.clone());
+            // It may reach another leader as well, later.
+            self.sent.extend((0..SERVERS).map(|to| Sent { to, what: Wire::Command(command.clone()) }));
+        }
+        Ok(())
+    }
+
+    fn keep_alive(&mut self, at: usize, session: SessionId) {
+        let now = self.cluster.now;
+        let server = &mut self.cluster.servers[at];
+        if server.is_asleep(now) {
+            self.unread.push((at, session));
+            return;
+        }
+        let (clock, awake) = (server.clock(now), server.awake);
+        if let Some(lead) = &mut server.lead
+            && lead.state.keeper.heard(clock, session) == KeepAlive::Kept
+        {
+            lead.heard.insert(session, awake);
+        }
+    }
+
+    /// Something arrives at a server.
+    pub(super) fn deliver(&mut self, sent: Sent) {
+        let now = self.cluster.now;
+        let server = &mut self.cluster.servers[sent.to];
+        if server.is_asleep(now) {
+            self.sent.push(sent);
+            return;
+        }
+        if server.lead.is_none() {
+            return;
+        }
+        match &sent.what {
+            Wire::Read(read) => self.begin_read(sent.to, *read),
+            Wire::Command(command) => {
+                let command = Command::decode(&command.encode().into()).unwrap();
+                let lead = server.lead.as_mut().expect("checked above");
+                match lead.state.gate.admit(&command, &server.machine) {
+                    Ok(admission) => {
+                        let index = server.append(now, command);
+                        let lead = server.lead.as_mut().expect("still");
+                        lead.state.gate.settle(admission, Some(index));
+                    }
+                    // The check was made under another leadership than the append.
+                    Err(NotAppended::StaleEpoch { .. }) if self.rng.u32(..3) == 0 => {
+                        self.checks.count("propose check raced");
+                        server.append(now, command);
+                    }
+                    Err(NotAppended::GivenUp { .. }) => self.checks.count("not admitted below a volatile floor"),
+                    Err(NotAppended::SessionNotOpen) => {
+                        if let Command::Request(request) = command {
+                            self.not_open(sent.to, request.id());
+                        }
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        self.attic.push(sent);
+    }
+
+    pub(super) fn not_open(&mut self, at: usize, id: RequestId) {
+        let fate = self.cluster.servers[at].machine.peek(id);
+        if let Some(client) = self.owners.get(&id.session) {
+            self.told.push((*client, Told::NotOpen(id, fate)));
+        }
+    }
+
+    /// A server applies up to `count` entries.
+    pub(super) fn apply(&mut self, at: usize, count: usize) -> Check {
+        for _ in 0..count {
+            let before = Seen::of(&self.cluster.servers[at].machine);
+            let Some((position, entry, applied)) = self.cluster.apply_next(at) else { break };
+            let server = &self.cluster.servers[at];
+            self.checks.applied(position, &entry, &before, &server.machine, applied.as_ref())?;
+            let (Some(applied), Some(command)) = (applied, entry.command) else { continue };
+            let own = server.epoch() == Some(position.epoch);
+            match (applied.reply, command) {
+                (Reply::Opened(opened), Command::Open(open)) => {
+                    let client = Client::of_nonce(open.nonce);
+                    if let Ok(opened) = opened {
+                        self.owners.insert(opened.session, client);
+                    }
+                    if own {
+                        self.told.push((client, Told::Opened(open.nonce, opened)));
+                    }
+                }
+                (Reply::Request(answer), Command::Request(request)) if own => {
+                    if let Some(client) = self.owners.get(&request.session) {
+                        self.told.push((*client, Told::Answer(answer, request.body, applied.log_time)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.finish_reads(at)
+    }
+
+    /// Something arrives at a client.
+    pub(super) fn tell(&mut self, client: usize, told: Told) -> Check {
+        self.tick += 1;
+        let (now, tick) = (self.cluster.now, self.tick);
+        let client = &mut self.clients[client];
+        match told {
+            Told::Opened(nonce, opened) if nonce == client.nonce() => client.opened(opened, now),
+            Told::Opened(..) => {}
+            Told::Read(read, keys) => {
+                if client.read.is_some_and(|wanted| wanted.id == read.id) {
+                    client.read = None;
+                    self.linear.read_done(&read, &keys, tick);
+                    client.seen = Some(keys);
+                }
+            }
+            Told::NotOpen(id, fate) => {
+                self.checks.fate(id, &fate)?;
+                self.linear.fate(id, &fate, tick);
+                // A leader that is none any more may never have heard of the session.
+                if fate.is_final() && client.session == Some(id.session) {
+                    client.gone();
+                }
+            }
+            Told::Answer(answer, body, log_time) => {
+                self.checks.answered(&answer, Some(&body))?;
+                client.log_time = client.log_time.max(log_time);
+                if let Some((id, fate)) = &answer.previous {
+                    self.linear.fate(*id, fate, tick);
+                }
+                let fate = match &answer.verdict {
+                    Ok(outcome) => Fate::Done(outcome.clone()),
+                    Err(Refused::Superseded | Refused::SessionEnded(_)) => Fate::Never,
+                    Err(_) => Fate::Open,
+                };
+                self.linear.fate(answer.id, &fate, tick);
+                if let Reaction::Lost(id) = client.answered(&answer) {
+                    self.lost(id, &answer)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A request that its client wanted can never take effect. Somebody must have fenced it.
+    fn lost(&self, id: RequestId, answer: &Answer) -> Check {
+        let last = RequestId::new(id.session, u64::MAX);
+        if self.fenced.range(id..=last).next().is_some() || self.checks.has_ended(id.session) {
+            return Ok(());
+        }
+        Err(Violation::new("wanted requests", format!("{id} was not given up, and is told {:?}", answer.verdict)))
+    }
+
+    pub(super) fn asleep(&mut self, at: usize, time: Duration) {
+        let until: Time = self.cluster.now + time;
+        let server = &mut self.cluster.servers[at];
+        server.asleep_until = server.asleep_until.max(until);
+        server.awake += Duration::from_secs(1);
+        self.checks.count("server slept");
+    }
+}

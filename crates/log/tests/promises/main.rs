@@ -1,0 +1,10 @@
+//! The promises of docs/log-protocol.md: as stories, against a model, and under an adversary.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod delivery;
+mod exhaustive;
+mod model;
+mod mutants;
+mod script;
+mod stories;

@@ -1,0 +1,148 @@
+//! The machine does what a tiny model does, step by step, from any snapshot on.
+//!
+//! The model knows nothing of floors and horizons: it keeps every outcome for ever and works out from the whole history
+//! what the rules say. Where the machine keeps a number, the model keeps the facts it stands for.
+
+mod reference;
+mod sessions;
+mod steps;
+
+use convoke_log::{Limits, Machine, RequestId, SessionId};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use reference::{Model, ModelFate};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use steps::{Step, Translator};
+
+/// So small that every bound is reached.
+fn tight() -> Limits {
+    Limits {
+        sessions: 3,
+        ended_sessions: 2,
+        outcomes: 2,
+        window: 3,
+        outcome_bytes: 600,
+        response_bytes: 300,
+        ttl_min: Duration::from_micros(10),
+        ttl_max: Duration::from_micros(60),
+        client_name_bytes: 3,
+        key_bytes: 3,
+        value_bytes: 6,
+        range_keys: 2,
+        store_bytes: 460,
+        replicas: 3,
+        address_bytes: 4,
+    }
+}
+
+/// Everything there is to see.
+fn assert_same(machine: &Machine, model: &Model) {
+    let keys: Vec<_> = machine.keys().records(&convoke_log::keys::KeyRange::all()).map(|r| steps::parts(r)).collect();
+    assert_eq!(keys, model.keys.records());
+    assert_eq!(machine.keys().revision(), model.keys.revision);
+    assert_eq!(machine.log_time().as_micros(), model.log_time);
+    let open: Vec<u64> = machine.sessions().map(|session| session.id.0).collect();
+    assert_eq!(open, model.open_sessions());
+    assert_eq!(machine.configuration(), &model.configuration);
+    for session in 0..=machine.applied().index + 1 {
+        for number in 1..20 {
+            let fate = ModelFate::of(&machine.peek(RequestId::new(SessionId(session), number)));
+            assert_eq!(fate, model.fate(session, number), "{session}/{number}");
+        }
+    }
+}
+
+/// One sequence of steps, on both sides.
+fn run(steps: &[Step], seen: &mut BTreeMap<String, u64>) {
+    let mut machine = Machine::new(tight()).unwrap();
+    let mut model = Model::new(tight());
+    let mut translator = Translator::default();
+    for step in steps {
+        if let Step::Restore = step {
+            let restored = Machine::from_snapshot(&machine.snapshot().to_bytes()).unwrap();
+            assert_eq!(restored.state_hash(), machine.state_hash());
+            machine = restored;
+            continue;
+        }
+        let entry = translator.entry(step, machine.applied().index + 1);
+        let applied = machine.apply(&entry).unwrap();
+        translator.learn(&applied);
+        for name in steps::names(&applied) {
+            *seen.entry(name).or_default() += 1;
+        }
+        assert_eq!(steps::reply(&applied), model.apply(&entry), "{entry:?}");
+        assert_same(&machine, &model);
+    }
+}
+
+fn sequences() -> impl Strategy<Value = Vec<Step>> {
+    (steps::open(), prop::collection::vec(steps::step(), 1..60)).prop_map(|(first, rest)| [vec![first], rest].concat())
+}
+
+/// Everything an entry can answer.
+const ANSWERS: &[&str] = &[
+    "Applied.Changed",
+    "Applied.Configured",
+    "Applied.Ended",
+    "Applied.Fenced",
+    "Ended.Asked",
+    "Ended.Evicted",
+    "Ended.Expired",
+    "Ended.Replaced",
+    "Fate.Done",
+    "Fate.Never",
+    "Fate.Open",
+    "Fate.TooOld",
+    "NotApplied.Expired",
+    "NotApplied.Invalid",
+    "NotApplied.NoSession",
+    "NotApplied.Precondition",
+    "NotApplied.Replaced",
+    "NotApplied.ReplicaIdUsed",
+    "NotApplied.TooLarge",
+    "NotApplied.TooMany",
+    "NotExpired.Active",
+    "NotExpired.NotOpen",
+    "NotExpired.StaleEpoch",
+    "NotExpired.TooEarly",
+    "Opened",
+    "Refused.Gap",
+    "Refused.NameHeld",
+    "Refused.OutOfRange",
+    "Refused.SessionEnded",
+    "Refused.SessionUnknown",
+    "Refused.SessionsFull",
+    "Refused.StaleEpoch",
+    "Refused.Superseded",
+    "Refused.TooOld",
+    "Refused.WindowFull",
+];
+
+#[test]
+fn the_machine_equals_the_model_and_every_answer_occurs() {
+    let mut seen = BTreeMap::new();
+    for steps in samples(400) {
+        run(&steps, &mut seen);
+    }
+    let names: Vec<&str> = seen.keys().map(String::as_str).collect();
+    assert_eq!(names, ANSWERS, "{seen:?}");
+}
+
+/// The same cases in every run.
+fn samples(count: u32) -> Vec<Vec<Step>> {
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
+    (0..count).map(|_| sequences().new_tree(&mut runner).unwrap().current()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Other cases in every run, made small when they fail.
+    #[test]
+    fn the_machine_equals_the_model(steps in sequences()) {
+        run(&steps, &mut BTreeMap::new());
+    }
+}

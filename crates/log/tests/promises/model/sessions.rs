@@ -1,0 +1,175 @@
+//! Sessions of the model: the whole history, and what follows from it.
+
+use super::reference::{Model, ModelFate, ModelOutcome};
+use convoke_log::command::{Expire, Open};
+use convoke_log::machine::{EndReason, Field, Refused};
+use convoke_log::{Entry, Limits, SessionId};
+
+#[derive(Debug)]
+pub(super) struct Session {
+    client: Option<String>,
+    nonce: u64,
+    ttl: u64,
+    activity: u64,
+    active_at: u64,
+    pub(super) history: History,
+}
+
+impl Session {
+    pub(super) fn active(&mut self, index: u64, log_time: u64) {
+        (self.activity, self.active_at) = (index, log_time);
+    }
+}
+
+/// All outcomes, with what their requests said was still wanted; and all fences.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    pub(super) outcomes: Vec<(u64, u64, ModelOutcome)>,
+    pub(super) fenced: Vec<u64>,
+}
+
+impl History {
+    fn wanted(&self) -> u64 {
+        self.outcomes.iter().map(|(_, wanted, _)| *wanted).max().unwrap_or(0)
+    }
+
+    /// F1: nothing at or below a number that has an outcome or was fenced.
+    pub(super) fn may_come(&self, number: u64) -> bool {
+        self.outcomes.iter().all(|(done, _, _)| *done < number) && self.fenced.iter().all(|fenced| *fenced < number)
+    }
+
+    /// F3: how many outcomes, from the oldest, are no longer kept.
+    fn dropped(&self, limits: &Limits) -> usize {
+        let unwanted: Vec<u64> =
+            self.outcomes.iter().filter(|(done, _, _)| *done < self.wanted()).map(|(_, _, o)| o.bytes()).collect();
+        let keeps = |from: usize| {
+            let kept = &unwanted[from..];
+            kept.len() as u64 <= limits.outcomes
+                && (kept.len() <= 1 || kept.iter().sum::<u64>() <= limits.outcome_bytes)
+        };
+        (0..=unwanted.len()).find(|from| keeps(*from)).unwrap()
+    }
+
+    fn fate(&self, number: u64, limits: &Limits) -> ModelFate {
+        let dropped = self.dropped(limits);
+        if let Some(at) = self.outcomes.iter().position(|(done, _, _)| *done == number)
+            && at >= dropped
+        {
+            return ModelFate::Done(self.outcomes[at].2.clone());
+        }
+        match dropped.checked_sub(1).map(|last| self.outcomes[last].0) {
+            Some(horizon) if number <= horizon => ModelFate::TooOld,
+            _ if self.may_come(number) => ModelFate::Open,
+            _ => ModelFate::Never,
+        }
+    }
+
+    /// F5.
+    pub(super) fn room(&self, abandon_below: u64, limits: &Limits) -> Result<(), Refused> {
+        let from = self.wanted().max(abandon_below);
+        let kept: Vec<u64> =
+            self.outcomes.iter().filter(|(done, _, _)| *done >= from).map(|(_, _, o)| o.bytes()).collect();
+        if kept.len() as u64 >= limits.window {
+            Err(Refused::WindowFull { limit: limits.window })
+        } else if kept.iter().sum::<u64>() >= limits.outcome_bytes {
+            Err(Refused::WindowFull { limit: limits.outcome_bytes })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn open(&mut self, entry: &Entry, open: &Open) -> Result<(u64, Option<u64>), Refused> {
+        let ttl = u64::try_from(open.ttl.as_micros()).unwrap();
+        if !(10..=60).contains(&ttl) {
+            return Err(Refused::OutOfRange { field: Field::Ttl, found: ttl, min: 10, max: 60 });
+        }
+        if let Some(client) = &open.client
+            && (client.name.is_empty() || client.name.len() > 3)
+        {
+            let found = client.name.len() as u64;
+            return Err(Refused::OutOfRange { field: Field::ClientName, found, min: 1, max: 3 });
+        }
+        if open.epoch != entry.epoch {
+            return Err(Refused::StaleEpoch { current: entry.epoch });
+        }
+        let mut replaced = None;
+        if let Some(client) = &open.client {
+            let holder =
+                self.open_sessions().into_iter().find(|id| self.sessions[id].client.as_deref() == Some(&client.name));
+            match holder {
+                Some(holder) if self.sessions[&holder].nonce == open.nonce => return Ok((holder, None)),
+                Some(holder) if client.replaces == Some(SessionId(holder)) => replaced = Some(holder),
+                Some(holder) => return Err(Refused::NameHeld { holder: SessionId(holder) }),
+                None => {}
+            }
+        }
+        let open_now = self.open_sessions();
+        if replaced.is_none() && open_now.len() as u64 >= self.limits.sessions {
+            let idle = |id: &&u64| self.log_time - self.sessions[id].active_at >= self.sessions[id].ttl;
+            let longest = open_now.iter().filter(idle).min_by_key(|id| (self.sessions[id].active_at, **id));
+            let evicted = *longest.ok_or(Refused::SessionsFull { limit: self.limits.sessions })?;
+            self.end(evicted, EndReason::Evicted);
+        }
+        if let Some(replaced) = replaced {
+            self.end(replaced, EndReason::Replaced);
+        }
+        let session = Session {
+            client: open.client.as_ref().map(|client| client.name.to_string()),
+            nonce: open.nonce,
+            ttl,
+            activity: entry.index,
+            active_at: self.log_time,
+            history: History::default(),
+        };
+        self.sessions.insert(entry.index, session);
+        Ok((entry.index, replaced))
+    }
+
+    pub(super) fn expire(&mut self, entry: &Entry, expire: &Expire) -> bool {
+        let id = expire.session.0;
+        let silent =
+            |session: &Session| session.activity == expire.activity && self.log_time - session.active_at >= session.ttl;
+        let ends = self.is_open(id) && expire.epoch == entry.epoch && silent(&self.sessions[&id]);
+        if ends {
+            self.end(id, EndReason::Expired);
+        }
+        ends
+    }
+
+    pub(super) fn end(&mut self, id: u64, reason: EndReason) {
+        self.ended.push((id, reason));
+    }
+
+    pub(super) fn end_of(&self, id: u64) -> Option<EndReason> {
+        self.ended.iter().find(|(ended, _)| *ended == id).map(|(_, reason)| *reason)
+    }
+
+    pub(super) fn is_open(&self, id: u64) -> bool {
+        self.sessions.contains_key(&id) && self.end_of(id).is_none()
+    }
+
+    pub(super) fn open_sessions(&self) -> Vec<u64> {
+        self.sessions.keys().copied().filter(|id| self.is_open(*id)).collect()
+    }
+
+    /// Open, or among the last that ended.
+    pub(super) fn remembered(&self, id: u64) -> bool {
+        let kept = self.ended.iter().rev().take(usize::try_from(self.limits.ended_sessions).unwrap());
+        self.is_open(id) || kept.into_iter().any(|(ended, _)| *ended == id)
+    }
+
+    pub(super) fn fate(&self, id: u64, number: u64) -> ModelFate {
+        if id > self.applied {
+            return ModelFate::Open;
+        }
+        if !self.remembered(id) {
+            return ModelFate::TooOld;
+        }
+        match self.sessions[&id].history.fate(number, &self.limits) {
+            ModelFate::Open if !self.is_open(id) => ModelFate::Never,
+            fate => fate,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A log written line by line, and a machine that applies it.
+
+use bytes::Bytes;
+use convoke_log::command::{Body, Client, Expire, Open, Request};
+use convoke_log::machine::{Answer, Applied, EndReason, Fate, NotExpired, Opened, Outcome, Refused, Reply};
+use convoke_log::{Command, Entry, Epoch, Limits, LogTime, Machine, RequestId, SessionId};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+
+/// Appends commands as the leader of `epoch`, at log time `now`.
+pub(crate) struct Script {
+    pub(crate) machine: Machine,
+    pub(crate) epoch: Epoch,
+    pub(crate) now: LogTime,
+    pub(crate) ended: Vec<(SessionId, EndReason)>,
+}
+
+impl Script {
+    pub(crate) fn new() -> Self {
+        Script::with(Limits::default())
+    }
+
+    pub(crate) fn with(limits: Limits) -> Self {
+        let machine = Machine::new(limits).unwrap();
+        Script { machine, epoch: Epoch::new(1, 1), now: LogTime::ZERO, ended: Vec::new() }
+    }
+
+    pub(crate) fn apply(&mut self, command: &Command) -> Applied {
+        // What is applied has been through the log.
+        let command = Command::decode(&Bytes::from(command.encode())).unwrap();
+        let entry = Entry { index: self.machine.applied().index + 1, epoch: self.epoch, stamp: self.now, command };
+        let applied = self.machine.apply(&entry).unwrap();
+        self.ended.extend(&applied.ended);
+        applied
+    }
+
+    pub(crate) fn request(&self, session: SessionId, number: u64, body: Body) -> Request {
+        Request::new(session, number, self.epoch, body)
+    }
+
+    pub(crate) fn deliver(&mut self, request: &Request) -> Answer {
+        match self.apply(&Command::Request(request.clone())).reply {
+            Reply::Request(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A request that is made and delivered at once.
+    pub(crate) fn submit(&mut self, session: SessionId, number: u64, body: Body) -> Answer {
+        let request = self.request(session, number, body);
+        self.deliver(&request)
+    }
+
+    pub(crate) fn try_open(
+        &mut self,
+        nonce: u64,
+        client: Option<(&str, Option<SessionId>)>,
+    ) -> Result<Opened, Refused> {
+        let client = client.map(|(name, replaces)| Client { name: name.into(), replaces });
+        match self.apply(&Command::Open(Open { epoch: self.epoch, ttl: TTL, nonce, client })).reply {
+            Reply::Opened(opened) => opened,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn open(&mut self) -> SessionId {
+        self.try_open(0, None).unwrap().session
+    }
+
+    pub(crate) fn expire(&mut self, session: SessionId, activity: u64, epoch: Epoch) -> Result<(), NotExpired> {
+        match self.apply(&Command::Expire(Expire { epoch, session, activity })).reply {
+            Reply::Expired(expired) => expired,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn peek(&self, session: SessionId, number: u64) -> Fate {
+        self.machine.peek(RequestId::new(session, number))
+    }
+
+    pub(crate) fn value(&self, key: &str) -> Option<String> {
+        let record = self.machine.keys().get(key.as_bytes())?;
+        Some(String::from_utf8(record.value().to_vec()).unwrap())
+    }
+
+    /// The replica restarts from a snapshot.
+    pub(crate) fn restart(&mut self) {
+        let bytes = self.machine.snapshot().to_bytes();
+        self.machine = Machine::from_snapshot(&bytes).unwrap();
+    }
+
+    /// Another leader takes over.
+    pub(crate) fn elect(&mut self, leader: u64) {
+        self.epoch = Epoch::new(self.epoch.term + 1, leader);
+    }
+}
+
+pub(crate) fn applied(answer: &Answer) -> &Arc<Outcome> {
+    match &answer.verdict {
+        Ok(outcome) if outcome.is_applied() => outcome,
+        other => panic!("not applied: {other:?}"),
+    }
+}

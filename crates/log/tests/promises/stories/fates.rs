@@ -1,0 +1,116 @@
+//! What became of a request (A5, F6, F7, S8).
+
+use crate::script::{Script, applied};
+use convoke_log::command::{Body, Request};
+use convoke_log::machine::{Fate, Outcome, Reason, Refused, Response};
+use convoke_log::{Limits, RequestId, SessionId};
+
+#[test]
+fn a5_every_answer_says_what_became_of_the_request_before() {
+    let mut log = Script::new();
+    let client = log.open();
+    assert_eq!(log.submit(client, 1, Body::put("A", "1")).previous, None, "there is none");
+    let first = log.peek(client, 1);
+    assert!(matches!(first, Fate::Done(_)));
+    let id = |number| RequestId::new(client, number);
+    assert_eq!(log.submit(client, 2, Body::put("A", "2")).previous, Some((id(1), first)));
+    assert_eq!(log.submit(client, 4, Body::put("A", "4")).previous, Some((id(3), Fate::Never)));
+}
+
+#[test]
+fn f6_a_fence_makes_the_fate_of_an_own_request_final() {
+    let mut log = Script::new();
+    let client = log.open();
+    let unknown = log.request(client, 1, Body::put("A", "1"));
+    assert_eq!(log.peek(client, 1), Fate::Open);
+    let fence = log.submit(client, 2, Body::Fence(unknown.id()));
+    assert!(matches!(**applied(&fence), Outcome::Applied { response: Response::Fenced, .. }));
+    assert_eq!(fence.previous, Some((unknown.id(), Fate::Never)));
+    assert_eq!(log.deliver(&unknown).verdict, Err(Refused::Superseded));
+}
+
+/// An operator, or another node's endpoint, resolves on behalf of a client without using up its numbers.
+#[test]
+fn f6_a_fence_may_name_a_request_of_another_session() {
+    let mut log = Script::new();
+    let (client, operator) = (log.open(), log.open());
+    let (first, second) = (log.request(client, 1, Body::put("A", "1")), log.request(client, 2, Body::put("A", "2")));
+    applied(&log.deliver(&first));
+    let fence = log.submit(operator, 1, Body::Fence(first.id()));
+    assert!(matches!(fence.previous, Some((_, Fate::Done(_)))), "{:?}", fence.previous);
+    applied(&log.deliver(&second));
+    let third = log.request(client, 3, Body::put("A", "3"));
+    let fence = log.submit(operator, 2, Body::Fence(third.id()));
+    assert_eq!(fence.previous, Some((third.id(), Fate::Never)));
+    assert_eq!(log.deliver(&third).verdict, Err(Refused::Superseded));
+    applied(&log.submit(client, 4, Body::put("A", "4")));
+}
+
+#[test]
+fn f6_a_session_that_is_not_there_yet_cannot_be_fenced() {
+    let mut log = Script::new();
+    let operator = log.open();
+    let later = RequestId::new(SessionId(3), 1);
+    let outcome = log.submit(operator, 1, Body::Fence(RequestId::new(SessionId(3), 1))).verdict.unwrap();
+    assert_eq!(*outcome, Outcome::NotApplied { index: 2, reason: Reason::NoSession });
+    assert_eq!(log.open(), later.session);
+    applied(&log.submit(later.session, 1, Body::put("A", "1")));
+}
+
+#[test]
+fn f7_fates_do_not_change_their_mind_until_they_are_too_old() {
+    let mut log = Script::with(Limits { outcomes: 3, ..Limits::default() });
+    let client = log.open();
+    applied(&log.submit(client, 1, Body::put("A", "1")));
+    applied(&log.submit(client, 3, Body::put("A", "3")));
+    let mut before = [log.peek(client, 1), log.peek(client, 2)];
+    assert!(matches!(before, [Fate::Done(_), Fate::Never]));
+    for number in 4..20 {
+        applied(&log.submit(client, number, Body::put("A", "x")));
+        log.restart();
+        for (number, before) in [1, 2].into_iter().zip(&mut before) {
+            let now = log.peek(client, number);
+            assert!(now == *before || now == Fate::TooOld, "{before:?} became {now:?}");
+            *before = now;
+        }
+    }
+    assert_eq!(before, [Fate::TooOld, Fate::TooOld]);
+}
+
+#[test]
+fn s8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
+    let mut log = Script::new();
+    let client = log.open();
+    let done = log.request(client, 1, Body::put("A", "1"));
+    let first = applied(&log.deliver(&done)).clone();
+    let open = log.request(client, 2, Body::put("A", "2"));
+    let end = log.request(client, 3, Body::End(client));
+    let ended = applied(&log.deliver(&end)).clone();
+    assert_eq!(applied(&log.deliver(&done)), &first);
+    assert_eq!(applied(&log.deliver(&end)), &ended, "even that of the end");
+    let reason = convoke_log::machine::EndReason::Asked;
+    for request in [open, log.request(client, 4, Body::put("A", "4"))] {
+        assert_eq!(log.deliver(&request).verdict, Err(Refused::SessionEnded(reason)));
+        assert_eq!(log.machine.peek(request.id()), Fate::Never);
+    }
+    assert_eq!(log.value("A").as_deref(), Some("1"));
+}
+
+#[test]
+fn s8_so_many_ended_sessions_are_remembered_and_then_it_is_too_old() {
+    let mut log = Script::with(Limits { ended_sessions: 2, ..Limits::default() });
+    let sessions: Vec<SessionId> = (0..3)
+        .map(|_| {
+            let session = log.open();
+            applied(&log.submit(session, 1, Body::End(session)));
+            session
+        })
+        .collect();
+    assert_eq!(log.peek(sessions[0], 1), Fate::TooOld);
+    let copy: Request = log.request(sessions[0], 1, Body::End(sessions[0]));
+    assert_eq!(log.deliver(&copy).verdict, Err(Refused::SessionUnknown));
+    assert!(matches!(log.peek(sessions[1], 1), Fate::Done(_)));
+    assert!(matches!(log.peek(sessions[2], 1), Fate::Done(_)));
+    // A session this replica has not heard of yet is another matter.
+    assert_eq!(log.peek(SessionId(1_000), 1), Fate::Open);
+}

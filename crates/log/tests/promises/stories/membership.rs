@@ -1,0 +1,103 @@
+//! M: changes of the replica group are under the same promise.
+
+use crate::script::{Script, applied};
+use convoke_log::command::{Body, Change, Replica};
+use convoke_log::machine::{Field, Outcome, Reason, Refused};
+use convoke_log::{Limits, ReplicaId, SessionId};
+use std::collections::BTreeMap;
+
+fn replicas(ids: &[u64]) -> BTreeMap<ReplicaId, Replica> {
+    ids.iter().map(|id| (ReplicaId(*id), Replica { node: format!("n{id}").into(), address: "h:1".into() })).collect()
+}
+
+fn change(replaces: u64, voters: &[u64]) -> Body {
+    Body::Membership(Change { replaces, voters: replicas(voters), learners: BTreeMap::new() })
+}
+
+fn voters(log: &Script) -> Vec<u64> {
+    log.machine.configuration().voters.keys().map(|id| id.0).collect()
+}
+
+/// Three replicas, recorded; and the number of that configuration.
+fn group() -> (Script, SessionId, u64) {
+    let mut log = Script::new();
+    let client = log.open();
+    applied(&log.submit(client, 1, change(0, &[1, 2, 3])));
+    let number = log.machine.configuration().number;
+    assert_eq!(number, log.machine.applied().index);
+    (log, client, number)
+}
+
+/// The seed's story again, "more disastrous": remove a replica, abandon, retry, add one; then the first attempt appears.
+#[test]
+fn the_first_copy_of_a_removal_arrives_after_another_replica_was_added() {
+    let (mut log, client, number) = group();
+    let first_attempt = log.request(client, 2, change(number, &[1, 2]));
+    applied(&log.submit(client, 3, change(number, &[1, 2])));
+    let shrunk = log.machine.configuration().number;
+    applied(&log.submit(client, 4, change(shrunk, &[1, 2, 4])));
+    assert_eq!(log.deliver(&first_attempt).verdict, Err(Refused::Superseded));
+    assert_eq!(voters(&log), [1, 2, 4]);
+}
+
+#[test]
+fn m1_a_delayed_change_of_another_session_fails_its_compare() {
+    let (mut log, client, number) = group();
+    let other = log.open();
+    let delayed = log.request(other, 1, change(number, &[1]));
+    applied(&log.submit(client, 2, change(number, &[1, 2])));
+    let current = log.machine.configuration().number;
+    let outcome = log.deliver(&delayed).verdict.unwrap();
+    assert!(
+        matches!(*outcome, Outcome::NotApplied { reason: Reason::Replaced { current: found }, .. } if found == current)
+    );
+    assert_eq!(voters(&log), [1, 2]);
+}
+
+#[test]
+fn m2_replica_ids_are_never_used_twice() {
+    let (mut log, client, number) = group();
+    applied(&log.submit(client, 2, change(number, &[1, 2])));
+    log.restart();
+    let number = log.machine.configuration().number;
+    let back = log.submit(client, 3, change(number, &[1, 2, 3])).verdict.unwrap();
+    assert!(matches!(*back, Outcome::NotApplied { reason: Reason::ReplicaIdUsed(ReplicaId(3)), .. }));
+    applied(&log.submit(client, 4, change(number, &[1, 2, 4])));
+}
+
+#[test]
+fn m3_a_configuration_must_make_sense() {
+    let (mut log, client, number) = group();
+    let mut next = 1;
+    let mut refused = |log: &mut Script, voters: &[u64], learners: &[u64]| {
+        next += 1;
+        let body =
+            Body::Membership(Change { replaces: number, voters: replicas(voters), learners: replicas(learners) });
+        match *log.submit(client, next, body).verdict.unwrap() {
+            Outcome::NotApplied { reason, .. } => reason,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(refused(&mut log, &[], &[1]), Reason::Invalid { field: Field::Voters });
+    assert_eq!(refused(&mut log, &[1, 2], &[2]), Reason::Invalid { field: Field::Learners });
+    let many: Vec<u64> = (1..=Limits::default().replicas + 1).collect();
+    assert_eq!(refused(&mut log, &many, &[]), Reason::TooMany { field: Field::Replicas, limit: 64 });
+    assert_eq!(voters(&log), [1, 2, 3]);
+    // A learner becomes a voter under the id it has.
+    let learner = Change { replaces: number, voters: replicas(&[1, 2, 3]), learners: replicas(&[4]) };
+    applied(&log.submit(client, 10, Body::Membership(learner)));
+    let number = log.machine.configuration().number;
+    applied(&log.submit(client, 11, change(number, &[1, 2, 3, 4])));
+    assert_eq!(log.machine.configuration().replicas().count(), 4);
+}
+
+#[test]
+fn m3_addresses_are_bounded() {
+    let (mut log, client, number) = group();
+    let mut voters = replicas(&[1]);
+    voters.get_mut(&ReplicaId(1)).unwrap().address = "x".repeat(257).into();
+    let body = Body::Membership(Change { replaces: number, voters, learners: BTreeMap::new() });
+    let outcome = log.submit(client, 2, body).verdict.unwrap();
+    let reason = Reason::TooLarge { field: Field::Address, found: 257, limit: 256 };
+    assert!(matches!(*outcome, Outcome::NotApplied { reason: found, .. } if found == reason));
+}

@@ -1,0 +1,273 @@
+//! Connections of clients: operations go in, in batches if there are many; answers and notices come out, in order.
+
+use crate::owner::{Input, Operations, ReplyTo, Signal};
+use crate::shared::{Shared, stopped};
+use convoke_core::member::MetadataUpdate;
+use convoke_core::node::{Attach, AttachMember, Attached, ConnId, Notice, Reattach, SessionId};
+use convoke_core::version::Version;
+use convoke_core::{Code, Refusal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use tokio::sync::{mpsc, oneshot};
+
+/// What a client asks for. Requests of one session are numbered by the client; a number at or below the last executed
+/// one is refused (C5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Attach(Box<Attach>),
+    /// For a client without a memory of its own: the registry says what it had (C8).
+    Reattach(Box<Reattach>),
+    Register {
+        session: SessionId,
+        seq: u64,
+        member: Box<AttachMember>,
+    },
+    /// With `expected`: only if the member still has that version.
+    Update {
+        session: SessionId,
+        seq: u64,
+        id: String,
+        update: MetadataUpdate,
+        expected: Option<Version>,
+    },
+    Unregister {
+        session: SessionId,
+        seq: u64,
+        id: String,
+    },
+    Heartbeat {
+        session: SessionId,
+    },
+    /// Clean close: all members of the session are unregistered at once.
+    Close {
+        session: SessionId,
+    },
+}
+
+/// What became of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Attached(Result<Attached, Refusal>),
+    /// Of `Register` and `Update`: the version the member has now.
+    Written(Result<Version, Refusal>),
+    /// Of `Unregister`, `Heartbeat` and `Close`.
+    Done(Result<(), Refusal>),
+}
+
+/// What a connection is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// One answer for each operation of a submitted batch, in its order. Batches are answered in the order submitted.
+    Answers(Vec<Answer>),
+    Notice(Notice),
+    /// Answer to [`Connection::heartbeat_echoed`].
+    Heartbeat {
+        echo: u64,
+        result: Result<(), Refusal>,
+    },
+    /// A heartbeat sent without asking for an answer was refused.
+    HeartbeatRefused {
+        session: SessionId,
+        refusal: Refusal,
+    },
+    /// The node dropped this connection; nothing follows.
+    Closed(CloseReason),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The registry asked for it.
+    Dropped,
+    /// The node slept or began a new run; what was buffered is void (L5). Attach again, here or elsewhere.
+    NodeSlept,
+    NodeStopped,
+    /// Too many notices were not taken.
+    Overflow,
+}
+
+/// A client's connection. Dropping it detaches its sessions, which live on until they time out.
+#[derive(Debug)]
+pub struct Connection {
+    conn: ConnId,
+    shared: Arc<Shared>,
+    deliveries: mpsc::UnboundedReceiver<Delivery>,
+    backlog: Arc<Backlog>,
+}
+
+/// How much of a connection is under way.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    /// Operations submitted whose answers were not taken yet.
+    operations: AtomicUsize,
+    /// Notices not taken yet.
+    notices: AtomicUsize,
+}
+
+/// The owner's end of a connection.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    pub(crate) sender: mpsc::UnboundedSender<Delivery>,
+    pub(crate) backlog: Arc<Backlog>,
+}
+
+impl Outbox {
+    /// Delivers; false if the connection has more notices waiting than allowed.
+    pub(crate) fn deliver(&self, delivery: Delivery, notices_max: usize) -> bool {
+        let unasked = matches!(delivery, Delivery::Notice(_) | Delivery::HeartbeatRefused { .. });
+        if unasked && self.backlog.notices.fetch_add(1, Ordering::Relaxed) >= notices_max {
+            return false;
+        }
+        // A connection that has just gone takes nothing more; its signal is on the way.
+        let _ = self.sender.send(delivery);
+        true
+    }
+}
+
+impl Connection {
+    pub(crate) fn open(shared: &Arc<Shared>) -> Result<Self, Refusal> {
+        let conn = ConnId(shared.number());
+        let (sender, deliveries) = mpsc::unbounded_channel();
+        let backlog = Arc::<Backlog>::default();
+        shared.submit(Input::Connect { conn, outbox: Outbox { sender, backlog: backlog.clone() } })?;
+        Ok(Connection { conn, shared: shared.clone(), deliveries, backlog })
+    }
+
+    pub fn id(&self) -> ConnId {
+        self.conn
+    }
+
+    /// Submits operations to be carried out in order, in one hand-off. The answers come as one [`Delivery::Answers`].
+    pub fn submit(&self, operations: Vec<Operation>) -> Result<(), Refusal> {
+        let count = operations.len();
+        self.begin(count)?;
+        let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Outbox };
+        self.shared.submit(Input::Operations(operations)).inspect_err(|_| self.end(count))
+    }
+
+    /// Submits operations and waits for their answers.
+    pub async fn call(&self, operations: Vec<Operation>) -> Result<Vec<Answer>, Refusal> {
+        let (reply, answers) = oneshot::channel();
+        let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Once(reply) };
+        self.shared.submit(Input::Operations(operations))?;
+        answers.await.map_err(|_| stopped())
+    }
+
+    /// The client lives. Answered only if refused, with [`Delivery::HeartbeatRefused`].
+    pub fn heartbeat(&self, session: SessionId) -> Result<(), Refusal> {
+        self.shared.submit(Input::Heartbeat { conn: self.conn, session, echo: None })
+    }
+
+    /// The client lives, and wants to know that it was heard: [`Delivery::Heartbeat`] brings `echo` back (C5).
+    pub fn heartbeat_echoed(&self, session: SessionId, echo: u64) -> Result<(), Refusal> {
+        self.begin(1)?;
+        let input = Input::Heartbeat { conn: self.conn, session, echo: Some(echo) };
+        self.shared.submit(input).inspect_err(|_| self.end(1))
+    }
+
+    /// Counts operations that are to be answered; a batch above the limit is let through alone: its sender decides its
+    /// size.
+    fn begin(&self, count: usize) -> Result<(), Refusal> {
+        let limit = self.shared.network.unanswered_operations;
+        if self.backlog.operations.fetch_add(count, Ordering::Relaxed) < limit {
+            return Ok(());
+        }
+        self.end(count);
+        let message = format!("{limit} operations of this connection are not answered yet; take the answers first");
+        Err(Refusal::new(Code::ResourceExhausted, message).limit(limit))
+    }
+
+    fn end(&self, count: usize) {
+        self.backlog.operations.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// The next delivery; `None` once the node has dropped this connection and everything was taken.
+    pub async fn next(&mut self) -> Option<Delivery> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
+        let delivery = self.deliveries.poll_recv(context);
+        if let Poll::Ready(Some(delivery)) = &delivery {
+            match delivery {
+                Delivery::Answers(answers) => self.backlog.operations.fetch_sub(answers.len(), Ordering::Relaxed),
+                Delivery::Heartbeat { .. } => self.backlog.operations.fetch_sub(1, Ordering::Relaxed),
+                Delivery::Notice(_) | Delivery::HeartbeatRefused { .. } => {
+                    self.backlog.notices.fetch_sub(1, Ordering::Relaxed)
+                }
+                Delivery::Closed(_) => 0,
+            };
+        }
+        delivery
+    }
+}
+
+/// One operation at a time.
+impl Connection {
+    pub async fn attach(&self, attach: Attach) -> Result<Attached, Refusal> {
+        match self.call_one(Operation::Attach(Box::new(attach))).await? {
+            Answer::Attached(result) => result,
+            _ => Err(mixed_up()),
+        }
+    }
+
+    pub async fn reattach(&self, reattach: Reattach) -> Result<Attached, Refusal> {
+        match self.call_one(Operation::Reattach(Box::new(reattach))).await? {
+            Answer::Attached(result) => result,
+            _ => Err(mixed_up()),
+        }
+    }
+
+    pub async fn register(&self, session: SessionId, seq: u64, member: AttachMember) -> Result<Version, Refusal> {
+        self.written(Operation::Register { session, seq, member: Box::new(member) }).await
+    }
+
+    pub async fn update(
+        &self,
+        session: SessionId,
+        seq: u64,
+        id: &str,
+        update: MetadataUpdate,
+        expected: Option<Version>,
+    ) -> Result<Version, Refusal> {
+        self.written(Operation::Update { session, seq, id: id.to_owned(), update, expected }).await
+    }
+
+    pub async fn unregister(&self, session: SessionId, seq: u64, id: &str) -> Result<(), Refusal> {
+        self.done(Operation::Unregister { session, seq, id: id.to_owned() }).await
+    }
+
+    pub async fn close(&self, session: SessionId) -> Result<(), Refusal> {
+        self.done(Operation::Close { session }).await
+    }
+
+    async fn call_one(&self, operation: Operation) -> Result<Answer, Refusal> {
+        self.call(vec![operation]).await?.pop().ok_or_else(mixed_up)
+    }
+
+    async fn written(&self, operation: Operation) -> Result<Version, Refusal> {
+        match self.call_one(operation).await? {
+            Answer::Written(result) => result,
+            _ => Err(mixed_up()),
+        }
+    }
+
+    async fn done(&self, operation: Operation) -> Result<(), Refusal> {
+        match self.call_one(operation).await? {
+            Answer::Done(result) => result,
+            _ => Err(mixed_up()),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // If the node is gone, so is the connection.
+        let _ = self.shared.signals.send(Signal::Disconnected(self.conn));
+    }
+}
+
+/// Every operation has one kind of answer, so this is never seen.
+fn mixed_up() -> Refusal {
+    Refusal::new(Code::InvalidArgument, "the answer does not belong to the request")
+}

@@ -1,0 +1,53 @@
+//! A Convoke node on the network, to be embedded in any tokio program (R-48).
+//!
+//! This crate is the thin shell around [`convoke_core`]: one owner task holds the core; links, clients and subscribers
+//! reach it through one bounded channel; reads are served from a published view and wait for nobody.
+//!
+//! ```
+//! use convoke_node::{Config, Node};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let first = Node::start(Config::new("alpha")?).await?;
+//!
+//! let mut config = Config::new("beta")?;
+//! config.join = vec![first.peer_address().to_owned()];
+//! let second = Node::start(config).await?;
+//! second.ready().await?; // it holds the whole registry now
+//!
+//! second.register("shard-7", "beta/worker-3").await?;
+//! assert_eq!(second.lookup("shard-7").map(|name| name.location).as_deref(), Some("beta/worker-3"));
+//!
+//! second.stop().await; // says goodbye; dropping a node ends it like a crash
+//! # Ok(())
+//! # }
+//! ```
+
+mod clock;
+mod config;
+mod connection;
+mod counters;
+mod disk;
+mod error;
+mod events;
+mod handle;
+mod links;
+mod node;
+mod owner;
+mod random;
+mod shared;
+mod subscription;
+mod view;
+
+pub use config::{Config, NetworkLimits};
+pub use connection::{Answer, CloseReason, Connection, Delivery, Operation};
+pub use convoke_core as core;
+pub use counters::NetworkCounters;
+pub use disk::id_of_data_dir;
+pub use error::StartError;
+pub use events::{Happening, TimelineEvent};
+pub use handle::{Counters, NodeHandle, Status};
+pub use node::Node;
+pub use shared::{Ending, Phase};
+pub use subscription::Subscription;
+pub use view::Page;

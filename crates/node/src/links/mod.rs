@@ -1,0 +1,93 @@
+//! Connections to peers: accepting, dialing, reading and writing frames (P7). Knows bytes and limits, not messages.
+
+mod accept;
+mod dial;
+mod framing;
+mod quiet;
+mod reader;
+mod writer;
+
+pub(crate) use accept::Acceptor;
+pub(crate) use dial::dial;
+pub(crate) use quiet::Quiet;
+pub(crate) use reader::Reading;
+pub(crate) use writer::{Full, Queue};
+
+use crate::owner::Input;
+use crate::shared::Shared;
+use convoke_core::node::LinkId;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinSet;
+
+/// What the system may hold unread of a peer, and unsent for it: little, so that pings do not wait behind much and slow
+/// peers are noticed. The former also bounds what is on its way: 5 MB/s at 100 ms from one end to the other and back.
+const RECEIVE_BUFFER_BYTES: u32 = 512 * 1024;
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES: u32 = 64 * 1024;
+
+/// A connection that is ready to carry frames.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) stream: TcpStream,
+    pub(crate) address: SocketAddr,
+    /// Held by inbound connections until they have said who they are.
+    pub(crate) unidentified: Option<OwnedSemaphorePermit>,
+}
+
+/// A link as the owner task holds it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) address: SocketAddr,
+}
+
+impl Link {
+    /// Starts reading and writing. Frames and the end of the connection go to the inbox.
+    pub(crate) fn open(id: LinkId, connected: Connected, shared: &Arc<Shared>, tasks: &mut LinkTasks) -> Self {
+        let Connected { stream, address, unidentified } = connected;
+        let queue = Arc::new(Queue::new(shared.network.link_queue_bytes));
+        prepare(&stream);
+        let (read, write) = stream.into_split();
+        let reading = Reading { id, address, unidentified, queue: queue.clone(), shared: shared.clone() };
+        tasks.readers.spawn(reader::read(read, reading));
+        tasks.writers.spawn(writer::write(write, id, queue.clone(), shared.clone()));
+        Link { queue, address }
+    }
+}
+
+/// The tasks of all links; dropping them ends every connection at once.
+#[derive(Debug, Default)]
+pub(crate) struct LinkTasks {
+    pub(crate) readers: JoinSet<()>,
+    pub(crate) writers: JoinSet<()>,
+}
+
+impl LinkTasks {
+    /// Forgets tasks that have ended.
+    pub(crate) fn reap(&mut self) {
+        while self.readers.try_join_next().is_some() {}
+        while self.writers.try_join_next().is_some() {}
+    }
+}
+
+/// A socket with the buffer every peer connection has; accepted ones inherit it from the listener.
+pub(crate) fn socket(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
+    Ok(socket)
+}
+
+/// Frames leave at once, and do not gather in the system. What it does not know it does not need.
+fn prepare(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES);
+}
+
+/// Tells the owner task; if there is none any more, nobody needs to know.
+async fn tell(shared: &Shared, input: Input) -> bool {
+    shared.inbox.send(input).await.is_ok()
+}

@@ -1,0 +1,47 @@
+//! Whoever repeats itself is logged once in a while.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const WHILE: Duration = Duration::from_secs(60);
+const KEPT_MAX: usize = 1_024;
+
+/// Remembers what was said lately.
+#[derive(Debug, Default)]
+pub(crate) struct Quiet(Mutex<HashMap<String, Instant>>);
+
+impl Quiet {
+    /// Whether this was not said within the last while.
+    pub(crate) fn is_new(&self, what: &str) -> bool {
+        let now = Instant::now();
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.get(what).is_some_and(|at| now.duration_since(*at) < WHILE) {
+            return false;
+        }
+        if said.len() >= KEPT_MAX {
+            said.retain(|_, at| now.duration_since(*at) < WHILE);
+        }
+        // So many different ones within a while: then some are not worth a line.
+        if said.len() >= KEPT_MAX {
+            return false;
+        }
+        said.insert(what.to_owned(), now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetitions_are_quiet_and_the_memory_bounded() {
+        let quiet = Quiet::default();
+        assert!(quiet.is_new("a"));
+        assert!(!quiet.is_new("a"));
+        assert!(quiet.is_new("b"));
+        let said = (0..5000).filter(|i| quiet.is_new(&i.to_string())).count();
+        assert_eq!(said, KEPT_MAX - 2);
+    }
+}

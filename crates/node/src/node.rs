@@ -1,0 +1,133 @@
+//! Starting a node.
+
+use crate::config::Config;
+use crate::disk::DataDir;
+use crate::error::StartError;
+use crate::handle::NodeHandle;
+use crate::links::{self, Acceptor};
+use crate::owner::{Launch, Owner};
+use crate::random;
+use crate::shared::{Ending, Phase, Shared, Sharing};
+use crate::view::{Publisher, View};
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Peers that may wait to be accepted.
+const LISTEN_BACKLOG: u32 = 1_024;
+
+/// A node on the network. Dropping it aborts it; [`NodeHandle::stop`] says goodbye first.
+#[derive(Debug)]
+pub struct Node {
+    handle: NodeHandle,
+}
+
+impl Node {
+    /// Starts a node in the current tokio runtime. It is reachable when this returns, and ready once it holds the whole
+    /// registry: see [`NodeHandle::ready`].
+    pub async fn start(config: Config) -> Result<Node, StartError> {
+        config.validate()?;
+        let (nonce, hash_seed, random_seed) = (random::number()?, random::number()?, random::number()?);
+        let data_dir = config.data_dir.as_deref().map(|path| DataDir::open(path, &config.id)).transpose()?;
+        let listener = bind(&config.bind).await?;
+        let local_address = listener.local_addr().map_err(bind_error(&config.bind))?;
+        let peer_address = peer_address(&config, local_address)?;
+        let core_config = config.core(&peer_address, hash_seed, random_seed);
+        let (inbox, inbox_end) = mpsc::channel(config.network.inbox);
+        let (signals, signals_end) = mpsc::unbounded_channel();
+        let view = Arc::new(View::new(hash_seed.rotate_left(32)));
+        let publisher = Publisher::new(view.clone(), hash_seed.rotate_left(16));
+        let shared = Arc::new(Shared::new(Sharing { config, local_address, peer_address, inbox, signals, view }));
+        let owner = Owner::launch(Launch {
+            core_config,
+            shared: shared.clone(),
+            inbox: inbox_end,
+            signals: signals_end,
+            publisher,
+            data_dir: data_dir.map(Arc::new),
+            nonce,
+        })?;
+        let accepting = tokio::spawn(Acceptor::new(listener, shared.clone()).run());
+        let owning = tokio::spawn(owner.run());
+        let handle = NodeHandle { shared: shared.clone(), owner: owning.abort_handle() };
+        tokio::spawn(conclude(owning, accepting, shared));
+        Ok(Node { handle })
+    }
+
+    pub fn handle(&self) -> NodeHandle {
+        self.handle.clone()
+    }
+}
+
+impl Deref for Node {
+    type Target = NodeHandle;
+
+    fn deref(&self) -> &NodeHandle {
+        &self.handle
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.handle.abort();
+    }
+}
+
+/// Says that the node is no more, once its port and data directory are free for the next one.
+async fn conclude(owning: JoinHandle<Ending>, accepting: JoinHandle<()>, shared: Arc<Shared>) {
+    let ending = owning.await.unwrap_or_else(|error| {
+        if error.is_panic() {
+            tracing::error!(node = %shared.id, "the node has failed, which is a bug: {error}");
+        }
+        Ending::Aborted
+    });
+    accepting.abort();
+    let _ = accepting.await;
+    shared.phase.send_replace(Phase::Stopped(ending));
+}
+
+async fn bind(address: &str) -> Result<TcpListener, StartError> {
+    let listen = async || {
+        let mut last = io::ErrorKind::AddrNotAvailable.into();
+        for address in tokio::net::lookup_host(address).await? {
+            match listen(address) {
+                Ok(listener) => return Ok(listener),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    };
+    listen().await.map_err(bind_error(address))
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = links::socket(address)?;
+    // A node that restarts finds its port free even if old connections linger.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(LISTEN_BACKLOG)
+}
+
+fn bind_error(address: &str) -> impl FnOnce(io::Error) -> StartError {
+    let address = address.to_owned();
+    move |source| StartError::Bind { address, source }
+}
+
+/// What peers are told to dial.
+fn peer_address(config: &Config, local: SocketAddr) -> Result<String, StartError> {
+    let port = local.port();
+    match &config.advertise {
+        Some(address) => match address.rsplit_once(':') {
+            Some((host, "0")) if !host.is_empty() => Ok(format!("{host}:{port}")),
+            Some((host, given)) if !host.is_empty() && given.parse::<u16>().is_ok() => Ok(address.clone()),
+            _ => Err(StartError::Advertise { address: address.clone() }),
+        },
+        None if local.ip().is_unspecified() => Err(StartError::Advertise { address: local.to_string() }),
+        None => Ok(local.to_string()),
+    }
+}

@@ -1,0 +1,102 @@
+//! Operations of clients.
+
+use super::{Operations, Owner, Reply, ReplyTo};
+use crate::connection::{Answer, CloseReason, Delivery, Operation};
+use crate::counters::add;
+use convoke_core::node::{ConnId, SessionId};
+use convoke_core::{Code, Refusal, Time};
+
+impl Owner {
+    /// Carries out a batch in order. Its answers come before the notices it causes.
+    pub(super) fn operations(&mut self, batch: Operations, now: Time, wall: u64) {
+        let Operations { conn, operations, reply } = batch;
+        let outbox = self.clients.get(&conn).cloned();
+        let mut answers = Vec::with_capacity(operations.len());
+        for operation in operations {
+            let answer = if outbox.is_some() {
+                self.operation(conn, operation, now, wall)
+            } else {
+                // The connection was dropped by this node; what it had buffered is void (L5).
+                refuse(&operation)
+            };
+            answers.push(answer);
+        }
+        match (reply, outbox) {
+            (ReplyTo::Outbox, Some(outbox)) => {
+                self.replies.push(Reply::Deliver(outbox, conn, Delivery::Answers(answers)));
+            }
+            (ReplyTo::Outbox, None) => {}
+            (ReplyTo::Once(reply), _) => self.replies.push(Reply::Call(Box::new(move || {
+                let _ = reply.send(answers);
+            }))),
+        }
+    }
+
+    fn operation(&mut self, conn: ConnId, operation: Operation, now: Time, wall: u64) -> Answer {
+        let (core, out) = (&mut self.core, &mut self.out);
+        match operation {
+            Operation::Attach(attach) => Answer::Attached(core.attach(now, wall, conn, &attach, out)),
+            Operation::Reattach(reattach) => Answer::Attached(core.reattach(now, wall, conn, &reattach, out)),
+            Operation::Register { session, seq, member } => {
+                Answer::Written(core.register(now, wall, session, seq, &member, out))
+            }
+            Operation::Update { session, seq, id, update, expected } => {
+                Answer::Written(core.update(now, session, seq, &id, &update, expected, out))
+            }
+            Operation::Unregister { session, seq, id } => Answer::Done(core.unregister(now, session, seq, &id, out)),
+            Operation::Heartbeat { session } => Answer::Done(core.heartbeat(now, session, out)),
+            Operation::Close { session } => Answer::Done(core.close_session(now, session, out)),
+        }
+    }
+
+    /// A heartbeat; unless it asks for an echo, it is answered only if refused.
+    pub(super) fn heartbeat(&mut self, conn: ConnId, session: SessionId, echo: Option<u64>, now: Time) {
+        if !self.clients.contains_key(&conn) {
+            return;
+        }
+        let result = self.core.heartbeat(now, session, &mut self.out);
+        let delivery = match (echo, result) {
+            (Some(echo), result) => Delivery::Heartbeat { echo, result },
+            (None, Err(refusal)) => Delivery::HeartbeatRefused { session, refusal },
+            (None, Ok(())) => return,
+        };
+        if let Some(outbox) = self.clients.get(&conn) {
+            self.replies.push(Reply::Deliver(outbox.clone(), conn, delivery));
+        }
+    }
+
+    /// Drops a client's connection. What it has submitted is refused from now on.
+    pub(super) fn close_client(&mut self, conn: ConnId, reason: CloseReason) {
+        if let Some(outbox) = self.clients.remove(&conn) {
+            self.replies.push(Reply::Deliver(outbox, conn, Delivery::Closed(reason)));
+        }
+    }
+
+    pub(super) fn close_all_clients(&mut self, reason: CloseReason) {
+        for (conn, outbox) in self.clients.drain() {
+            self.replies.push(Reply::Deliver(outbox, conn, Delivery::Closed(reason)));
+        }
+        self.streams.end_all();
+    }
+
+    /// A connection that does not take its notices.
+    pub(super) fn overflow(&mut self, conn: ConnId) {
+        let Some(outbox) = self.clients.remove(&conn) else { return };
+        add(&self.shared.counting.clients_overflowed, 1);
+        outbox.deliver(Delivery::Closed(CloseReason::Overflow), 0);
+        let now = self.clock.now();
+        self.core.disconnected(now, conn, &mut self.out);
+        self.settle();
+    }
+}
+
+fn refuse(operation: &Operation) -> Answer {
+    let refusal = Refusal::new(Code::SessionGone, "this connection was dropped by the node; attach again");
+    match operation {
+        Operation::Attach(_) | Operation::Reattach(_) => Answer::Attached(Err(refusal)),
+        Operation::Register { .. } | Operation::Update { .. } => Answer::Written(Err(refusal)),
+        Operation::Unregister { .. } | Operation::Heartbeat { .. } | Operation::Close { .. } => {
+            Answer::Done(Err(refusal))
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What the core wants done.
+
+use super::{Owner, Reply};
+use crate::connection::{CloseReason, Delivery};
+use crate::counters::add;
+use crate::events::Happening;
+use crate::links::{self, Full};
+use crate::shared::Phase;
+use bytes::Bytes;
+use convoke_core::node::{Effect, Event, LinkId};
+
+impl Owner {
+    /// Carries out what the last call left behind.
+    pub(super) fn settle(&mut self) {
+        if self.out.effects.is_empty() && self.out.events.is_empty() {
+            return;
+        }
+        let mut events = std::mem::take(&mut self.out.events);
+        for event in events.drain(..) {
+            self.event(event);
+        }
+        self.out.events = events;
+        let mut effects = std::mem::take(&mut self.out.effects);
+        let run = self.run;
+        for effect in effects.drain(..) {
+            // A restart or stop among them ends this run: what follows is nobody's.
+            if self.run == run && self.ended.is_none() {
+                self.effect(effect);
+            }
+        }
+        // Effects of what was done meanwhile come after.
+        if self.out.effects.is_empty() && self.out.events.is_empty() {
+            self.out.effects = effects;
+        } else {
+            self.settle();
+        }
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send { link, frame } => self.send(link, frame),
+            Effect::Readable { subscriber } => self.streams.readable(subscriber),
+            Effect::Notify { conn, notice } => {
+                if let Some(outbox) = self.clients.get(&conn) {
+                    self.replies.push(Reply::Deliver(outbox.clone(), conn, Delivery::Notice(notice)));
+                }
+            }
+            Effect::Dial { dial, address } => {
+                self.dials.spawn(links::dial(self.run, dial, address, self.shared.clone()));
+            }
+            Effect::CloseLink { link } => {
+                if let Some(link) = self.links.remove(&link) {
+                    link.queue.close();
+                }
+            }
+            Effect::CloseClient { conn } => self.close_client(conn, CloseReason::Dropped),
+            Effect::CloseAllClients => self.close_all_clients(CloseReason::NodeSlept),
+            Effect::Persist { incarnation } => self.persist(incarnation),
+            Effect::Restart { reason, incarnation } => self.restart(reason, incarnation),
+            Effect::Stop { reason } => {
+                self.ended = Some(reason);
+                self.shared.timeline.record(Happening::Stopped { reason });
+                self.close_all_clients(CloseReason::NodeStopped);
+            }
+        }
+    }
+
+    fn send(&mut self, id: LinkId, frame: Bytes) {
+        let Some(link) = self.links.get(&id) else { return };
+        match link.queue.push(frame) {
+            Ok(waiting) => {
+                if waiting > self.shared.network.congestion_bytes {
+                    self.core.congested(id);
+                }
+            }
+            Err(Full) => {
+                add(&self.shared.counting.links_overflowed, 1);
+                let address = link.address.to_string();
+                link.queue.cut();
+                self.links.remove(&id);
+                self.shared.timeline.record(Happening::LinkOverflow { address });
+                let now = self.clock.now();
+                self.core.closed(now, id, &mut self.out);
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match &event {
+            Event::Ready { .. } => {
+                // Only once all that makes it ready can be read.
+                let shared = self.shared.clone();
+                self.replies.push(Reply::Call(Box::new(move || {
+                    shared.phase.send_if_modified(|phase| {
+                        let starting = *phase == Phase::Starting;
+                        if starting {
+                            *phase = Phase::Ready;
+                        }
+                        starting
+                    });
+                })));
+                self.register_names_again();
+            }
+            Event::NameLost { name, .. } => {
+                self.names.remove(name);
+            }
+            // Whoever is refused tries again and again.
+            Event::PeerRefused { .. } | Event::Conflict { .. } | Event::Late { .. }
+                if !self.quiet.is_new(&Happening::Registry(event.clone()).to_string()) =>
+            {
+                return;
+            }
+            _ => {}
+        }
+        self.shared.timeline.record(Happening::Registry(event));
+    }
+
+    /// Remembers the incarnation. Not waited for: should this process die first, the nonce still tells its runs apart
+    /// and peers know the number (N1).
+    fn persist(&mut self, incarnation: u64) {
+        let Some(data_dir) = self.data_dir.clone() else { return };
+        if data_dir.incarnation() >= incarnation {
+            return;
+        }
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = data_dir.persist(incarnation) {
+                let error = format!("{}: {error}", data_dir.path().display());
+                shared.timeline.record(Happening::PersistFailed { error });
+            }
+        });
+    }
+}

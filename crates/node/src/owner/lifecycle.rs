@@ -1,0 +1,168 @@
+//! Runs of the node: the first, a new one in the same process, and the end.
+
+use super::{Numbered, Owner};
+use crate::clock::{Clock, wall_ms};
+use crate::connection::CloseReason;
+use crate::counters::add;
+use crate::disk::DataDir;
+use crate::error::StartError;
+use crate::events::Happening;
+use crate::links::{LinkTasks, Quiet};
+use crate::owner::streams::Streams;
+use crate::owner::{Input, Signal};
+use crate::random;
+use crate::shared::{Phase, Shared};
+use crate::view::Publisher;
+use convoke_core::node::{RestartReason, Start, StopReason};
+use convoke_core::{Node, Output};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// How long a stopping node waits for its last frames to be sent.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What the owner task starts from.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) core_config: convoke_core::Config,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) inbox: mpsc::Receiver<Input>,
+    pub(crate) signals: mpsc::UnboundedReceiver<Signal>,
+    pub(crate) publisher: Publisher,
+    pub(crate) data_dir: Option<Arc<DataDir>>,
+    pub(crate) nonce: u64,
+}
+
+impl Owner {
+    pub(crate) fn launch(launch: Launch) -> Result<Self, StartError> {
+        let Launch { core_config, shared, inbox, signals, publisher, data_dir, nonce } = launch;
+        let clock = Clock::start();
+        let persisted = data_dir.as_ref().map_or(0, |data_dir| data_dir.incarnation());
+        let core = new_core(&core_config, persisted, nonce, 0, clock)?;
+        if let Some(data_dir) = &data_dir {
+            let source = |source| StartError::Disk {
+                action: "write the incarnation to",
+                path: data_dir.path().to_owned(),
+                source,
+            };
+            data_dir.persist(core.origin().incarnation.number).map_err(source)?;
+        }
+        let mut owner = Owner {
+            core,
+            core_config,
+            out: Output::default(),
+            clock,
+            run: 1,
+            collisions: 0,
+            shared,
+            inbox,
+            waiting: VecDeque::new(),
+            signals,
+            publisher,
+            links: Numbered::default(),
+            link_tasks: LinkTasks::default(),
+            dials: JoinSet::new(),
+            clients: Numbered::default(),
+            streams: Streams::default(),
+            replies: Vec::new(),
+            names: BTreeMap::new(),
+            data_dir,
+            quiet: Quiet::default(),
+            ended: None,
+        };
+        let incarnation = owner.core.origin().incarnation.number;
+        owner.shared.timeline.record(Happening::Started { incarnation });
+        owner.begin();
+        Ok(owner)
+    }
+
+    fn begin(&mut self) {
+        let now = self.clock.now();
+        self.core.begin(now, &mut self.out);
+        self.settle();
+        self.publisher.publish(&mut self.out.changes);
+        self.reply();
+    }
+
+    /// This run is over; a new one begins, empty, with a higher incarnation. Clients and peers have to connect again.
+    pub(super) fn restart(&mut self, reason: RestartReason, incarnation: u64) {
+        let nonce = match random::number() {
+            Ok(nonce) => nonce,
+            Err(error) => {
+                tracing::error!(node = %self.shared.id, "cannot start anew: {error}");
+                self.ended = Some(StopReason::Graceful);
+                return;
+            }
+        };
+        add(&self.shared.counting.restarts, 1);
+        self.shared.timeline.record(Happening::Restarted { reason, incarnation });
+        self.shared.phase.send_if_modified(|phase| {
+            let ready = *phase == Phase::Ready;
+            if ready {
+                *phase = Phase::Starting;
+            }
+            ready
+        });
+        self.run += 1;
+        self.collisions += u32::from(reason == RestartReason::IncarnationCollision);
+        self.close_all_clients(CloseReason::NodeSlept);
+        self.dials.abort_all();
+        for (_, link) in self.links.drain() {
+            link.queue.cut();
+        }
+        self.out = Output::default();
+        self.publisher.clear();
+        match new_core(&self.core_config, incarnation.saturating_sub(1), nonce, self.collisions, self.clock) {
+            Ok(core) => self.core = core,
+            // The configuration was valid for the run before.
+            Err(error) => unreachable!("a node that ran cannot start: {error}"),
+        }
+        self.begin();
+        if *self.shared.phase.borrow() == Phase::Stopping {
+            let now = self.clock.now();
+            self.core.stop(now, &mut self.out);
+        }
+    }
+
+    /// What the application registered belongs to it, not to a run (N2).
+    pub(super) fn register_names_again(&mut self) {
+        if self.run == 1 {
+            return;
+        }
+        let now = self.clock.now();
+        for (name, location) in self.names.clone() {
+            if let Err(refusal) = self.core.register_name(now, &name, &location, &mut self.out) {
+                tracing::warn!(node = %self.shared.id, "cannot register name {name:?} again: {refusal}");
+            }
+        }
+        self.core.names_complete(now, &mut self.out);
+    }
+
+    /// Lets the last frames out.
+    pub(super) async fn finish(mut self) {
+        for (_, link) in self.links.drain() {
+            link.queue.close();
+        }
+        self.dials.abort_all();
+        let tasks = &mut self.link_tasks;
+        let sent = async {
+            while tasks.writers.join_next().await.is_some() {}
+            while tasks.readers.join_next().await.is_some() {}
+        };
+        let _ = tokio::time::timeout(FAREWELL, sent).await;
+    }
+}
+
+fn new_core(
+    config: &convoke_core::Config,
+    persisted: u64,
+    nonce: u64,
+    collisions: u32,
+    clock: Clock,
+) -> Result<Node, convoke_core::ConfigError> {
+    let start = Start { persisted, nonce, collisions, wall_ms: wall_ms(), publish: true, ..Start::default() };
+    Node::new(config.clone(), start, clock.now())
+}

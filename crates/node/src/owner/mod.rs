@@ -1,0 +1,251 @@
+//! The owner task: the one place that touches the core. Everything reaches it through one bounded channel; it takes
+//! what has gathered, calls the core, publishes what changed, and only then answers.
+
+mod clients;
+mod effects;
+mod inputs;
+mod lifecycle;
+mod streams;
+
+pub(crate) use inputs::{Call, Frames, Input, Operations, ReplyTo, Signal, SubscribeRequest};
+pub(crate) use lifecycle::Launch;
+
+use crate::clock::{Clock, wall_ms};
+use crate::connection::{Delivery, Outbox};
+use crate::counters::add;
+use crate::disk::DataDir;
+use crate::links::{Link, LinkTasks, Quiet};
+use crate::shared::{Ending, Phase, Shared};
+use crate::view::Publisher;
+use convoke_core::node::{ConnId, LinkId, StopReason};
+use convoke_core::{Node, Output, Time};
+use foldhash::fast::FixedState;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use streams::Streams;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Inputs taken for one turn at most, and for how long they are handled: those at its start wait for their answers.
+const TURN_INPUTS: usize = 512;
+const TURN_MAX: Duration = Duration::from_millis(5);
+/// The longest sleep: a timer further away is looked at again then.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// Numbers of our own making need no protection from whoever chooses them.
+type Numbered<K, V> = HashMap<K, V, FixedState>;
+
+#[derive(Debug)]
+pub(crate) struct Owner {
+    core: Node,
+    core_config: convoke_core::Config,
+    out: Output,
+    clock: Clock,
+    /// Counts the runs of this process; dials of an earlier one are void.
+    run: u64,
+    /// New runs because the incarnation number was taken.
+    collisions: u32,
+    shared: Arc<Shared>,
+    inbox: mpsc::Receiver<Input>,
+    /// Taken from the inbox and not yet handled.
+    waiting: VecDeque<Input>,
+    signals: mpsc::UnboundedReceiver<Signal>,
+    publisher: Publisher,
+    links: Numbered<LinkId, Link>,
+    link_tasks: LinkTasks,
+    dials: JoinSet<()>,
+    clients: Numbered<ConnId, Arc<Outbox>>,
+    streams: Streams,
+    /// What is said once this turn's changes are published, in order.
+    replies: Vec<Reply>,
+    /// Names the application registered, to be registered again by a new run (N2).
+    names: BTreeMap<String, String>,
+    data_dir: Option<Arc<DataDir>>,
+    /// Events that repeat themselves.
+    quiet: Quiet,
+    ended: Option<StopReason>,
+}
+
+enum Reply {
+    Deliver(Arc<Outbox>, ConnId, Delivery),
+    Call(Box<dyn FnOnce() + Send>),
+}
+
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reply::Deliver(_, conn, delivery) => f.debug_tuple("Deliver").field(conn).field(delivery).finish(),
+            Reply::Call(_) => f.write_str("Call"),
+        }
+    }
+}
+
+impl Owner {
+    /// Runs the node until it stops.
+    pub(crate) async fn run(mut self) -> Ending {
+        let mut inputs = Vec::with_capacity(TURN_INPUTS);
+        let mut signals = Vec::with_capacity(TURN_INPUTS);
+        let timer = tokio::time::sleep(Duration::ZERO);
+        tokio::pin!(timer);
+        let mut armed = Time::ZERO;
+        self.turn(&mut signals);
+        let reason = loop {
+            if let Some(reason) = self.ended {
+                break reason;
+            }
+            let due = self.core.next_wake();
+            // A timer that fires too early costs one look; so a later due time needs no new one.
+            if due < armed || timer.is_elapsed() {
+                let delay = due.since(self.clock.now()).min(SLEEP_MAX);
+                timer.as_mut().reset(tokio::time::Instant::now() + delay);
+                armed = due;
+            }
+            let (full, busy) = (!self.waiting.is_empty(), self.streams.has_work() || !self.waiting.is_empty());
+            tokio::select! {
+                biased;
+                _ = self.inbox.recv_many(&mut inputs, TURN_INPUTS), if !full => self.waiting.extend(inputs.drain(..)),
+                _ = self.signals.recv_many(&mut signals, TURN_INPUTS) => {}
+                () = &mut timer => {}
+                () = std::future::ready(()), if busy => {}
+            }
+            self.turn(&mut signals);
+            // Others share this thread.
+            tokio::task::yield_now().await;
+        };
+        self.finish().await;
+        Ending::from(reason)
+    }
+
+    /// One turn: everything that has gathered, then what follows from it.
+    fn turn(&mut self, signals: &mut Vec<Signal>) {
+        while signals.len() < TURN_INPUTS
+            && let Ok(signal) = self.signals.try_recv()
+        {
+            signals.push(signal);
+        }
+        let now = self.clock.now();
+        if self.core.next_wake() <= now {
+            self.core.wake(now, &mut self.out);
+            self.settle();
+        }
+        add(&self.shared.counting.turns, 1);
+        let wall = wall_ms();
+        for signal in signals.drain(..) {
+            self.signal(signal);
+        }
+        let mut handled = 0;
+        let end = now + TURN_MAX;
+        let mut now = now;
+        while now <= end
+            && let Some(input) = self.waiting.pop_front()
+        {
+            self.input(input, now, wall);
+            handled += 1;
+            now = self.clock.now();
+        }
+        add(&self.shared.counting.inputs, handled);
+        self.core.flush(now, &mut self.out);
+        self.settle();
+        self.publisher.publish(&mut self.out.changes);
+        self.reply();
+        self.streams.serve(&mut self.core, now);
+        self.link_tasks.reap();
+        while self.dials.try_join_next().is_some() {}
+    }
+
+    fn input(&mut self, input: Input, now: Time, wall: u64) {
+        match input {
+            Input::Frames(Frames { link, frames, .. }) => {
+                for frame in frames {
+                    self.core.received(now, link, &frame, &mut self.out);
+                }
+            }
+            Input::Operations(operations) => self.operations(operations, now, wall),
+            Input::Heartbeat { conn, session, echo } => self.heartbeat(conn, session, echo, now),
+            Input::Accepted(connected) => {
+                let link = LinkId(self.shared.number());
+                self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
+                self.core.accepted(now, link, &mut self.out);
+            }
+            Input::Dialed { run, dial, connected } if run == self.run => {
+                let link = LinkId(self.shared.number());
+                self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
+                self.core.dialed(now, dial, link, &mut self.out);
+            }
+            Input::DialFailed { run, dial } if run == self.run => self.core.dial_failed(now, dial, &mut self.out),
+            // A run that is over asked for it.
+            Input::Dialed { .. } | Input::DialFailed { .. } => {}
+            Input::Closed { link } => {
+                if self.links.remove(&link).is_some() {
+                    self.core.closed(now, link, &mut self.out);
+                }
+            }
+            Input::Connect { conn, outbox } => {
+                if !outbox.sender.is_closed() {
+                    self.clients.insert(conn, Arc::new(outbox));
+                }
+            }
+            Input::Subscribe(request) => self.subscribe(*request, now),
+            Input::Call(call) => {
+                let reply = call(self, now);
+                self.replies.push(Reply::Call(reply));
+            }
+            Input::Stop => {
+                self.shared.phase.send_if_modified(|phase| {
+                    let running = matches!(phase, Phase::Starting | Phase::Ready);
+                    if running {
+                        *phase = Phase::Stopping;
+                    }
+                    running
+                });
+                self.core.stop(now, &mut self.out);
+            }
+        }
+        self.settle();
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::Disconnected(conn) => {
+                self.clients.remove(&conn);
+                let now = self.clock.now();
+                self.core.disconnected(now, conn, &mut self.out);
+                self.settle();
+            }
+            Signal::Wanted(stream) => self.streams.wanted(stream),
+            Signal::Unsubscribed(stream) => {
+                if let Some(subscriber) = self.streams.remove(stream) {
+                    self.core.unsubscribe(subscriber);
+                }
+            }
+        }
+    }
+
+    /// Says what waited for this turn's changes to be published.
+    fn reply(&mut self) {
+        let mut overflowed = Vec::new();
+        for reply in std::mem::take(&mut self.replies) {
+            match reply {
+                Reply::Call(reply) => reply(),
+                Reply::Deliver(outbox, conn, delivery) => {
+                    if !outbox.deliver(delivery, self.shared.network.notices) {
+                        overflowed.push(conn);
+                    }
+                }
+            }
+        }
+        for conn in overflowed {
+            self.overflow(conn);
+        }
+    }
+
+    /// The core, for calls that are neither frequent nor urgent.
+    pub(crate) fn core(&mut self) -> (&mut Node, &mut Output) {
+        (&mut self.core, &mut self.out)
+    }
+
+    pub(crate) fn names(&mut self) -> &mut BTreeMap<String, String> {
+        &mut self.names
+    }
+}

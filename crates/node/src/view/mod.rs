@@ -1,0 +1,139 @@
+//! The published view: what readers see, without ever waiting for the owner task.
+//!
+//! The owner applies every change of what the core shows, in the turn in which it happened and before anything of that
+//! turn is acknowledged: who wrote reads its own write. Ids are looked up in a concurrent hash map. Order comes from one
+//! persistent ordered set of ids per service, published together with the counts of that service.
+
+mod cursor;
+mod publisher;
+mod services;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use publisher::Publisher;
+
+use arc_swap::ArcSwap;
+use convoke_core::Refusal;
+use convoke_core::filter::Filter;
+use convoke_core::member::Member;
+use convoke_core::node::{NameView, ServiceView};
+use cursor::Cursor;
+use foldhash::fast::FixedState;
+use imbl::OrdMap;
+use services::Service;
+use smol_str::SmolStr;
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
+use std::sync::Arc;
+
+/// Members looked at for one page at most: a filter that matches little must not hold up its caller.
+const EXAMINED_MAX: usize = 65_536;
+
+/// A range of ids or services.
+type Ids<'a> = (Bound<&'a str>, Bound<&'a str>);
+type ById = papaya::HashMap<SmolStr, Member, FixedState>;
+
+/// A part of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    pub members: Vec<Member>,
+    /// Where the next page begins; `None` after the last one. A page may be short, even empty, and not be the last.
+    pub next: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct View {
+    members: ById,
+    names: ById,
+    services: ArcSwap<OrdMap<SmolStr, Arc<Service>>>,
+}
+
+impl View {
+    pub(crate) fn new(seed: u64) -> Self {
+        let map = || papaya::HashMap::builder().hasher(FixedState::with_seed(seed)).build();
+        View { members: map(), names: map(), services: ArcSwap::default() }
+    }
+
+    pub(crate) fn member(&self, id: &str) -> Option<Member> {
+        self.members.pin().get(id).cloned()
+    }
+
+    pub(crate) fn name(&self, name: &str) -> Option<NameView> {
+        let names = self.names.pin();
+        let record = names.get(name)?;
+        Some(NameView {
+            name: record.id().to_owned(),
+            location: record.address().to_owned(),
+            node: record.origin().node.clone(),
+            version: record.version(),
+        })
+    }
+
+    /// Services that have members, by name, with their counts.
+    pub(crate) fn services(&self) -> Vec<ServiceView> {
+        let services = self.services.load();
+        let views = services.iter().map(|(name, service)| {
+            let state = service.load();
+            let counts = state.counts;
+            ServiceView { service: name.to_string(), up: counts.up, down: counts.down, drained: counts.drained }
+        });
+        views.filter(|view| view.up + view.down + view.drained > 0).collect()
+    }
+
+    /// Members that match, ordered by service and id, at most `limit`, after `cursor`.
+    pub(crate) fn list(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<Page, Refusal> {
+        let after = cursor.map(Cursor::parse).transpose()?;
+        let limit = limit.max(1);
+        let services = self.services.load();
+        let mut walk = Walk { view: self, filter, limit, examined: 0, page: Page::default() };
+        if let Some(service) = filter.service_literal() {
+            let id = match &after {
+                Some(after) if after.service > service => return Ok(walk.page),
+                Some(after) if after.service == service => Some(after.id),
+                _ => None,
+            };
+            if let Some((name, service)) = services.get_key_value(service) {
+                walk.service(name, service, id);
+            }
+            return Ok(walk.page);
+        }
+        let start = after.as_ref().map_or("", |after| after.service);
+        for (name, service) in services.range::<Ids<'_>, str>((Included(start), Unbounded)) {
+            let id = after.as_ref().filter(|after| after.service == name.as_str()).map(|after| after.id);
+            if !walk.service(name, service, id) {
+                break;
+            }
+        }
+        Ok(walk.page)
+    }
+}
+
+struct Walk<'a> {
+    view: &'a View,
+    filter: &'a Filter,
+    limit: usize,
+    examined: usize,
+    page: Page,
+}
+
+impl Walk<'_> {
+    /// Walks one service from after an id; false if the page is complete.
+    fn service(&mut self, name: &SmolStr, service: &Service, after: Option<&str>) -> bool {
+        let state = service.load();
+        let members = self.view.members.pin();
+        let from = after.map_or(Unbounded, Excluded);
+        let mut last: Option<&SmolStr> = None;
+        for id in state.ids.range::<Ids<'_>, str>((from, Unbounded)) {
+            if self.page.members.len() == self.limit || self.examined == EXAMINED_MAX {
+                let last = last.map_or(after.unwrap_or_default(), SmolStr::as_str);
+                self.page.next = Some(Cursor { service: name, id: last }.to_string());
+                return false;
+            }
+            self.examined += 1;
+            last = Some(id);
+            // It may have moved to another service a moment ago; then it is met there, or was.
+            let member = members.get(id.as_str()).filter(|member| member.service() == name.as_str());
+            self.page.members.extend(member.filter(|member| self.filter.matches(&member.subject())).cloned());
+        }
+        true
+    }
+}

@@ -1,0 +1,191 @@
+//! The view shows what the core shows, whatever happens, also to readers that do not wait.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+use super::*;
+use convoke_core::member::{MemberSpec, MetadataUpdate, Status};
+use convoke_core::node::{Attach, AttachMember, ConnId, SessionId, Start};
+use convoke_core::version::NodeId;
+use convoke_core::{Config, Node, Output, Time};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A core and the view that is published for it.
+struct World {
+    core: Node,
+    out: Output,
+    now: Time,
+    view: Arc<View>,
+    publisher: Publisher,
+    seq: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let config = Config::new(NodeId::new("a").unwrap());
+        let start = Start { nonce: 1, publish: true, ..Start::default() };
+        let core = Node::new(config, start, Time::ZERO).unwrap();
+        let view = Arc::new(View::new(7));
+        let publisher = Publisher::new(view.clone(), 7);
+        let mut world = World { core, out: Output::default(), now: Time::ZERO, view, publisher, seq: 0 };
+        world.core.begin(Time::ZERO, &mut world.out);
+        world.publish();
+        world
+    }
+
+    fn publish(&mut self) {
+        self.publisher.publish(&mut self.out.changes);
+        self.out.effects.clear();
+        self.out.events.clear();
+    }
+
+    fn attach(&mut self, client: usize, claim: u64) -> SessionId {
+        let attach = Attach { client: format!("c{client}"), nonce: 1, claim, ..Attach::default() };
+        self.core.attach(self.now, 0, ConnId(client as u64), &attach, &mut self.out).unwrap().session
+    }
+
+    fn register(&mut self, session: SessionId, id: &str, service: &str) {
+        self.seq += 1;
+        let member = AttachMember { spec: MemberSpec::new(id, service), takeover: true };
+        let _ = self.core.register(self.now, 0, session, self.seq, &member, &mut self.out);
+    }
+
+    /// Everything that can be read gives what the core says.
+    fn compare(&self) {
+        let (mut members, _) = self.core.members(&Filter::all(), None, usize::MAX);
+        members.sort_by(|a, b| (a.service(), a.id()).cmp(&(b.service(), b.id())));
+        for limit in [1, 3, 1000] {
+            assert_eq!(list(&self.view, &Filter::all(), limit), members);
+        }
+        assert_eq!(self.view.services(), self.core.services());
+        for service in self.core.services() {
+            let filter = Filter::service(&service.service);
+            let expected: Vec<Member> = members.iter().filter(|m| m.service() == service.service).cloned().collect();
+            assert_eq!(list(&self.view, &filter, 2), expected);
+        }
+        for member in &members {
+            assert_eq!(self.view.member(member.id()).as_ref(), Some(member));
+        }
+        for name in self.core.names() {
+            assert_eq!(self.view.name(name.id()), self.core.name(name.id()));
+        }
+        assert_eq!(self.view.names.len(), self.core.names().count());
+        assert_eq!(self.view.members.len(), members.len());
+    }
+}
+
+fn list(view: &View, filter: &Filter, limit: usize) -> Vec<Member> {
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = view.list(filter, cursor.as_deref(), limit).unwrap();
+        assert!(page.members.len() <= limit);
+        found.extend(page.members);
+        let Some(next) = page.next else { return found };
+        cursor = Some(next);
+    }
+}
+
+#[test]
+fn the_view_shows_what_the_core_shows() {
+    for seed in 0..20 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut world = World::new();
+        let mut sessions: Vec<(SessionId, u64)> = (0..4).map(|client| (world.attach(client, 1), 1)).collect();
+        for _ in 0..300 {
+            // Several changes may be published at once.
+            for _ in 0..random.usize(1..4) {
+                step(&mut world, &mut sessions, &mut random);
+            }
+            world.publish();
+            world.compare();
+        }
+    }
+}
+
+fn step(world: &mut World, sessions: &mut [(SessionId, u64)], random: &mut fastrand::Rng) {
+    let client = random.usize(..sessions.len());
+    let session = sessions[client].0;
+    let id = format!("m{}", random.u8(..12));
+    world.seq += 1;
+    let (now, seq) = (world.now, world.seq);
+    match random.u8(..16) {
+        0..6 => world.register(session, &id, ["s", "t", "u"][random.usize(..3)]),
+        6..8 => drop(world.core.unregister(now, session, seq, &id, &mut world.out)),
+        8..10 => {
+            let update = MetadataUpdate::set("k", random.u8(..).to_string());
+            drop(world.core.update(now, session, seq, &id, &update, None, &mut world.out));
+        }
+        10..12 => drop(world.core.drain(now, &id, random.bool(), &mut world.out)),
+        12 => drop(world.core.register_name(now, &id, "here", &mut world.out)),
+        13 => drop(world.core.unregister_name(now, &id, &mut world.out)),
+        14 => {
+            sessions[client].1 += 1;
+            sessions[client].0 = world.attach(client, 1_000 * sessions[client].1);
+        }
+        // Time passes: sessions fall silent, are down, are gone.
+        _ => {
+            let until = now + Duration::from_secs(random.u64(1..40));
+            while world.core.next_wake() <= until {
+                world.now = world.core.next_wake();
+                world.core.wake(world.now, &mut world.out);
+            }
+            world.now = until;
+        }
+    }
+}
+
+#[test]
+fn readers_see_whole_members_in_order_while_everything_changes() {
+    let mut world = World::new();
+    let session = world.attach(0, 1);
+    for index in 0..500 {
+        world.register(session, &format!("m{index:03}"), if index % 2 == 0 { "even" } else { "odd" });
+    }
+    world.publish();
+    let (view, done) = (world.view.clone(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rounds = 0;
+            while !done.load(Ordering::Relaxed) || rounds < 10 {
+                let members = list(&view, &Filter::all(), 50);
+                let ordered = members.is_sorted_by(|a, b| (a.service(), a.id()) < (b.service(), b.id()));
+                assert!(ordered, "out of order");
+                // Those that nobody touches are always there, and only once.
+                assert_eq!(members.iter().filter(|member| member.id().ends_with('0')).count(), 50);
+                assert!(members.iter().all(|member| member.status() == Status::Up));
+                rounds += 1;
+            }
+        });
+        for round in 0..2_000_usize {
+            let id = format!("m{:03}", (round * 7) % 500);
+            if !id.ends_with('0') {
+                world.seq += 1;
+                let (now, seq) = (world.now, world.seq);
+                if round % 3 == 0 {
+                    let _ = world.core.unregister(now, session, seq, &id, &mut world.out);
+                } else {
+                    let service = if round % 2 == 0 { "even" } else { "odd" };
+                    world.register(session, &id, service);
+                }
+                world.publish();
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    world.compare();
+}
+
+#[test]
+fn a_page_ends_where_too_much_was_looked_at_and_goes_on_from_there() {
+    let mut world = World::new();
+    let session = world.attach(0, 1);
+    for index in 0..EXAMINED_MAX + 10 {
+        world.register(session, &format!("m{index:06}"), "s");
+    }
+    world.publish();
+    let filter = Filter::parse("id == 'm065540'").unwrap();
+    let page = world.view.list(&filter, None, 10).unwrap();
+    assert_eq!(page.members, []);
+    let page = world.view.list(&filter, page.next.as_deref(), 10).unwrap();
+    assert_eq!((page.members.len(), page.next), (1, None));
+}

@@ -1,0 +1,76 @@
+//! A node joins a large registry while pings go on (R-25, P6).
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+use convoke_core::Timers;
+use convoke_core::filter::Filter;
+use convoke_core::node::Event;
+use convoke_node::{Config, Happening, Operation, Page};
+use convoke_testkit::{Cluster, TestClient, eventually, member};
+
+const SESSIONS: usize = 100;
+const PER_SESSION: usize = 1_000;
+
+/// Shown if the test fails.
+fn print_timelines(cluster: &Cluster) {
+    for node in cluster.running() {
+        for event in node.events_after(0) {
+            println!("{} {} {}", event.wall_ms, node.id(), event.what);
+        }
+    }
+}
+
+/// Links are given up after the time that is usual.
+fn usual_links(config: &mut Config) {
+    config.timers.ping_timeout = Timers::default().ping_timeout;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_joining_node_takes_in_a_hundred_thousand_members_and_no_link_is_lost() {
+    let mut cluster = Cluster::start_with(2, usual_links).await;
+    let mut clients = Vec::new();
+    for session in 0..SESSIONS {
+        let members = (0..PER_SESSION).map(|i| member(&format!("m-{session:03}-{i:04}"), &format!("s{}", i % 50)));
+        clients.push(TestClient::attach(cluster.node(0), &format!("c{session}"), members.collect()).await);
+    }
+    cluster.agreed().await;
+    let joined = cluster.add(usual_links).await;
+    // Ready means complete.
+    let count = |node: &convoke_node::NodeHandle| {
+        node.services().iter().filter(|view| view.service.starts_with('s')).map(|view| view.up).sum::<usize>()
+    };
+    let node = cluster.node(joined);
+    print_timelines(&cluster);
+    println!("{:?}", node.services());
+    assert_eq!(count(node), SESSIONS * PER_SESSION);
+    assert!(node.counters().await.unwrap().network.bytes_received > 4 << 20, "that was more than one frame");
+    cluster.meshed().await;
+    for client in &clients {
+        client.connection.submit(vec![Operation::Heartbeat { session: client.session }]).unwrap();
+    }
+    cluster.agreed().await;
+    for node in cluster.running() {
+        assert_eq!(count(node), SESSIONS * PER_SESSION);
+        let lost = |what: &Happening| matches!(what, Happening::Registry(Event::PeerLost { .. }));
+        assert!(!node.events_after(0).iter().any(|event| lost(&event.what)), "{} lost a link", node.id());
+    }
+    // The same members in the same order everywhere, page by page, with one node's cursor at another.
+    let (mut cursor, mut pages) = (None, 0);
+    loop {
+        let filter = Filter::service("s7");
+        let page = cluster.node(0).members(&filter, cursor.as_deref(), 333).unwrap();
+        let other = cluster.node(joined).members(&filter, cursor.as_deref(), 333).unwrap();
+        let versions = |page: &Page| page.members.iter().map(|m| (m.id().to_owned(), m.version())).collect::<Vec<_>>();
+        assert!(versions(&page) == versions(&other) && page.next == other.next, "page {pages} differs");
+        pages += 1;
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(pages, 2_000_usize.div_ceil(333));
+    eventually("heartbeats were taken", async || {
+        cluster.node(0).counters().await.unwrap().registry.heartbeats == SESSIONS as u64
+    })
+    .await;
+}

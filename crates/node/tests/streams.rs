@@ -1,0 +1,184 @@
+//! Subscriptions on real nodes: across nodes, resumed, slow.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+use convoke_core::filter::Filter;
+use convoke_core::member::{MetadataUpdate, Space};
+use convoke_core::node::{Interest, ResetReason, Resume, StreamEvent};
+use convoke_core::version::Version;
+use convoke_node::{Answer, Operation, Subscription};
+use convoke_testkit::{Cluster, PATIENCE, TestClient, eventually, member};
+use std::collections::BTreeMap;
+
+fn members(filter: &str) -> Interest {
+    Interest { space: Space::Member, filter: Filter::parse(filter).unwrap() }
+}
+
+/// What a subscriber has been told so far.
+#[derive(Debug, Default)]
+struct Seen {
+    view: BTreeMap<String, Version>,
+    /// Told since the last mark, unregistrations too.
+    recent: BTreeMap<String, Version>,
+    token: Option<Vec<u8>>,
+    resets: Vec<ResetReason>,
+    caught_up: bool,
+    snapshots: usize,
+}
+
+impl Seen {
+    fn note(&mut self, event: StreamEvent) {
+        match event {
+            StreamEvent::Snapshot(member) => {
+                self.snapshots += 1;
+                self.recent.insert(member.id().to_owned(), member.version());
+                self.view.insert(member.id().to_owned(), member.version());
+            }
+            StreamEvent::Registered(member)
+            | StreamEvent::Updated(member)
+            | StreamEvent::StatusChanged(member)
+            | StreamEvent::OwnerChanged(member) => {
+                self.recent.insert(member.id().to_owned(), member.version());
+                self.view.insert(member.id().to_owned(), member.version());
+            }
+            StreamEvent::Unregistered { id, version } => {
+                self.view.remove(&id);
+                self.recent.insert(id, version);
+            }
+            StreamEvent::CaughtUp => self.caught_up = true,
+            StreamEvent::Reset(reason) => {
+                self.resets.push(reason);
+                self.view.clear();
+                self.recent.clear();
+                self.caught_up = false;
+            }
+            StreamEvent::Mark(token) => {
+                self.token = Some(token);
+                self.recent.clear();
+            }
+        }
+    }
+
+    /// Reads until the condition holds.
+    async fn read(&mut self, stream: &mut Subscription, what: &str, until: impl Fn(&Seen) -> bool) {
+        let reading = async {
+            while !until(self) {
+                let batch = stream.next().await.expect("the stream goes on");
+                assert!(!batch.is_empty(), "an empty batch says nothing");
+                batch.into_iter().for_each(|event| self.note(event));
+            }
+        };
+        if tokio::time::timeout(PATIENCE, reading).await.is_err() {
+            panic!("did not happen: {what}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscriber_sees_another_nodes_members_and_resumes_at_a_third() {
+    let mut cluster = Cluster::start(3).await;
+    let mut client = TestClient::attach(cluster.node(0), "c", vec![member("a", "s"), member("x", "other")]).await;
+    cluster.agreed().await;
+    let interest = members("service == 's'");
+    let mut stream = cluster.node(1).subscribe(interest.clone(), Resume::Fresh).await.unwrap();
+    let mut seen = Seen::default();
+    seen.read(&mut stream, "the snapshot", |seen| seen.caught_up && seen.token.is_some()).await;
+    assert_eq!(seen.view.keys().collect::<Vec<_>>(), ["a"]);
+    client.register(member("b", "s")).await.unwrap();
+    seen.read(&mut stream, "the change", |seen| seen.view.contains_key("b") && seen.recent.is_empty()).await;
+    // Its node dies; meanwhile things change.
+    cluster.kill(1).await;
+    assert_eq!(stream.next().await, None);
+    let seq = client.next_seq();
+    client.connection.unregister(client.session, seq, "a").await.unwrap();
+    client.register(member("c", "s")).await.unwrap();
+    let node = cluster.node(2);
+    eventually("the third node knows", async || node.member("a").is_none() && node.member("c").is_some()).await;
+    let resume = Resume::Token { token: seen.token.clone().unwrap(), recent: seen.recent.clone(), known: None };
+    seen.caught_up = false;
+    seen.snapshots = 0;
+    let mut stream = node.subscribe(interest, resume).await.unwrap();
+    seen.read(&mut stream, "it has caught up", |seen| seen.caught_up).await;
+    assert_eq!(seen.view.keys().collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!(seen.resets, []);
+    assert!(seen.snapshots <= 2, "only what may have changed is told, not {}", seen.snapshots);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_subscriber_is_reset_and_nobody_waits_for_it() {
+    let cluster = Cluster::start_with(1, |config| config.limits.subscriber_queue = 16).await;
+    let node = cluster.node(0);
+    let mut slow = node.subscribe(members(""), Resume::Fresh).await.unwrap();
+    let mut quick = node.subscribe(members(""), Resume::Fresh).await.unwrap();
+    let (mut slow_seen, mut quick_seen) = (Seen::default(), Seen::default());
+    slow_seen.read(&mut slow, "caught up", |seen| seen.caught_up).await;
+    quick_seen.read(&mut quick, "caught up", |seen| seen.caught_up).await;
+    let mut client = TestClient::attach(node, "c", vec![member("a", "s")]).await;
+    let mut version = None;
+    for round in 0..200 {
+        let update = MetadataUpdate::set("round", round.to_string());
+        let seq = client.next_seq();
+        version = Some(client.connection.update(client.session, seq, "a", update, None).await.unwrap());
+        let reached = version;
+        quick_seen.read(&mut quick, "each update", |seen| seen.view.get("a").copied() == reached).await;
+    }
+    assert_eq!(quick_seen.resets, []);
+    slow_seen.read(&mut slow, "the last update", |seen| seen.view.get("a").copied() == version).await;
+    assert_eq!(slow_seen.resets, [ResetReason::Overflow]);
+    assert!(node.counters().await.unwrap().registry.subscriber_resets > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_subscribers_share_what_there_is() {
+    let cluster = Cluster::start(1).await;
+    let node = cluster.node(0);
+    let specs = (0..2_000).map(|i| member(&format!("m{i:04}"), &format!("s{}", i % 10))).collect();
+    let mut client = TestClient::attach(node, "c", specs).await;
+    let mut streams = Vec::new();
+    for index in 0..500 {
+        let filter = if index % 2 == 0 { String::new() } else { format!("service == 's{}'", index % 10) };
+        streams.push((node.subscribe(members(&filter), Resume::Fresh).await.unwrap(), Seen::default()));
+    }
+    for (stream, seen) in &mut streams {
+        seen.read(stream, "the snapshot", |seen| seen.caught_up).await;
+    }
+    assert_eq!(streams[0].1.view.len(), 2_001, "the node itself too");
+    assert_eq!(streams[1].1.view.len(), 200);
+    client.register(member("late", "s1")).await.unwrap();
+    for (index, (stream, seen)) in streams.iter_mut().enumerate() {
+        if index % 2 == 0 || index % 10 == 1 {
+            seen.read(stream, "the change", |seen| seen.view.contains_key("late")).await;
+        }
+    }
+    drop(streams);
+    eventually("all are gone", async || node.status().await.unwrap().sizes.subscribers == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rare_filter_over_many_members_finds_its_few() {
+    let cluster = Cluster::start(1).await;
+    let node = cluster.node(0);
+    let specs = (0..20_000).map(|i| member(&format!("m{i:05}"), "s")).collect();
+    let client = TestClient::attach(node, "c", specs).await;
+    let update = MetadataUpdate::set("rare", "yes");
+    let operation =
+        Operation::Update { session: client.session, seq: 1, id: "m19999".to_owned(), update, expected: None };
+    let answers = client.connection.call(vec![operation]).await.unwrap();
+    assert!(matches!(&answers[..], [Answer::Written(Ok(_))]), "{answers:?}");
+    let mut stream = node.subscribe(members("meta.rare == 'yes'"), Resume::Fresh).await.unwrap();
+    let mut seen = Seen::default();
+    seen.read(&mut stream, "the snapshot", |seen| seen.caught_up).await;
+    assert_eq!(seen.view.keys().collect::<Vec<_>>(), ["m19999"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_told_too() {
+    let cluster = Cluster::start(2).await;
+    let mut stream = cluster.node(1).subscribe_names(Resume::Fresh).await.unwrap();
+    let mut seen = Seen::default();
+    seen.read(&mut stream, "caught up", |seen| seen.caught_up).await;
+    cluster.node(0).register("shard", "here").await.unwrap();
+    seen.read(&mut stream, "the name", |seen| seen.view.contains_key("shard")).await;
+    cluster.node(0).unregister("shard").await.unwrap();
+    seen.read(&mut stream, "its end", |seen| seen.view.is_empty()).await;
+}

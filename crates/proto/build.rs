@@ -1,0 +1,48 @@
+//! Compiles `proto/` with protox: pure Rust, no protoc.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+const FILES: [&str; 3] = ["convoke/v1/types.proto", "convoke/v1/registry.proto", "convoke/v1/admin.proto"];
+
+/// Shown as JSON as they are. Members and errors have forms of their own in `src/json.rs` and `src/error.rs`.
+const JSON: [&str; 11] = [
+    "StatusResponse",
+    "StatusResponse.Ports",
+    "StatusResponse.Counts",
+    "NodesResponse",
+    "Node",
+    "ServicesResponse",
+    "Service",
+    "ExplainResponse",
+    "ExplainResponse.Evidence",
+    "ExplainResponse.Inferred",
+    "ExplainResponse.Session",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
+    println!("cargo::rerun-if-changed={}", root.display());
+    let mut compiler = protox::Compiler::new([&root])?;
+    compiler.include_imports(true).include_source_info(true).open_files(FILES)?;
+
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
+
+    // Sorted maps: the same value is always the same bytes.
+    let mut builder = tonic_prost_build::configure().build_transport(false).btree_map(".");
+    for message in JSON {
+        let derive = "#[derive(serde::Serialize, serde::Deserialize)]\n#[serde(default)]";
+        builder = builder.message_attribute(format!("convoke.v1.{message}"), derive);
+    }
+    for (field, with) in [
+        ("Node.state", "crate::json::node_state"),
+        ("ExplainResponse.status", "crate::json::status"),
+        ("ExplainResponse.stated", "crate::json::status"),
+    ] {
+        builder = builder.field_attribute(format!("convoke.v1.{field}"), format!("#[serde(with = {with:?})]"));
+    }
+    builder = builder.field_attribute("convoke.v1.Node.self", "#[serde(rename = \"self\")]");
+    builder.compile_fds(compiler.file_descriptor_set())?;
+    Ok(())
+}

@@ -1,0 +1,414 @@
+//! The JSON forms of the HTTP interface, the command line and the SDK.
+//!
+//! What comes in from users refuses unknown fields (R-06). What is read from a node ignores them: the node may be newer.
+
+use crate::{Error, v1};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Status of a member, decided only by Convoke (R-03).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    Up,
+    Down,
+    /// Unregistered; seen in explanations only.
+    Left,
+}
+
+impl Status {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Up => "up",
+            Status::Down => "down",
+            Status::Left => "left",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<Status> for v1::Status {
+    fn from(status: Status) -> v1::Status {
+        match status {
+            Status::Up => v1::Status::Up,
+            Status::Down => v1::Status::Down,
+            Status::Left => v1::Status::Left,
+        }
+    }
+}
+
+/// What is not known to be up is not to be relied on.
+impl From<v1::Status> for Status {
+    fn from(status: v1::Status) -> Status {
+        match status {
+            v1::Status::Up => Status::Up,
+            v1::Status::Left => Status::Left,
+            v1::Status::Down | v1::Status::Unspecified => Status::Down,
+        }
+    }
+}
+
+/// A member as shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    pub id: String,
+    pub service: String,
+    /// Free-form hierarchy with dots, for example `aws.us-east-1.a`.
+    pub locality: String,
+    /// UNIX ms.
+    pub created: u64,
+    pub revision: String,
+    /// `host:port`, or empty.
+    pub address: String,
+    pub endpoints: BTreeMap<String, String>,
+    /// At least 1.
+    pub weight: u16,
+    pub status: Status,
+    /// In maintenance.
+    pub drained: bool,
+    pub metadata: BTreeMap<String, String>,
+    pub owner: Owner,
+    /// Opaque, compared for equality only.
+    pub version: String,
+    pub client: String,
+}
+
+impl Member {
+    /// Up and not drained (R-16).
+    pub fn routable(&self) -> bool {
+        self.status == Status::Up && !self.drained
+    }
+}
+
+/// The node that feeds a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    pub node: String,
+    /// UNIX ms; for display only.
+    pub since: u64,
+}
+
+impl From<v1::Member> for Member {
+    fn from(member: v1::Member) -> Member {
+        let status = member.status().into();
+        let owner = member.owner.unwrap_or_default();
+        Member {
+            id: member.id,
+            service: member.service,
+            locality: member.locality,
+            created: member.created,
+            revision: member.revision,
+            address: member.address,
+            endpoints: member.endpoints,
+            weight: u16::try_from(member.weight).unwrap_or(u16::MAX).max(1),
+            status,
+            drained: member.drained,
+            metadata: member.metadata,
+            owner: Owner { node: owner.node, since: owner.since },
+            version: member.version,
+            client: member.client,
+        }
+    }
+}
+
+impl From<Member> for v1::Member {
+    fn from(member: Member) -> v1::Member {
+        v1::Member {
+            id: member.id,
+            service: member.service,
+            locality: member.locality,
+            revision: member.revision,
+            created: member.created,
+            address: member.address,
+            endpoints: member.endpoints,
+            weight: member.weight.into(),
+            metadata: member.metadata,
+            status: v1::Status::from(member.status).into(),
+            drained: member.drained,
+            owner: Some(v1::Owner { node: member.owner.node, since: member.owner.since }),
+            version: member.version,
+            client: member.client,
+        }
+    }
+}
+
+/// A member as its client describes it: all that may be said on input.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemberSpec {
+    pub id: String,
+    pub service: String,
+    #[serde(default)]
+    pub locality: String,
+    /// UNIX ms; by default the time of the first registration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<u64>,
+    #[serde(default)]
+    pub revision: String,
+    /// `host:port`, or empty.
+    #[serde(default)]
+    pub address: String,
+    /// Further addresses by name.
+    #[serde(default)]
+    pub endpoints: BTreeMap<String, String>,
+    /// Relative share of traffic; 0 is "not set" and counts as 1.
+    #[serde(default)]
+    pub weight: u16,
+    #[serde(default)]
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl MemberSpec {
+    pub fn new(id: impl Into<String>, service: impl Into<String>) -> MemberSpec {
+        MemberSpec { id: id.into(), service: service.into(), ..MemberSpec::default() }
+    }
+
+    /// Where it can be reached, `host:port`.
+    #[must_use]
+    pub fn address(mut self, address: impl Into<String>) -> MemberSpec {
+        self.address = address.into();
+        self
+    }
+
+    /// One more address, by name.
+    #[must_use]
+    pub fn endpoint(mut self, name: impl Into<String>, address: impl Into<String>) -> MemberSpec {
+        self.endpoints.insert(name.into(), address.into());
+        self
+    }
+
+    #[must_use]
+    pub fn locality(mut self, locality: impl Into<String>) -> MemberSpec {
+        self.locality = locality.into();
+        self
+    }
+
+    #[must_use]
+    pub fn revision(mut self, revision: impl Into<String>) -> MemberSpec {
+        self.revision = revision.into();
+        self
+    }
+
+    #[must_use]
+    pub fn weight(mut self, weight: u16) -> MemberSpec {
+        self.weight = weight;
+        self
+    }
+
+    /// Sets one metadata key.
+    #[must_use]
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> MemberSpec {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+}
+
+impl From<MemberSpec> for v1::MemberSpec {
+    fn from(spec: MemberSpec) -> v1::MemberSpec {
+        v1::MemberSpec {
+            id: spec.id,
+            service: spec.service,
+            locality: spec.locality,
+            revision: spec.revision,
+            created: spec.created,
+            address: spec.address,
+            endpoints: spec.endpoints,
+            weight: spec.weight.into(),
+            metadata: spec.metadata,
+        }
+    }
+}
+
+/// `{"error":{…}}`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    pub error: Error,
+}
+
+/// A page of members.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberList {
+    pub members: Vec<Member>,
+    pub next_cursor: Option<String>,
+}
+
+/// Body of `POST /api/v1/sessions`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionRequest {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub liveness: Option<Liveness>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// How a client's silence is judged (R-12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Liveness {
+    /// A lost connection changes nothing before the heartbeat timeout.
+    #[default]
+    Normal,
+    /// A lost connection means `down` within a second.
+    Fast,
+}
+
+impl From<Liveness> for v1::Liveness {
+    fn from(liveness: Liveness) -> v1::Liveness {
+        match liveness {
+            Liveness::Normal => v1::Liveness::Normal,
+            Liveness::Fast => v1::Liveness::Fast,
+        }
+    }
+}
+
+/// Answer to `POST /api/v1/sessions`. `session` is a secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionResponse {
+    pub session: String,
+    pub client: String,
+    pub heartbeat_interval_ms: u64,
+    pub timeout_ms: u64,
+}
+
+impl fmt::Debug for SessionResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionResponse").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+/// Answer to a write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    pub version: String,
+}
+
+/// `data` of a watch event about a member in view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    pub member: Member,
+}
+
+/// `data` of `unregister`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gone {
+    pub id: String,
+    pub version: String,
+}
+
+/// Statuses inside generated messages.
+pub(crate) mod status {
+    use super::{Status, v1};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(status: &i32, serializer: S) -> Result<S::Ok, S::Error> {
+        Status::from(v1::Status::try_from(*status).unwrap_or_default()).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+        Ok(v1::Status::from(Status::deserialize(deserializer)?).into())
+    }
+}
+
+/// States of nodes inside generated messages: the enum's names without their prefix, in small letters.
+pub(crate) mod node_state {
+    use crate::v1::NodeState;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::borrow::Cow;
+
+    const PREFIX: &str = "NODE_STATE_";
+
+    pub(crate) fn serialize<S: Serializer>(state: &i32, serializer: S) -> Result<S::Ok, S::Error> {
+        let name = NodeState::try_from(*state).unwrap_or_default().as_str_name();
+        serializer.serialize_str(&name.trim_start_matches(PREFIX).to_lowercase())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        Ok(NodeState::from_str_name(&format!("{PREFIX}{}", text.to_uppercase())).unwrap_or_default().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{from_str, to_string};
+
+    fn member() -> Member {
+        Member {
+            id: "orders-1".into(),
+            service: "orders".into(),
+            locality: "aws.us-east-1.a".into(),
+            created: 1_700_000_000_000,
+            revision: "r7".into(),
+            address: "10.0.0.1:80".into(),
+            endpoints: [("grpc".to_owned(), "10.0.0.1:81".to_owned())].into(),
+            weight: 2,
+            status: Status::Up,
+            drained: true,
+            metadata: [("version".to_owned(), "v1".to_owned())].into(),
+            owner: Owner { node: "n1".into(), since: 1_700_000_000_001 },
+            version: "3.1.0000abcd".into(),
+            client: "shop".into(),
+        }
+    }
+
+    #[test]
+    fn a_member_has_the_fields_of_the_interface_in_their_order() {
+        assert_eq!(
+            to_string(&member()).unwrap(),
+            concat!(
+                r#"{"id":"orders-1","service":"orders","locality":"aws.us-east-1.a","created":1700000000000,"revision":"r7","#,
+                r#""address":"10.0.0.1:80","endpoints":{"grpc":"10.0.0.1:81"},"weight":2,"status":"up","drained":true,"#,
+                r#""metadata":{"version":"v1"},"owner":{"node":"n1","since":1700000000001},"version":"3.1.0000abcd","#,
+                r#""client":"shop"}"#
+            )
+        );
+    }
+
+    #[test]
+    fn a_member_survives_json_and_protobuf() {
+        assert_eq!(from_str::<Member>(&to_string(&member()).unwrap()).unwrap(), member());
+        assert_eq!(Member::from(v1::Member::from(member())), member());
+    }
+
+    #[test]
+    fn input_needs_id_and_service_and_refuses_what_is_unknown() {
+        let spec: MemberSpec = from_str(r#"{"id":"a","service":"s"}"#).unwrap();
+        assert_eq!(spec, MemberSpec::new("a", "s"));
+        for (bad, named) in [
+            (r#"{"id":"a"}"#, "service"),
+            (r#"{"id":"a","service":"s","status":"up"}"#, "status"),
+            (r#"{"id":"a","service":"s","owner":{}}"#, "owner"),
+            (r#"{"id":"a","service":"s","weight":70000}"#, "70000"),
+        ] {
+            let error = from_str::<MemberSpec>(bad).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+        assert!(from_str::<SessionRequest>(r#"{"clint":"x"}"#).is_err());
+    }
+
+    #[test]
+    fn generated_messages_speak_in_words() {
+        let node = v1::Node { id: "n1".into(), state: v1::NodeState::Up.into(), ..v1::Node::default() };
+        let text = to_string(&node).unwrap();
+        assert!(text.starts_with(r#"{"id":"n1","state":"up","region":"""#), "{text}");
+        assert_eq!(from_str::<v1::Node>(&text).unwrap(), node);
+        let explained = v1::ExplainResponse { status: v1::Status::Down.into(), ..v1::ExplainResponse::default() };
+        assert!(to_string(&explained).unwrap().contains(r#""status":"down""#));
+    }
+
+    #[test]
+    fn an_unknown_status_is_not_up() {
+        let shown = v1::Member { status: 77, ..v1::Member::from(member()) };
+        assert_eq!(Member::from(shown).status, Status::Down);
+    }
+}

@@ -1,0 +1,268 @@
+//! The client surface under load: two nodes in processes of their own, clients in this one.
+//!
+//! `cargo bench -p convoke-server --bench surface` prints rates, and the processor time the nodes used for each operation,
+//! which other load on the machine disturbs less.
+
+#![allow(clippy::unwrap_used, reason = "a bench that fails says where")]
+
+use convoke_node::{Config, Node};
+use convoke_proto::v1;
+use convoke_proto::v1::client_message::Message as ClientMessage;
+use convoke_proto::v1::registry_client::RegistryClient;
+use convoke_proto::v1::request::Operation;
+use convoke_proto::v1::server_message::Message as ServerMessage;
+use convoke_proto::v1::watch_event::Event;
+use convoke_server::Server;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+const MEMBERS: usize = 100_000;
+const CLIENTS: usize = 8;
+const BATCH: usize = 64;
+const IN_FLIGHT: usize = 4;
+const HEARTBEAT_CLIENTS: usize = 500;
+const HEARTBEATS: usize = 200_000;
+const CHANGES: usize = 100_000;
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some("serve") {
+        runtime().block_on(serve(args.next().unwrap(), args.next()));
+    } else {
+        runtime().block_on(load());
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap()
+}
+
+async fn serve(id: String, join: Option<String>) {
+    let bound = Server::bind(convoke_server::Config::default()).await.unwrap();
+    let mut config = Config::new(&id).unwrap();
+    config.client_address = bound.address().to_string();
+    config.join.extend(join);
+    let node = Node::start(config).await.unwrap();
+    let server = bound.serve(node.handle());
+    node.ready().await.unwrap();
+    println!("{} {}", server.address(), node.peer_address());
+    node.stopped().await;
+}
+
+/// A node in a process of its own.
+struct Process {
+    child: Child,
+    address: String,
+    peer_address: String,
+}
+
+impl Process {
+    fn start(id: &str, join: Option<&str>) -> Process {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["serve", id]).args(join).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (address, peer_address) = line.trim().split_once(' ').unwrap();
+        Process { address: address.to_owned(), peer_address: peer_address.to_owned(), child }
+    }
+
+    /// Processor time used so far.
+    fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        Duration::from_millis(ticks * 10)
+    }
+
+    async fn connect(&self) -> RegistryClient<Channel> {
+        let endpoint = Channel::from_shared(format!("http://{}", self.address)).unwrap().tcp_nodelay(true);
+        RegistryClient::new(endpoint.connect().await.unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Session {
+    send: mpsc::Sender<v1::ClientMessage>,
+    receive: Streaming<v1::ServerMessage>,
+    seq: u64,
+}
+
+impl Session {
+    async fn attach(process: &Process, client: String) -> Session {
+        let (send, messages) = mpsc::channel(16);
+        let attach = v1::Attach { client, nonce: 1, claim: 1, ..v1::Attach::default() };
+        send.send(message(ClientMessage::Attach(attach))).await.unwrap();
+        let receive = process.connect().await.attach(ReceiverStream::new(messages)).await.unwrap().into_inner();
+        let mut this = Session { send, receive, seq: 0 };
+        assert!(matches!(this.hear().await, ServerMessage::Attached(_)));
+        this
+    }
+
+    async fn hear(&mut self) -> ServerMessage {
+        self.receive.message().await.unwrap().unwrap().message.unwrap()
+    }
+
+    /// Sends operations in batches, a few of them at once, and waits for all answers.
+    async fn run(&mut self, operations: impl Iterator<Item = Operation>) {
+        let mut operations = operations.peekable();
+        let mut flying = 0;
+        while operations.peek().is_some() || flying > 0 {
+            while flying < IN_FLIGHT && operations.peek().is_some() {
+                let batch = operations.by_ref().take(BATCH).map(|operation| {
+                    self.seq += 1;
+                    v1::Request { seq: self.seq, operation: Some(operation) }
+                });
+                let requests = batch.collect();
+                self.send.send(message(ClientMessage::Requests(v1::Requests { requests }))).await.unwrap();
+                flying += 1;
+            }
+            let ServerMessage::Answers(answers) = self.hear().await else { panic!("no answers") };
+            assert!(answers.answers.iter().all(|answer| answer.error.is_none()), "{:?}", answers.answers[0]);
+            flying -= 1;
+        }
+    }
+}
+
+fn message(message: ClientMessage) -> v1::ClientMessage {
+    v1::ClientMessage { message: Some(message) }
+}
+
+fn register(client: usize, index: usize) -> Operation {
+    let member = v1::MemberSpec {
+        id: format!("orders-{client}-{index}"),
+        service: format!("orders-{}", index % 100),
+        locality: "aws.us-east-1.a".into(),
+        address: "10.0.0.1:8080".into(),
+        metadata: [("version".to_owned(), "v1".to_owned()), ("rack".to_owned(), "r7".to_owned())].into(),
+        ..v1::MemberSpec::default()
+    };
+    Operation::Register(v1::Register { member: Some(member), takeover: false })
+}
+
+fn update(client: usize, index: usize, round: usize) -> Operation {
+    let set = [("version".to_owned(), format!("v{round}"))].into();
+    Operation::Update(v1::Update { id: format!("orders-{client}-{index}"), set, ..v1::Update::default() })
+}
+
+/// Measures something that takes `count` steps.
+struct Measure<'a> {
+    processes: &'a [Process],
+    begun: Instant,
+    cpu: Vec<Duration>,
+}
+
+impl<'a> Measure<'a> {
+    fn begin(processes: &'a [Process]) -> Self {
+        Measure { processes, begun: Instant::now(), cpu: processes.iter().map(Process::cpu).collect() }
+    }
+
+    fn end(self, what: &str, count: usize) {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let used = self.processes.iter().zip(&self.cpu).map(|(process, before)| process.cpu() - *before);
+        let used: Vec<String> = used.map(|used| format!("{:.1} µs", used.as_secs_f64() * 1e6 / count as f64)).collect();
+        println!("{what}: {:.0}/s; processor time for each at the nodes: {}", count as f64 / seconds, used.join(", "));
+    }
+}
+
+async fn load() {
+    let first = Process::start("n0", None);
+    let second = Process::start("n1", Some(&first.peer_address));
+    let processes = [first, second];
+
+    let mut sessions = Vec::new();
+    for client in 0..CLIENTS {
+        sessions.push(Session::attach(&processes[0], format!("client-{client}")).await);
+    }
+    let measure = Measure::begin(&processes);
+    let each = MEMBERS / CLIENTS;
+    sessions = each_session(sessions, move |client| (0..each).map(move |index| register(client, index))).await;
+    measure.end("acknowledged registrations", MEMBERS);
+
+    heartbeats(&processes).await;
+    changes(&processes, sessions).await;
+}
+
+/// Runs the operations of all sessions at once.
+async fn each_session<I: Iterator<Item = Operation> + Send + 'static>(
+    sessions: Vec<Session>,
+    operations: impl Fn(usize) -> I,
+) -> Vec<Session> {
+    let mut running = JoinSet::new();
+    for (client, mut session) in sessions.into_iter().enumerate() {
+        let operations = operations(client);
+        running.spawn(async move {
+            session.run(operations).await;
+            (client, session)
+        });
+    }
+    let mut done = running.join_all().await;
+    done.sort_by_key(|(client, _)| *client);
+    done.into_iter().map(|(_, session)| session).collect()
+}
+
+/// Each client on a connection of its own, one beat at a time.
+async fn heartbeats(processes: &[Process]) {
+    let mut sessions = Vec::new();
+    for client in 0..HEARTBEAT_CLIENTS {
+        sessions.push(Session::attach(&processes[0], format!("beating-{client}")).await);
+    }
+    let each = HEARTBEATS / HEARTBEAT_CLIENTS;
+    let measure = Measure::begin(processes);
+    let mut running = JoinSet::new();
+    for mut session in sessions {
+        running.spawn(async move {
+            for sent in 0..each as u64 {
+                session.send.send(message(ClientMessage::Heartbeat(v1::Heartbeat { sent }))).await.unwrap();
+                let ServerMessage::HeartbeatAck(ack) = session.hear().await else { panic!("no answer") };
+                assert_eq!((ack.sent, ack.error), (sent, None));
+            }
+        });
+    }
+    running.join_all().await;
+    measure.end("acknowledged heartbeats, one connection per client", HEARTBEATS);
+}
+
+/// Updates at one node, seen by a subscriber at the other.
+async fn changes(processes: &[Process], sessions: Vec<Session>) {
+    let request = v1::WatchRequest { filter: "service matches \"orders-*\"".into(), resume: None };
+    let mut watch = processes[1].connect().await.watch(request).await.unwrap().into_inner();
+    loop {
+        match watch.message().await.unwrap().unwrap().event.unwrap() {
+            Event::CaughtUp(_) => break,
+            Event::Reset(_) => panic!("reset"),
+            _ => {}
+        }
+    }
+    let measure = Measure::begin(processes);
+    let each = CHANGES / CLIENTS;
+    let watching = tokio::spawn(async move {
+        let mut seen = 0;
+        let mut resets = 0;
+        while seen < each * CLIENTS && resets == 0 {
+            match watch.message().await.unwrap().unwrap().event.unwrap() {
+                Event::Updated(_) => seen += 1,
+                Event::Reset(_) => resets += 1,
+                _ => {}
+            }
+        }
+        (seen, resets)
+    });
+    let sessions = each_session(sessions, move |client| (0..each).map(move |index| update(client, index, 2))).await;
+    let (seen, resets) = watching.await.unwrap();
+    measure.end("changes seen by a subscriber at the other node", seen);
+    assert_eq!(resets, 0, "the subscriber was too slow");
+    drop(sessions);
+}

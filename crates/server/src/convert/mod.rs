@@ -1,0 +1,9 @@
+//! Between the core's types and those of the wire.
+
+mod member;
+mod request;
+mod views;
+
+pub(crate) use member::{json_member, wire_member};
+pub(crate) use request::{attach_member, filter, metadata_update, version, versions};
+pub(crate) use views::{explanation, millis, nodes, services, status};

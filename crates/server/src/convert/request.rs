@@ -1,0 +1,99 @@
+//! What clients ask for. Wrong input is refused here, with the field named, or by the core's own checks.
+
+use crate::error::invalid;
+use convoke_node::core::filter::Filter;
+use convoke_node::core::member::{MemberSpec, MetadataUpdate, UpdateMode};
+use convoke_node::core::node::AttachMember;
+use convoke_node::core::version::Version;
+use convoke_proto::{Code, Error, v1};
+use std::collections::BTreeMap;
+
+pub(crate) fn filter(text: &str) -> Result<Filter, Error> {
+    Filter::parse(text).map_err(|error| Error::new(Code::InvalidFilter, error.to_string()).field("filter"))
+}
+
+pub(crate) fn attach_member(register: v1::Register) -> Result<AttachMember, Error> {
+    let Some(member) = register.member else { return Err(invalid("member", "register names no member")) };
+    Ok(AttachMember { spec: spec(member)?, takeover: register.takeover })
+}
+
+fn spec(member: v1::MemberSpec) -> Result<MemberSpec, Error> {
+    let weight = u16::try_from(member.weight).map_err(|_| {
+        let message = format!("weight {} is above {}", member.weight, u16::MAX);
+        Error::new(Code::InvalidMember, message).field("weight").limit(u16::MAX.into())
+    })?;
+    Ok(MemberSpec {
+        id: member.id,
+        service: member.service,
+        locality: member.locality,
+        revision: member.revision,
+        created: member.created,
+        address: member.address,
+        endpoints: member.endpoints,
+        weight,
+        metadata: member.metadata,
+    })
+}
+
+/// The update and the version it expects.
+pub(crate) fn metadata_update(update: v1::Update) -> Result<(String, MetadataUpdate, Option<Version>), Error> {
+    let mut changes: BTreeMap<String, Option<String>> =
+        update.set.into_iter().map(|(key, value)| (key, Some(value))).collect();
+    for key in update.delete {
+        if changes.get(&key).is_some_and(Option::is_some) {
+            return Err(invalid("delete", format!("key {key:?} is both set and deleted")));
+        }
+        changes.insert(key, None);
+    }
+    let mode = if update.replace { UpdateMode::Replace } else { UpdateMode::Merge };
+    let expected = match update.if_version.as_str() {
+        "" => None,
+        text => Some(version("if_version", text)?),
+    };
+    Ok((update.id, MetadataUpdate { mode, changes }, expected))
+}
+
+pub(crate) fn version(field: &str, text: &str) -> Result<Version, Error> {
+    text.parse::<Version>().map_err(|error| invalid(field, error.to_string()))
+}
+
+pub(crate) fn versions(field: &str, texts: BTreeMap<String, String>) -> Result<BTreeMap<String, Version>, Error> {
+    texts.into_iter().map(|(id, text)| Ok((id, version(field, &text)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+    use super::*;
+
+    #[test]
+    fn a_weight_that_does_not_fit_is_named() {
+        let member = v1::MemberSpec { weight: 65_536, ..v1::MemberSpec::default() };
+        let error = attach_member(v1::Register { member: Some(member), takeover: false }).unwrap_err();
+        assert_eq!(
+            (error.code, error.field.as_deref(), error.limit),
+            (Code::InvalidMember, Some("weight"), Some(65_535))
+        );
+        let error = attach_member(v1::Register::default()).unwrap_err();
+        assert_eq!(error.field.as_deref(), Some("member"));
+    }
+
+    #[test]
+    fn updates_say_one_thing_about_a_key() {
+        let update = v1::Update {
+            id: "a".into(),
+            set: [("k".to_owned(), "v".to_owned())].into(),
+            delete: vec!["d".into()],
+            replace: true,
+            if_version: "1.2.00000003".into(),
+        };
+        let (id, changes, expected) = metadata_update(update.clone()).unwrap();
+        assert_eq!((id.as_str(), changes.mode), ("a", UpdateMode::Replace));
+        assert_eq!(changes.changes, [("d".to_owned(), None), ("k".to_owned(), Some("v".to_owned()))].into());
+        assert_eq!(expected.unwrap().to_string(), "1.2.00000003");
+        let twice = v1::Update { delete: vec!["k".into()], ..update.clone() };
+        assert_eq!(metadata_update(twice).unwrap_err().field.as_deref(), Some("delete"));
+        let bad = v1::Update { if_version: "x".into(), ..update };
+        assert_eq!(metadata_update(bad).unwrap_err().field.as_deref(), Some("if_version"));
+    }
+}

@@ -1,0 +1,135 @@
+//! What operators see.
+
+use super::member::wire_status;
+use convoke_node::core::member::NODE_ID_PREFIX;
+use convoke_node::core::node::{DegradedReason, Explanation, PeerState, PeerView, ServiceView};
+use convoke_node::{NodeHandle, Status};
+use convoke_proto::v1;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub(crate) fn status(node: &NodeHandle, status: &Status, client: SocketAddr) -> v1::StatusResponse {
+    let sizes = &status.sizes;
+    let count = |size: usize| u64::try_from(size).unwrap_or(u64::MAX);
+    v1::StatusResponse {
+        id: node.id().to_string(),
+        incarnation: status.incarnation.number,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_ms: millis(status.uptime),
+        region: node.region().to_owned(),
+        cluster: node.cluster().to_owned(),
+        ports: Some(v1::status_response::Ports {
+            client: client.port().into(),
+            peer: node.local_address().port().into(),
+            dns: 0,
+        }),
+        counts: Some(v1::status_response::Counts {
+            members: count(sizes.members),
+            names: count(sizes.names),
+            tombstones: count(sizes.tombstones),
+            sessions: count(sizes.sessions),
+            subscribers: count(sizes.subscribers),
+            links: count(sizes.links),
+        }),
+        degraded: status.degraded.iter().map(|reason| degraded(*reason).to_owned()).collect(),
+        ready: node.is_ready(),
+    }
+}
+
+fn degraded(reason: DegradedReason) -> &'static str {
+    match reason {
+        DegradedReason::Sessions => "most clients of this node fell silent at once",
+        DegradedReason::Nodes => "most other nodes fell silent at once",
+    }
+}
+
+/// All nodes, the asked one among them, by id.
+pub(crate) fn nodes(node: &NodeHandle, own: &Status, peers: Vec<PeerView>) -> v1::NodesResponse {
+    let drained = |id: &str| node.member(&format!("{NODE_ID_PREFIX}{id}")).is_some_and(|member| member.drained());
+    let others = peers.into_iter().map(|peer| v1::Node {
+        drained: drained(peer.node.as_str()),
+        id: peer.node.to_string(),
+        state: peer_state(peer.state).into(),
+        region: peer.region,
+        address: peer.client_address,
+        peer_address: peer.peer_address,
+        incarnation: peer.incarnation.map_or(0, |incarnation| incarnation.number),
+        ready: peer.ready,
+        self_: false,
+    });
+    let asked = v1::Node {
+        id: node.id().to_string(),
+        state: v1::NodeState::Up.into(),
+        region: node.region().to_owned(),
+        address: node.client_address().to_owned(),
+        peer_address: node.peer_address().to_owned(),
+        incarnation: own.incarnation.number,
+        ready: node.is_ready(),
+        drained: drained(node.id().as_str()),
+        self_: true,
+    };
+    let mut nodes: Vec<v1::Node> = others.chain([asked]).collect();
+    nodes.sort_by(|a, b| a.id.cmp(&b.id));
+    v1::NodesResponse { nodes }
+}
+
+fn peer_state(state: PeerState) -> v1::NodeState {
+    match state {
+        PeerState::Connecting => v1::NodeState::Connecting,
+        PeerState::Up => v1::NodeState::Up,
+        PeerState::Lost => v1::NodeState::Lost,
+        PeerState::Failed => v1::NodeState::Failed,
+        PeerState::Left => v1::NodeState::Left,
+        PeerState::Distant => v1::NodeState::Distant,
+    }
+}
+
+pub(crate) fn services(services: Vec<ServiceView>) -> v1::ServicesResponse {
+    let count = |size: usize| u64::try_from(size).unwrap_or(u64::MAX);
+    let services = services.into_iter().map(|service| v1::Service {
+        service: service.service,
+        up: count(service.up),
+        down: count(service.down),
+        drained: count(service.drained),
+    });
+    v1::ServicesResponse { services: services.collect() }
+}
+
+pub(crate) fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
+    use v1::explain_response::{Evidence, Inferred, Session};
+    let text =
+        |node: &Option<convoke_node::core::version::NodeId>| node.as_ref().map(ToString::to_string).unwrap_or_default();
+    v1::ExplainResponse {
+        id: explanation.id.clone(),
+        status: wire_status(explanation.shown).into(),
+        stated: wire_status(explanation.stated).into(),
+        version: explanation.version.to_string(),
+        owner: explanation.written.origin.node.to_string(),
+        written: explanation.written.to_string(),
+        client: explanation.client.clone(),
+        claim: explanation.claim,
+        owner_admitted: explanation.owner_admitted,
+        evidence: Some(Evidence {
+            life: explanation.evidence.life,
+            age_ms: millis(explanation.evidence.age),
+            via: text(&explanation.evidence.via),
+        }),
+        inferred: explanation.inferred.as_ref().map(|inferred| Inferred {
+            by: inferred.by.to_string(),
+            life: inferred.life,
+            applies: inferred.applies,
+        }),
+        responsible: text(&explanation.responsible),
+        session: explanation.session.as_ref().map(|session| Session {
+            silence_ms: millis(session.silence),
+            timeout_ms: millis(session.timeout),
+            connected: session.connected,
+            superseded: session.superseded,
+        }),
+        text: explanation.to_string(),
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,111 @@
+//! `convoke.v1.Admin`.
+
+use crate::convert;
+use crate::error::{invalid, no_member, refused};
+use crate::surface::Surface;
+use convoke_node::core::member::NODE_ID_PREFIX;
+use convoke_node::core::version::NodeId;
+use convoke_node::core::{self, Refusal};
+use convoke_proto::v1::admin_server;
+use convoke_proto::{Code, Error, v1};
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+
+#[derive(Debug)]
+pub(crate) struct Admin(pub(crate) Arc<Surface>);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl admin_server::Admin for Admin {
+    async fn status(&self, _: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
+        Ok(Response::new(self.0.status().await?))
+    }
+
+    async fn nodes(&self, _: Request<v1::NodesRequest>) -> Answer<v1::NodesResponse> {
+        Ok(Response::new(self.0.nodes().await?))
+    }
+
+    async fn forget_node(&self, request: Request<v1::ForgetNodeRequest>) -> Answer<v1::ForgetNodeResponse> {
+        let id = request.into_inner().id;
+        let node = NodeId::new(&id).map_err(|error| invalid("id", error.to_string()))?;
+        self.0.node.forget(&node).await.map_err(connected)?;
+        Ok(Response::new(v1::ForgetNodeResponse {}))
+    }
+
+    async fn services(&self, _: Request<v1::ServicesRequest>) -> Answer<v1::ServicesResponse> {
+        Ok(Response::new(convert::services(self.0.readable()?.services())))
+    }
+
+    async fn explain(&self, request: Request<v1::ExplainRequest>) -> Answer<v1::ExplainResponse> {
+        Ok(Response::new(self.0.explain(&request.into_inner().id).await?))
+    }
+
+    async fn drain(&self, request: Request<v1::DrainRequest>) -> Answer<v1::DrainResponse> {
+        use v1::drain_request::Target;
+        let target = match request.into_inner().target {
+            Some(Target::Member(id)) => Drained::Member(id),
+            Some(Target::Node(id)) => Drained::Node(id),
+            None => return Err(nothing().into()),
+        };
+        self.mark(target, true).await?;
+        Ok(Response::new(v1::DrainResponse {}))
+    }
+
+    async fn undrain(&self, request: Request<v1::UndrainRequest>) -> Answer<v1::UndrainResponse> {
+        use v1::undrain_request::Target;
+        let target = match request.into_inner().target {
+            Some(Target::Member(id)) => Drained::Member(id),
+            Some(Target::Node(id)) => Drained::Node(id),
+            None => return Err(nothing().into()),
+        };
+        self.mark(target, false).await?;
+        Ok(Response::new(v1::UndrainResponse {}))
+    }
+}
+
+enum Drained {
+    Member(String),
+    Node(String),
+}
+
+impl Admin {
+    async fn mark(&self, target: Drained, drained: bool) -> Result<(), Error> {
+        let node = &self.0.node;
+        let result = match target {
+            Drained::Node(id) if id.is_empty() || id == node.id().as_str() => node.drain_node(drained).await,
+            Drained::Node(id) => node.drain(&format!("{NODE_ID_PREFIX}{id}"), drained).await,
+            Drained::Member(id) => node.drain(&id, drained).await,
+        };
+        result.map_err(refused)
+    }
+}
+
+impl Surface {
+    pub(crate) async fn status(&self) -> Result<v1::StatusResponse, Error> {
+        let status = self.node.status().await.map_err(refused)?;
+        Ok(convert::status(&self.node, &status, self.address))
+    }
+
+    pub(crate) async fn nodes(&self) -> Result<v1::NodesResponse, Error> {
+        let status = self.node.status().await.map_err(refused)?;
+        let peers = self.node.nodes().await.map_err(refused)?;
+        Ok(convert::nodes(&self.node, &status, peers))
+    }
+
+    pub(crate) async fn explain(&self, id: &str) -> Result<v1::ExplainResponse, Error> {
+        let explanation = self.readable()?.explain(id).await.map_err(refused)?;
+        explanation.map(|explanation| convert::explanation(&explanation)).ok_or_else(|| no_member(id))
+    }
+}
+
+fn nothing() -> Error {
+    invalid("target", "name a member or a node")
+}
+
+/// The core has no word for "not while it is connected".
+fn connected(refusal: Refusal) -> Error {
+    let code = refusal.code;
+    let error = refused(refusal);
+    if code == core::Code::InvalidArgument { Error { code: Code::FailedPrecondition, ..error } } else { error }
+}

@@ -1,0 +1,116 @@
+//! Messages from the client become operations.
+
+use super::outgoing::{Pending, answer};
+use super::{AttachStream, State};
+use crate::convert::{attach_member, metadata_update};
+use crate::error::{invalid, refused};
+use convoke_node::Operation;
+use convoke_node::core::node::SessionId;
+use convoke_proto::{Code, Error, v1};
+use v1::client_message::Message as ClientMessage;
+use v1::request::Operation as Requested;
+use v1::server_message::Message as ServerMessage;
+
+impl AttachStream {
+    pub(super) fn message(&mut self, message: v1::ClientMessage, operations: &mut Vec<Operation>) {
+        let wrong = match (&self.state, &message.message) {
+            (_, None) => Some("a message of a kind that this node does not know"),
+            (_, Some(ClientMessage::Attach(_))) => None,
+            (State::First, _) => Some("the first message of a stream has to be an attach"),
+            _ if self.parts.begun() => Some("an attach in parts must not be interrupted"),
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            return self.end_with(invalid("message", wrong));
+        }
+        match message.message {
+            Some(ClientMessage::Heartbeat(heartbeat)) => self.heartbeat(heartbeat.sent),
+            Some(ClientMessage::Requests(requests)) => self.requests(requests, operations),
+            Some(ClientMessage::Attach(attach)) => self.attach(attach, operations),
+            Some(ClientMessage::Close(_)) => self.close(operations),
+            None => {}
+        }
+    }
+
+    fn heartbeat(&mut self, sent: u64) {
+        let result = match self.session {
+            Some(session) => self.connection.heartbeat_echoed(session, sent).map_err(refused),
+            None => Err(session_gone()),
+        };
+        match result {
+            Ok(()) => self.unanswered += 1,
+            Err(error) => {
+                let ack = v1::HeartbeatAck { sent, error: Some(error.into()) };
+                self.outgoing.push_back(ServerMessage::HeartbeatAck(ack));
+            }
+        }
+    }
+
+    fn requests(&mut self, requests: v1::Requests, operations: &mut Vec<Operation>) {
+        let requests = requests.requests;
+        let mut answers = Vec::with_capacity(requests.len());
+        let mut open = 0;
+        operations.reserve(requests.len());
+        for request in requests {
+            let seq = request.seq;
+            match self.session.ok_or_else(session_gone).and_then(|session| operation(session, request)) {
+                Ok(operation) => {
+                    operations.push(operation);
+                    open += 1;
+                    answers.push(v1::Answer { seq, ..v1::Answer::default() });
+                }
+                Err(error) => answers.push(answer(seq, error)),
+            }
+        }
+        self.pending.push_back(Pending::Requests { answers, open });
+    }
+
+    fn attach(&mut self, attach: v1::Attach, operations: &mut Vec<Operation>) {
+        let claim = attach.claim;
+        match self.parts.take(attach) {
+            None => {}
+            Some(Ok(attach)) => {
+                operations.push(Operation::Attach(attach));
+                self.pending.push_back(Pending::Attach { claim });
+                self.state = State::Waiting;
+            }
+            Some(Err(error)) => {
+                self.pending.push_back(Pending::Refused { claim, error });
+                self.state = State::Reading;
+            }
+        }
+    }
+
+    fn close(&mut self, operations: &mut Vec<Operation>) {
+        match self.session {
+            Some(session) => {
+                operations.push(Operation::Close { session });
+                self.pending.push_back(Pending::Close);
+                self.state = State::Waiting;
+            }
+            None => {
+                let closed = v1::Closed { error: Some(session_gone().into()) };
+                self.outgoing.push_back(ServerMessage::Closed(closed));
+            }
+        }
+    }
+}
+
+fn operation(session: SessionId, request: v1::Request) -> Result<Operation, Error> {
+    let seq = request.seq;
+    Ok(match request.operation {
+        Some(Requested::Register(register)) => {
+            Operation::Register { session, seq, member: Box::new(attach_member(register)?) }
+        }
+        Some(Requested::Update(update)) => {
+            let (id, update, expected) = metadata_update(update)?;
+            Operation::Update { session, seq, id, update, expected }
+        }
+        Some(Requested::Unregister(unregister)) => Operation::Unregister { session, seq, id: unregister.id },
+        None => return Err(invalid("operation", "a request of a kind that this node does not know")),
+    })
+}
+
+fn session_gone() -> Error {
+    Error::new(Code::SessionGone, "there is no session on this stream; attach again")
+}

@@ -1,0 +1,234 @@
+//! What the node says becomes messages for the client.
+
+use super::{AttachStream, State, dropped};
+use crate::convert::millis;
+use crate::error::refused;
+use convoke_node::core::Refusal;
+use convoke_node::core::node::{Attached, Notice};
+use convoke_node::{Answer, Delivery};
+use convoke_proto::{Code, Error, PART_BYTES, v1};
+use std::vec;
+use v1::server_message::Message as ServerMessage;
+
+/// What a message of the client will be answered with.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Attach {
+        claim: u64,
+    },
+    /// An attach that was refused before it reached the node.
+    Refused {
+        claim: u64,
+        error: Error,
+    },
+    /// Answers in the order of the requests; `open` of them are still to come from the node, to those without error.
+    Requests {
+        answers: Vec<v1::Answer>,
+        open: usize,
+    },
+    Close,
+    /// A close that the node did not take.
+    CloseRefused {
+        error: Error,
+    },
+}
+
+impl Pending {
+    /// Answers of the node that it waits for.
+    fn awaits(&self) -> usize {
+        match self {
+            Pending::Attach { .. } | Pending::Close => 1,
+            Pending::Refused { .. } | Pending::CloseRefused { .. } => 0,
+            Pending::Requests { open, .. } => *open,
+        }
+    }
+}
+
+impl AttachStream {
+    pub(super) fn delivered(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Heartbeat { echo, result } => {
+                self.unanswered -= 1;
+                let error = result.err().map(|refusal| refused(refusal).into());
+                self.outgoing.push_back(ServerMessage::HeartbeatAck(v1::HeartbeatAck { sent: echo, error }));
+            }
+            Delivery::Answers(answers) => {
+                self.unanswered -= answers.len();
+                let mut answers = answers.into_iter();
+                while answers.len() > 0
+                    && let Some(pending) = self.pending.pop_front()
+                {
+                    self.answer(pending, &mut answers);
+                }
+                self.settle();
+            }
+            Delivery::Notice(told) => self.outgoing.push_back(ServerMessage::Notice(notice(told))),
+            // Heartbeats of this stream ask for their answers.
+            Delivery::HeartbeatRefused { .. } => {}
+            Delivery::Closed(_) => self.end_with(dropped()),
+        }
+    }
+
+    /// Says what waits for no answer of the node any more.
+    pub(super) fn settle(&mut self) {
+        while self.pending.front().is_some_and(|pending| pending.awaits() == 0)
+            && let Some(pending) = self.pending.pop_front()
+        {
+            self.answer(pending, &mut Vec::new().into_iter());
+        }
+    }
+
+    /// The node did not take the last `count` operations.
+    pub(super) fn refuse_pending(&mut self, count: usize, error: &Error) {
+        if error.code == Code::NotReady {
+            return self.end_with(error.clone());
+        }
+        // Earlier batches are answered first: what is refused now takes its place behind them.
+        let mut left = count;
+        for pending in self.pending.iter_mut().rev() {
+            if left == 0 {
+                break;
+            }
+            left -= pending.awaits().min(left);
+            match pending {
+                Pending::Requests { answers, open } => {
+                    for answer in answers.iter_mut().filter(|answer| answer.error.is_none()) {
+                        answer.error = Some(error.clone().into());
+                    }
+                    *open = 0;
+                }
+                Pending::Attach { claim } => {
+                    *pending = Pending::Refused { claim: *claim, error: error.clone() };
+                    self.state = State::Reading;
+                }
+                Pending::Close => {
+                    *pending = Pending::CloseRefused { error: error.clone() };
+                    self.state = State::Reading;
+                }
+                Pending::Refused { .. } | Pending::CloseRefused { .. } => {}
+            }
+        }
+    }
+
+    fn answer(&mut self, pending: Pending, answers: &mut vec::IntoIter<Answer>) {
+        match pending {
+            Pending::Requests { answers: mut said, .. } => {
+                for waiting in said.iter_mut().filter(|answer| answer.error.is_none()) {
+                    match answers.next() {
+                        Some(Answer::Written(Ok(version))) => waiting.version = version.to_string(),
+                        Some(Answer::Written(Err(refusal)) | Answer::Done(Err(refusal))) => {
+                            waiting.error = Some(refused(refusal).into());
+                        }
+                        Some(Answer::Done(Ok(()))) => {}
+                        Some(Answer::Attached(_)) | None => waiting.error = Some(mixed_up().into()),
+                    }
+                }
+                self.outgoing.push_back(ServerMessage::Answers(v1::Answers { answers: said }));
+            }
+            Pending::Attach { claim } => {
+                self.state = State::Reading;
+                match answers.next() {
+                    Some(Answer::Attached(Ok(attached))) => self.attached(claim, attached),
+                    Some(Answer::Attached(Err(refusal))) => self.attach_refused(claim, refused(refusal)),
+                    _ => self.attach_refused(claim, mixed_up()),
+                }
+            }
+            Pending::Refused { claim, error } => self.attach_refused(claim, error),
+            Pending::CloseRefused { error } => {
+                self.outgoing.push_back(ServerMessage::Closed(v1::Closed { error: Some(error.into()) }));
+            }
+            Pending::Close => {
+                self.state = State::Reading;
+                let error = match answers.next() {
+                    Some(Answer::Done(Ok(()))) => {
+                        self.session = None;
+                        None
+                    }
+                    Some(Answer::Done(Err(refusal))) => Some(refused(refusal).into()),
+                    _ => Some(mixed_up().into()),
+                };
+                self.outgoing.push_back(ServerMessage::Closed(v1::Closed { error }));
+            }
+        }
+    }
+
+    fn attach_refused(&mut self, claim: u64, error: Error) {
+        let refused = v1::AttachRefused { claim, error: Some(error.into()) };
+        self.outgoing.push_back(ServerMessage::AttachRefused(refused));
+    }
+
+    /// Accepted; told in parts if it is much.
+    fn attached(&mut self, claim: u64, attached: Attached) {
+        self.session = Some(attached.session);
+        let head = v1::Attached {
+            claim,
+            node: self.surface.node.id().to_string(),
+            heartbeat_interval_ms: millis(attached.heartbeat_interval),
+            timeout_ms: millis(attached.timeout),
+            ..v1::Attached::default()
+        };
+        let mut part = Part { message: head.clone(), bytes: 0 };
+        for (id, version) in attached.versions {
+            part.make_room(&head, &mut self.outgoing);
+            part.add_version(v1::Versioned { id, version: version.to_string() });
+        }
+        for (id, refusal) in attached.refused {
+            part.make_room(&head, &mut self.outgoing);
+            part.add_refused(id, refusal);
+        }
+        self.outgoing.push_back(ServerMessage::Attached(part.message));
+    }
+}
+
+/// One part of the answer to an attach.
+struct Part {
+    message: v1::Attached,
+    bytes: usize,
+}
+
+/// What an entry costs beside its texts.
+const OVERHEAD: usize = 16;
+
+impl Part {
+    fn make_room(&mut self, head: &v1::Attached, outgoing: &mut std::collections::VecDeque<ServerMessage>) {
+        if self.bytes >= PART_BYTES {
+            let mut full = std::mem::replace(&mut self.message, head.clone());
+            full.more = true;
+            outgoing.push_back(ServerMessage::Attached(full));
+            self.bytes = 0;
+        }
+    }
+
+    fn add_version(&mut self, versioned: v1::Versioned) {
+        self.bytes += versioned.id.len() + versioned.version.len() + OVERHEAD;
+        self.message.versions.push(versioned);
+    }
+
+    fn add_refused(&mut self, id: String, refusal: Refusal) {
+        self.bytes += id.len() + refusal.message.len() + 2 * OVERHEAD;
+        self.message.refused.push(v1::RefusedMember { id, error: Some(refused(refusal).into()) });
+    }
+}
+
+pub(super) fn answer(seq: u64, error: Error) -> v1::Answer {
+    v1::Answer { seq, error: Some(error.into()), ..v1::Answer::default() }
+}
+
+fn notice(notice: Notice) -> v1::Notice {
+    use v1::notice::{Handover, Lost, Notice as Told, Superseded, TakenOver};
+    let told = match notice {
+        Notice::Lost { known } => Told::Lost(Lost { known }),
+        Notice::Superseded { known } => Told::Superseded(Superseded { known }),
+        Notice::TakenOver { id } => Told::TakenOver(TakenOver { id }),
+        Notice::Handover { target: Some(target) } => {
+            Told::Handover(Handover { node: target.node.to_string(), address: target.client_address })
+        }
+        Notice::Handover { target: None } => Told::Handover(Handover::default()),
+    };
+    v1::Notice { notice: Some(told) }
+}
+
+/// Every operation has one kind of answer, so this is never seen.
+fn mixed_up() -> Error {
+    Error::new(Code::Internal, "the answer does not belong to the request")
+}

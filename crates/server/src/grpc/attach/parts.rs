@@ -1,0 +1,142 @@
+//! An attach that comes in parts: collected, then executed as one.
+
+use crate::config::Limits;
+use crate::convert::attach_member;
+use convoke_node::core::member::Liveness;
+use convoke_node::core::node::{Attach, AttachMember};
+use convoke_proto::{Code, Error, v1};
+use prost::Message;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(super) struct Parts {
+    members: Vec<AttachMember>,
+    unregistered: Vec<String>,
+    bytes: usize,
+    /// Why the attach will be refused once it is complete.
+    refusal: Option<Error>,
+    members_max: usize,
+    bytes_max: usize,
+}
+
+impl Parts {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Parts {
+            members: Vec::new(),
+            unregistered: Vec::new(),
+            bytes: 0,
+            refusal: None,
+            members_max: limits.attach_members,
+            bytes_max: limits.attach_bytes,
+        }
+    }
+
+    /// Whether an attach has begun and is not complete.
+    pub(super) fn begun(&self) -> bool {
+        self.bytes > 0
+    }
+
+    /// Takes a part; with the last one, returns the whole.
+    pub(super) fn take(&mut self, mut part: v1::Attach) -> Option<Result<Box<Attach>, Error>> {
+        self.bytes += part.encoded_len().max(1);
+        let members = std::mem::take(&mut part.members);
+        let unregistered = std::mem::take(&mut part.unregistered);
+        let count = self.members.len() + self.unregistered.len() + members.len() + unregistered.len();
+        if self.refusal.is_none() {
+            self.refusal = self.collect(members, unregistered, count).err();
+        }
+        if self.refusal.is_some() {
+            // Nothing of it will be used.
+            self.members = Vec::new();
+            self.unregistered = Vec::new();
+        }
+        (!part.more).then(|| self.finish(part))
+    }
+
+    fn collect(&mut self, members: Vec<v1::Register>, gone: Vec<String>, count: usize) -> Result<(), Error> {
+        if count > self.members_max {
+            let message = format!("{count} members in one session, at most {} fit", self.members_max);
+            let error = Error::new(Code::ResourceExhausted, message);
+            return Err(error.field("members").limit(self.members_max as u64));
+        }
+        if self.bytes > self.bytes_max {
+            let message = format!("an attach of more than {} bytes; split it over several clients", self.bytes_max);
+            return Err(Error::new(Code::TooLarge, message).field("members").limit(self.bytes_max as u64));
+        }
+        self.members.reserve(members.len());
+        for member in members {
+            self.members.push(attach_member(member)?);
+        }
+        self.unregistered.extend(gone);
+        Ok(())
+    }
+
+    fn finish(&mut self, last: v1::Attach) -> Result<Box<Attach>, Error> {
+        self.bytes = 0;
+        let members = std::mem::take(&mut self.members);
+        let unregistered = std::mem::take(&mut self.unregistered);
+        if let Some(refusal) = self.refusal.take() {
+            return Err(refusal);
+        }
+        let liveness = match last.liveness() {
+            v1::Liveness::Fast => Liveness::Fast,
+            v1::Liveness::Normal | v1::Liveness::Unspecified => Liveness::Normal,
+        };
+        Ok(Box::new(Attach {
+            client: last.client,
+            nonce: last.nonce,
+            claim: last.claim,
+            previous_claim: last.previous_claim,
+            liveness,
+            timeout: (last.timeout_ms > 0).then(|| Duration::from_millis(last.timeout_ms)),
+            members,
+            unregistered,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+    use super::*;
+
+    fn part(ids: &[&str], more: bool) -> v1::Attach {
+        let register = |id: &&str| v1::Register {
+            member: Some(v1::MemberSpec { id: (*id).into(), service: "s".into(), ..v1::MemberSpec::default() }),
+            takeover: false,
+        };
+        let members = ids.iter().map(register).collect();
+        v1::Attach { client: "c".into(), claim: 3, timeout_ms: 7, members, more, ..v1::Attach::default() }
+    }
+
+    fn limits() -> Limits {
+        Limits { attach_members: 3, attach_bytes: 1_000, ..Limits::default() }
+    }
+
+    #[test]
+    fn parts_become_one_attach() {
+        let mut parts = Parts::new(&limits());
+        assert!(parts.take(part(&["a", "b"], true)).is_none());
+        assert!(parts.begun());
+        let attach = parts.take(part(&["c"], false)).unwrap().unwrap();
+        let ids: Vec<_> = attach.members.iter().map(|member| member.spec.id.as_str()).collect();
+        assert_eq!(ids, ["a", "b", "c"]);
+        assert_eq!((attach.claim, attach.timeout), (3, Some(Duration::from_millis(7))));
+        assert!(!parts.begun());
+        assert!(parts.take(part(&[], false)).unwrap().unwrap().members.is_empty());
+    }
+
+    #[test]
+    fn too_much_is_refused_once_it_is_complete() {
+        let mut parts = Parts::new(&limits());
+        assert!(parts.take(part(&["a", "b", "c", "d"], true)).is_none());
+        assert!(parts.take(part(&["e"], true)).is_none());
+        assert!(parts.members.is_empty());
+        let error = parts.take(part(&[], false)).unwrap().unwrap_err();
+        assert_eq!((error.code, error.limit), (Code::ResourceExhausted, Some(3)));
+        let long = "x".repeat(2_000);
+        assert!(parts.take(part(&[long.as_str()], true)).is_none());
+        assert_eq!(parts.take(part(&[], false)).unwrap().unwrap_err().code, Code::TooLarge);
+        assert!(parts.take(part(&["a"], false)).unwrap().is_ok());
+    }
+}

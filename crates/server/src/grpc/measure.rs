@@ -1,0 +1,83 @@
+//! What holds for every call: it is counted, and its errors are typed.
+
+use crate::error::invalid;
+use crate::metrics::Requests;
+use crate::surface::Surface;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use convoke_proto::{Code, Error, MESSAGE_BYTES_MAX};
+use std::sync::Arc;
+use std::time::Instant;
+use tonic::Status;
+
+/// Methods that are counted by name.
+const METHODS: [&str; 11] = [
+    "/convoke.v1.Registry/Attach",
+    "/convoke.v1.Registry/Watch",
+    "/convoke.v1.Registry/List",
+    "/convoke.v1.Registry/Get",
+    "/convoke.v1.Admin/Status",
+    "/convoke.v1.Admin/Nodes",
+    "/convoke.v1.Admin/ForgetNode",
+    "/convoke.v1.Admin/Services",
+    "/convoke.v1.Admin/Explain",
+    "/convoke.v1.Admin/Drain",
+    "/convoke.v1.Admin/Undrain",
+];
+
+/// In the order of their numbers.
+const CODES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+pub(crate) fn requests() -> Requests {
+    let methods = METHODS.iter().copied().chain(["other"]);
+    Requests::new(methods.map(|method| format!("method=\"{method}\"")), CODES.to_vec())
+}
+
+/// Counts a call with the status it was refused with; a stream that began well counts as such.
+pub(super) async fn measured(State(surface): State<Arc<Surface>>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let method = METHODS.iter().position(|method| *method == request.uri().path());
+    let mut response = next.run(request).await;
+    let mut code = tonic::Code::Ok;
+    if let Some(status) = Status::from_header_map(response.headers()) {
+        let status = typed(status);
+        code = status.code();
+        response = status.into_http();
+    }
+    surface.metrics.grpc.record(method, code as usize, begun.elapsed());
+    response
+}
+
+/// What tonic refused by itself gets a code of the interface, too.
+fn typed(status: Status) -> Status {
+    if !status.details().is_empty() {
+        return status;
+    }
+    match status.code() {
+        tonic::Code::OutOfRange => {
+            let limit = MESSAGE_BYTES_MAX as u64;
+            Error::new(Code::TooLarge, "the message is too large").field("message").limit(limit).into()
+        }
+        tonic::Code::Internal => invalid("message", status.message()).into(),
+        _ => status,
+    }
+}

@@ -1,0 +1,61 @@
+//! `convoke.v1.Registry`.
+
+use super::attach::AttachStream;
+use super::watch::WatchStream;
+use crate::convert::{filter, versions, wire_member};
+use crate::error::{no_member, refused};
+use crate::listing::list;
+use crate::surface::{Gates, Surface};
+use convoke_node::core::member::Space;
+use convoke_node::core::node::{Interest, Resume};
+use convoke_proto::v1::registry_server;
+use convoke_proto::{Error, v1};
+use std::sync::Arc;
+use tonic::{Request, Response, Status, Streaming};
+
+#[derive(Debug)]
+pub(crate) struct Registry(pub(crate) Arc<Surface>);
+
+#[tonic::async_trait]
+impl registry_server::Registry for Registry {
+    type AttachStream = AttachStream;
+    type WatchStream = WatchStream;
+
+    async fn attach(&self, request: Request<Streaming<v1::ClientMessage>>) -> Result<Response<AttachStream>, Status> {
+        let surface = &self.0;
+        let permit = Gates::enter(&surface.gates.attaches, "attached clients", surface.config.limits.attaches)?;
+        let connection = surface.node.connect().map_err(refused)?;
+        Ok(Response::new(AttachStream::new(request.into_inner(), connection, surface.clone(), permit)))
+    }
+
+    async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<WatchStream>, Status> {
+        let v1::WatchRequest { filter: text, resume } = request.into_inner();
+        let interest = Interest { space: Space::Member, filter: filter(&text)? };
+        let subscription = self.0.node.subscribe(interest, wire_resume(resume)?).await.map_err(refused)?;
+        Ok(Response::new(WatchStream::new(subscription)))
+    }
+
+    async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
+        let v1::ListRequest { filter: text, limit, cursor } = request.into_inner();
+        let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0);
+        let cursor = Some(cursor).filter(|cursor| !cursor.is_empty());
+        let page = list(&self.0, &filter(&text)?, cursor, limit, wire_member, prost::Message::encoded_len)?;
+        Ok(Response::new(v1::ListResponse { members: page.members, next_cursor: page.next.unwrap_or_default() }))
+    }
+
+    async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
+        let id = request.into_inner().id;
+        let member = self.0.readable()?.member(&id).ok_or_else(|| no_member(&id))?;
+        Ok(Response::new(v1::GetResponse { member: Some(wire_member(&member)) }))
+    }
+}
+
+fn wire_resume(resume: Option<v1::Resume>) -> Result<Resume, Error> {
+    let Some(v1::Resume { token, recent, known }) = resume else { return Ok(Resume::Fresh) };
+    let known = known.map(|known| versions("known", known.versions)).transpose()?;
+    Ok(match (token.is_empty(), known) {
+        (false, known) => Resume::Token { token, recent: versions("recent", recent)?, known },
+        (true, Some(known)) => Resume::Known(known),
+        (true, None) => Resume::Fresh,
+    })
+}

@@ -1,0 +1,91 @@
+//! Bodies: bounded before they are read, then JSON with errors that name the place.
+
+use super::failure::Failure;
+use crate::error::invalid;
+use crate::surface::Surface;
+use axum::body::Body;
+use bytes::Bytes;
+use convoke_proto::{Code, Error};
+use http_body::Body as _;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+
+/// Reads a body, which has to come in time and must not be too large.
+pub(super) async fn read(surface: &Surface, body: Body) -> Result<Bytes, Failure> {
+    let limit = surface.config.limits.body_bytes;
+    // What says how large it is need not be read to be refused.
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large(limit).into());
+    }
+    let reading = Limited::new(body, limit).collect();
+    match tokio::time::timeout(surface.config.timeouts.request, reading).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit).into()),
+        Ok(Err(_)) => Err(invalid("body", "the body could not be read to its end").into()),
+        Err(_) => Err(Error::new(Code::Timeout, "the body did not come in time; nothing was executed").into()),
+    }
+}
+
+/// Reads JSON. Nothing at all counts as `{}`.
+pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Error> {
+    let text = match std::str::from_utf8(body) {
+        Ok("") => "{}",
+        Ok(text) => text,
+        Err(error) => {
+            let message = format!("the body is not UTF-8 from byte {} on", error.valid_up_to() + 1);
+            return Err(invalid("body", message));
+        }
+    };
+    // Serde would read a list as the fields of an object in order.
+    if !text.trim_start().starts_with('{') {
+        return Err(invalid("body", "body: a JSON object is expected"));
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        // Where the text ends or is no JSON, there is no path.
+        let field = if matches!(path.as_str(), "." | "?") { "body" } else { path.as_str() };
+        invalid(field, format!("{field}: {}", error.inner()))
+    })?;
+    json.end().map_err(|error| invalid("body", format!("body: {error}")))?;
+    Ok(value)
+}
+
+fn too_large(limit: usize) -> Error {
+    Error::new(Code::TooLarge, format!("a body of more than {limit} bytes")).field("body").limit(limit as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+    use super::*;
+    use convoke_proto::json::SessionRequest;
+    use std::collections::BTreeMap;
+
+    fn refusal<T: DeserializeOwned + std::fmt::Debug>(body: &'static [u8]) -> (String, String) {
+        let error = parse::<T>(&Bytes::from_static(body)).unwrap_err();
+        assert_eq!(error.code, Code::InvalidArgument);
+        (error.field.unwrap(), error.message)
+    }
+
+    #[test]
+    fn errors_name_the_place() {
+        let (field, message) = refusal::<SessionRequest>(br#"{"timeout_ms":"x"}"#);
+        assert_eq!(field, "timeout_ms");
+        assert!(message.contains("line 1 column 17"), "{message}");
+        let (field, message) = refusal::<SessionRequest>(br#"{"clint":"x"}"#);
+        assert!(message.contains("unknown field `clint`"), "{field} {message}");
+        let (field, _) = refusal::<BTreeMap<String, Option<String>>>(br#"{"a":"b","c":7}"#);
+        assert_eq!(field, "c");
+        let (field, message) = refusal::<SessionRequest>(b"{\"client\":\"\xff\"}");
+        assert_eq!((field.as_str(), message.as_str()), ("body", "the body is not UTF-8 from byte 12 on"));
+        assert_eq!(refusal::<SessionRequest>(b"{\"client\":").0, "client");
+        assert_eq!(refusal::<SessionRequest>(b"[]").0, "body");
+        assert_eq!(refusal::<SessionRequest>(b"{} x").0, "body");
+    }
+
+    #[test]
+    fn no_body_is_an_empty_one() {
+        assert_eq!(parse::<SessionRequest>(&Bytes::new()).unwrap(), SessionRequest::default());
+    }
+}

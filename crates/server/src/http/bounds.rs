@@ -1,0 +1,61 @@
+//! What holds for every request: it is counted, and there are bounds on what it says before anything of it is looked at, and on the time it takes.
+
+use super::failure::{Failed, Failure};
+use crate::surface::Surface;
+use ::http::{HeaderMap, Method, StatusCode};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use convoke_proto::{Code, Error};
+use std::sync::Arc;
+use std::time::Instant;
+
+pub(crate) async fn bounded(State(surface): State<Arc<Surface>>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let route = surface.routes.position(&request);
+    let response = match check(&surface, &request) {
+        Ok(()) => in_time(&surface, request, next).await,
+        Err(failure) => failure.into_response(),
+    };
+    let code = response.extensions().get::<Failed>().map_or(0, |failed| failed.0 as usize);
+    surface.metrics.http.record(route, code, begun.elapsed());
+    response
+}
+
+async fn in_time(surface: &Surface, request: Request, next: Next) -> Response {
+    let reading = request.method() == Method::GET || request.method() == Method::HEAD;
+    // The body has the time given, and so has the answer.
+    let patience = surface.config.timeouts.request * 2;
+    let error = match tokio::time::timeout(patience, next.run(request)).await {
+        Ok(response) => return response,
+        Err(_) if reading => Error::new(Code::Timeout, "the node is too busy; try again, or another node"),
+        Err(_) => {
+            let message = "the node did not answer in time; the request may or may not have been executed";
+            Error::new(Code::OutcomeUnknown, message)
+        }
+    };
+    Failure::from(error).into_response()
+}
+
+fn check(surface: &Surface, request: &Request) -> Result<(), Failure> {
+    let limits = &surface.config.limits;
+    let uri = request.uri().path_and_query().map_or(0, |text| text.as_str().len());
+    if uri > limits.uri_bytes {
+        return Err(too_large(StatusCode::URI_TOO_LONG, "path and query", uri, limits.uri_bytes));
+    }
+    let headers = header_bytes(request.headers());
+    if headers > limits.header_bytes {
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Err(too_large(status, "headers", headers, limits.header_bytes));
+    }
+    Ok(())
+}
+
+fn header_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
+fn too_large(status: StatusCode, what: &str, bytes: usize, limit: usize) -> Failure {
+    let message = format!("{what} of {bytes} bytes, at most {limit} are allowed");
+    Failure::with_status(status, Error::new(Code::TooLarge, message).limit(limit as u64))
+}

@@ -1,0 +1,63 @@
+//! Errors as HTTP responses: `{"error":{"code":…}}` with the status of the table.
+
+use ::http::{HeaderValue, StatusCode, header};
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use convoke_proto::json::ErrorBody;
+use convoke_proto::{Code, Error};
+use serde::Serialize;
+
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: StatusCode,
+    error: Error,
+}
+
+impl Failure {
+    /// For the few statuses of HTTP itself that no code stands for.
+    pub(crate) fn with_status(status: StatusCode, error: Error) -> Self {
+        Failure { status, error }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Failure { status, error }
+    }
+}
+
+/// The code of a failed response, for those who count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failed(pub(crate) Code);
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let code = self.error.code;
+        let mut response = json(self.status, &ErrorBody { error: self.error });
+        response.extensions_mut().insert(Failed(code));
+        response
+    }
+}
+
+/// A JSON response.
+#[derive(Debug)]
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        json(StatusCode::OK, &self.0)
+    }
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    // Texts, numbers and maps with text keys: nothing in them cannot be written.
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    // What is true now may not be a moment later.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,50 @@
+//! HTTP/JSON: the table of routes, and what holds for all of them.
+
+mod body;
+mod bounds;
+mod extract;
+mod failure;
+mod observe;
+mod reads;
+mod routes;
+mod sessions;
+mod watch;
+
+use crate::surface::Surface;
+use ::http::{Method, StatusCode, Uri};
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use convoke_proto::{Code, Error};
+use failure::Failure;
+pub(crate) use observe::requests;
+pub(crate) use routes::Index;
+use routes::routes;
+pub(crate) use sessions::{Key, Table};
+use std::sync::Arc;
+
+/// Every method and path that is served over HTTP.
+pub fn served() -> Vec<(String, &'static str)> {
+    routes().into_iter().map(|route| (route.method.to_string(), route.path)).collect()
+}
+
+pub(crate) fn router(surface: &Arc<Surface>) -> Router {
+    let mut router = Router::new();
+    for route in routes() {
+        router = router.route(route.path, route.handler);
+    }
+    router
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(surface.clone(), bounds::bounded))
+        .with_state(surface.clone())
+}
+
+async fn unknown(uri: Uri) -> Failure {
+    let message = format!("there is nothing at {}; see /api/v1/openapi.json", uri.path());
+    Error::new(Code::NotFound, message).into()
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Failure {
+    let message = format!("{} does not take {method}; see /api/v1/openapi.json", uri.path());
+    Failure::with_status(StatusCode::METHOD_NOT_ALLOWED, Error::new(Code::InvalidArgument, message))
+}

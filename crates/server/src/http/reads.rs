@@ -1,0 +1,116 @@
+//! Reading: liveness and readiness, status, nodes, services, members.
+
+use super::extract::{Query, Segments};
+use super::failure::{Failure, Json};
+use crate::convert::{self, json_member};
+use crate::error::{invalid, no_member, not_ready};
+use crate::listing::list;
+use crate::surface::Surface;
+use axum::extract::State;
+use convoke_node::Phase;
+use convoke_node::core::filter::{Filter, Status};
+use convoke_proto::{Code, Error, json, v1};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+type Shared = State<Arc<Surface>>;
+type Answer<T> = Result<Json<T>, Failure>;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Alive {
+    alive: bool,
+}
+
+/// The process lives and its node has not ended.
+pub(crate) async fn alive(State(surface): Shared) -> Answer<Alive> {
+    match surface.node.phase() {
+        Phase::Stopped(_) => Err(not_ready().into()),
+        _ => Ok(Json(Alive { alive: true })),
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Ready {
+    ready: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReadyQuery {
+    log: Option<String>,
+}
+
+/// The registry is complete here; with `?log`, the log has a leader.
+pub(crate) async fn ready(State(surface): Shared, Query(query): Query<ReadyQuery>) -> Answer<Ready> {
+    if query.log.is_some() {
+        return Err(Error::new(Code::NotReady, "this version of Convoke has no log plane yet").into());
+    }
+    if surface.node.is_ready() { Ok(Json(Ready { ready: true })) } else { Err(not_ready().into()) }
+}
+
+pub(crate) async fn status(State(surface): Shared) -> Answer<v1::StatusResponse> {
+    Ok(Json(surface.status().await?))
+}
+
+pub(crate) async fn nodes(State(surface): Shared) -> Answer<v1::NodesResponse> {
+    Ok(Json(surface.nodes().await?))
+}
+
+pub(crate) async fn services(State(surface): Shared) -> Answer<v1::ServicesResponse> {
+    Ok(Json(convert::services(surface.readable()?.services())))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MembersQuery {
+    filter: String,
+    service: Option<String>,
+    locality: Option<String>,
+    status: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+impl MembersQuery {
+    /// All of it must hold.
+    fn filter(&self) -> Result<Filter, Error> {
+        let mut filter = convert::filter(&self.filter)?;
+        if let Some(pattern) = &self.service {
+            filter = filter.and(Filter::service(pattern));
+        }
+        if let Some(pattern) = &self.locality {
+            filter = filter.and(Filter::locality(pattern));
+        }
+        Ok(match self.status.as_deref() {
+            None => filter,
+            Some("up") => filter.and(Filter::status(Status::Up)),
+            Some("down") => filter.and(Filter::status(Status::Down)),
+            Some(other) => return Err(invalid("status", format!("status {other:?} is neither up nor down"))),
+        })
+    }
+}
+
+pub(crate) async fn members(State(surface): Shared, Query(query): Query<MembersQuery>) -> Answer<json::MemberList> {
+    let filter = query.filter()?;
+    if query.limit == Some(0) {
+        return Err(invalid("limit", "limit 0 asks for nothing; leave it out for the node's choice").into());
+    }
+    let cursor = query.cursor.filter(|cursor| !cursor.is_empty());
+    let page = list(&surface, &filter, cursor, query.limit, json_member, json_bytes)?;
+    Ok(Json(json::MemberList { members: page.members, next_cursor: page.next }))
+}
+
+/// About as many as the member takes in JSON.
+fn json_bytes(member: &json::Member) -> usize {
+    let pairs = member.metadata.iter().chain(&member.endpoints).map(|(key, value)| key.len() + value.len() + 6);
+    300 + member.id.len() + member.service.len() + member.address.len() + pairs.sum::<usize>()
+}
+
+pub(crate) async fn member(State(surface): Shared, Segments(id): Segments<String>) -> Answer<json::Member> {
+    let member = surface.readable()?.member(&id).ok_or_else(|| no_member(&id))?;
+    Ok(Json(json_member(&member)))
+}
+
+pub(crate) async fn explain(State(surface): Shared, Segments(id): Segments<String>) -> Answer<v1::ExplainResponse> {
+    Ok(Json(surface.explain(&id).await?))
+}

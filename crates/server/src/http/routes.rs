@@ -1,0 +1,60 @@
+//! Every route that is served. `openapi.json` describes the same ones; a test compares.
+
+use super::{observe, reads, sessions, watch};
+use crate::surface::Surface;
+use ::http::Method;
+use axum::extract::{MatchedPath, Request};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use std::sync::Arc;
+
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    pub(crate) handler: MethodRouter<Arc<Surface>>,
+}
+
+/// Finds a route's place in the table.
+#[derive(Debug)]
+pub(crate) struct Index(Vec<(Method, &'static str)>);
+
+impl Index {
+    pub(crate) fn new() -> Self {
+        Index(routes().into_iter().map(|route| (route.method, route.path)).collect())
+    }
+
+    /// `None` for what is not served.
+    pub(crate) fn position(&self, request: &Request) -> Option<usize> {
+        let path = request.extensions().get::<MatchedPath>()?.as_str();
+        // What answers GET answers HEAD.
+        let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+        self.0.iter().position(|(known, template)| known == method && *template == path)
+    }
+}
+
+macro_rules! routes {
+    ($($method:ident $path:literal => $handler:path,)+) => {
+        vec![$(Route { method: Method::$method, path: $path, handler: on(MethodFilter::$method, $handler) },)+]
+    };
+}
+
+pub(crate) fn routes() -> Vec<Route> {
+    routes! {
+        GET "/healthz" => reads::alive,
+        GET "/readyz" => reads::ready,
+        GET "/metrics" => observe::metrics,
+        GET "/api/v1/openapi.json" => observe::openapi,
+        GET "/api/v1/status" => reads::status,
+        GET "/api/v1/nodes" => reads::nodes,
+        GET "/api/v1/services" => reads::services,
+        GET "/api/v1/members" => reads::members,
+        GET "/api/v1/members/{id}" => reads::member,
+        GET "/api/v1/members/{id}/explain" => reads::explain,
+        GET "/api/v1/watch" => watch::watch,
+        POST "/api/v1/sessions" => sessions::create,
+        DELETE "/api/v1/sessions/{session}" => sessions::close,
+        PUT "/api/v1/sessions/{session}/heartbeat" => sessions::heartbeat,
+        PUT "/api/v1/sessions/{session}/members/{id}" => sessions::register,
+        PATCH "/api/v1/sessions/{session}/members/{id}" => sessions::update,
+        DELETE "/api/v1/sessions/{session}/members/{id}" => sessions::unregister,
+    }
+}

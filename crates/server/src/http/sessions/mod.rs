@@ -1,0 +1,234 @@
+//! Sessions of clients that speak plain HTTP.
+
+mod forward;
+mod live;
+mod secret;
+mod serve;
+mod table;
+
+pub(crate) use secret::Key;
+pub(crate) use table::Table;
+
+use super::body::parse;
+use super::extract::{JsonBody, Query, Segments};
+use super::failure::{Failure, Json};
+use crate::convert::{millis, version};
+use crate::error::invalid;
+use crate::surface::{Surface, Tie};
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use convoke_node::core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
+use convoke_node::core::node::AttachMember;
+use convoke_node::core::version::Version;
+use convoke_proto::{Code, Error, json};
+use forward::Raw;
+use live::{Granted, Wish, no_randomness};
+use secret::Secret;
+use serde::{Deserialize, Serialize};
+use serve::{Done, Served};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+type Shared = State<Arc<Surface>>;
+
+/// `POST /api/v1/sessions`
+pub(crate) async fn create(
+    State(surface): Shared,
+    tie: Option<Extension<Arc<Tie>>>,
+    JsonBody(request): JsonBody<json::SessionRequest>,
+) -> Result<Json<json::SessionResponse>, Failure> {
+    let liveness = match request.liveness.unwrap_or_default() {
+        json::Liveness::Normal => Liveness::Normal,
+        json::Liveness::Fast => Liveness::Fast,
+    };
+    let timeout_ms = match request.timeout_ms {
+        None => 0,
+        Some(0) => return Err(invalid("timeout_ms", "a timeout of 0 ms; leave it out for the node's choice").into()),
+        Some(ms) => u32::try_from(ms).map_err(|_| invalid("timeout_ms", format!("timeout_ms {ms} is too long")))?,
+    };
+    if request.client.as_deref() == Some("") {
+        return Err(invalid("client", "client must not be empty; leave it out to be given one").into());
+    }
+    let secret = Secret::new(request.client.as_deref(), liveness, timeout_ms).map_err(no_randomness)?;
+    let done = serve::create(&surface, &secret, tie.as_deref()).await?;
+    Ok(Json(json::SessionResponse {
+        session: secret.reveal(),
+        client: secret.client,
+        heartbeat_interval_ms: millis(done.heartbeat_interval),
+        timeout_ms: millis(done.timeout),
+    }))
+}
+
+/// `PUT /api/v1/sessions/{session}/heartbeat`
+pub(crate) async fn heartbeat(
+    State(surface): Shared,
+    Segments(session): Segments<String>,
+    raw: Raw,
+) -> Result<Response, Failure> {
+    run(&surface, &session, Ok(Wish::Heartbeat), &raw).await
+}
+
+/// `DELETE /api/v1/sessions/{session}`
+pub(crate) async fn close(
+    State(surface): Shared,
+    Segments(session): Segments<String>,
+    raw: Raw,
+) -> Result<Response, Failure> {
+    run(&surface, &session, Ok(Wish::Close), &raw).await
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RegisterQuery {
+    takeover: bool,
+}
+
+/// `PUT /api/v1/sessions/{session}/members/{id}`
+pub(crate) async fn register(
+    State(surface): Shared,
+    Segments((session, id)): Segments<(String, String)>,
+    Query(query): Query<RegisterQuery>,
+    raw: Raw,
+) -> Result<Response, Failure> {
+    let member = parse::<MemberBody>(&raw.body).and_then(|body| body.spec(id));
+    let wish = member.map(|spec| Wish::Register(Box::new(AttachMember { spec, takeover: query.takeover })));
+    run(&surface, &session, wish, &raw).await
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct UpdateQuery {
+    mode: Mode,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    #[default]
+    Merge,
+    Replace,
+}
+
+/// `PATCH /api/v1/sessions/{session}/members/{id}`
+pub(crate) async fn update(
+    State(surface): Shared,
+    Segments((session, id)): Segments<(String, String)>,
+    Query(query): Query<UpdateQuery>,
+    raw: Raw,
+) -> Result<Response, Failure> {
+    let mode = match query.mode {
+        Mode::Merge => UpdateMode::Merge,
+        Mode::Replace => UpdateMode::Replace,
+    };
+    let wish = parse::<BTreeMap<String, Option<String>>>(&raw.body).and_then(|changes| {
+        let update = MetadataUpdate { mode, changes };
+        Ok(Wish::Update { id, update, expected: expected(&raw)? })
+    });
+    run(&surface, &session, wish, &raw).await
+}
+
+/// `DELETE /api/v1/sessions/{session}/members/{id}`
+pub(crate) async fn unregister(
+    State(surface): Shared,
+    Segments((session, id)): Segments<(String, String)>,
+    raw: Raw,
+) -> Result<Response, Failure> {
+    run(&surface, &session, Ok(Wish::Unregister(id)), &raw).await
+}
+
+/// A member as its client describes it; the id is that of the path and may be left out.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemberBody {
+    id: Option<String>,
+    service: String,
+    #[serde(default)]
+    locality: String,
+    created: Option<u64>,
+    #[serde(default)]
+    revision: String,
+    #[serde(default)]
+    address: String,
+    #[serde(default)]
+    endpoints: BTreeMap<String, String>,
+    #[serde(default)]
+    weight: u16,
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+}
+
+impl MemberBody {
+    fn spec(self, id: String) -> Result<MemberSpec, Error> {
+        if let Some(other) = self.id.filter(|other| *other != id) {
+            return Err(invalid("id", format!("the body describes {other:?}, the path names {id:?}")));
+        }
+        Ok(MemberSpec {
+            id,
+            service: self.service,
+            locality: self.locality,
+            revision: self.revision,
+            created: self.created,
+            address: self.address,
+            endpoints: self.endpoints,
+            weight: self.weight,
+            metadata: self.metadata,
+        })
+    }
+}
+
+/// The version that `If-Match` asks for, as it is or in the quotes of an entity tag.
+fn expected(raw: &Raw) -> Result<Option<Version>, Error> {
+    let Some(text) = &raw.if_match else { return Ok(None) };
+    let text = text.to_str().map_err(|_| invalid("If-Match", "If-Match is not a version"))?.trim();
+    let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    if bare == "*" { Ok(None) } else { version("If-Match", bare).map(Some) }
+}
+
+/// Answer to a heartbeat.
+#[derive(Debug, Serialize)]
+struct Heard {
+    node: String,
+    heartbeat_interval_ms: u64,
+    timeout_ms: u64,
+    /// If the session was attached to this node just now: what it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    members: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Nothing {}
+
+/// Carries out what a request asks of its session. One that asks for nonsense is still a sign of life.
+async fn run(surface: &Surface, session: &str, wish: Result<Wish, Error>, raw: &Raw) -> Result<Response, Failure> {
+    let Some(secret) = Secret::parse(session) else { return Err(session_gone().into()) };
+    let heartbeat = matches!(wish, Ok(Wish::Heartbeat));
+    let wish = match wish {
+        Ok(wish) => wish,
+        Err(error) => {
+            serve::serve(surface, &secret, Wish::Heartbeat, &raw.as_heartbeat(session)).await?;
+            return Err(error.into());
+        }
+    };
+    let done = match serve::serve(surface, &secret, wish, raw).await? {
+        Served::Elsewhere(response) => return Ok(response),
+        Served::Here(done) => done,
+    };
+    Ok(match done.granted {
+        Granted::Written(version) => Json(json::Written { version: version.to_string() }).into_response(),
+        Granted::Done if heartbeat => Json(heard(surface, done)).into_response(),
+        Granted::Done => Json(Nothing {}).into_response(),
+    })
+}
+
+fn heard(surface: &Surface, done: Done) -> Heard {
+    Heard {
+        node: surface.node.id().to_string(),
+        heartbeat_interval_ms: millis(done.heartbeat_interval),
+        timeout_ms: millis(done.timeout),
+        members: done.members,
+    }
+}
+
+fn session_gone() -> Error {
+    Error::new(Code::SessionGone, "there is no such session; create one and register its members again")
+}

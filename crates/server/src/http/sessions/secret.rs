@@ -1,0 +1,152 @@
+//! The secret that names a session over HTTP, and all that any node of the cluster learns from it (C8).
+//!
+//! A session outlives its node, so no node's memory may be needed to serve it: the secret carries the settings of the
+//! session beside 128 random bits. A hash over all of it gives the nonce of the client's process, which the registry keeps with every
+//! member and shows to nobody: whoever has the secret, and nobody else, has the nonce.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use convoke_node::core::member::Liveness;
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::time::Duration;
+
+const FORMAT: u8 = 1;
+const RANDOM: usize = 16;
+/// Format, liveness, timeout, random bits; the client id follows, if the client chose one.
+const HEAD: usize = 1 + 1 + 4 + RANDOM;
+/// Client ids are at most 256 bytes; anything longer is no secret of ours.
+const CLIENT_MAX: usize = 1_024;
+
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret {
+    bytes: Vec<u8>,
+    /// Finds the session in tables without telling the secret.
+    pub(crate) key: Key,
+    pub(crate) client: String,
+    pub(crate) nonce: u64,
+    pub(crate) liveness: Liveness,
+    pub(crate) timeout: Option<Duration>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key([u8; 14]);
+
+/// Not even in a log.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+impl Secret {
+    /// A new one. Without a chosen client id it gives itself one.
+    pub(crate) fn new(client: Option<&str>, liveness: Liveness, timeout_ms: u32) -> Result<Secret, getrandom::Error> {
+        let mut bytes = vec![0; HEAD];
+        bytes[0] = FORMAT;
+        bytes[1] = u8::from(liveness == Liveness::Fast);
+        bytes[2..6].copy_from_slice(&timeout_ms.to_be_bytes());
+        getrandom::fill(&mut bytes[6..HEAD])?;
+        bytes.extend_from_slice(client.unwrap_or_default().as_bytes());
+        Ok(Secret::of(bytes, client.map(str::to_owned), liveness, timeout_ms))
+    }
+
+    /// Reads one; `None` if it cannot be ours.
+    pub(crate) fn parse(text: &str) -> Option<Secret> {
+        if text.len() > 2 * (HEAD + CLIENT_MAX) {
+            return None;
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (head, client) = bytes.split_at_checked(HEAD)?;
+        let liveness = match (head[0], head[1]) {
+            (FORMAT, 0) => Liveness::Normal,
+            (FORMAT, 1) => Liveness::Fast,
+            _ => return None,
+        };
+        let timeout_ms = u32::from_be_bytes(head[2..6].try_into().ok()?);
+        let client = match std::str::from_utf8(client).ok()? {
+            "" => None,
+            client => Some(client.to_owned()),
+        };
+        Some(Secret::of(bytes, client, liveness, timeout_ms))
+    }
+
+    fn of(bytes: Vec<u8>, client: Option<String>, liveness: Liveness, timeout_ms: u32) -> Secret {
+        let digest: [u8; 32] = Sha256::new_with_prefix(b"convoke session\0").chain_update(&bytes).finalize().into();
+        let [nonce, name, key] = [&digest[..8], &digest[8..18], &digest[18..]];
+        let own_name = || name.iter().fold("http-".to_owned(), |text, byte| format!("{text}{byte:02x}"));
+        Secret {
+            key: Key(key.try_into().unwrap_or_default()),
+            client: client.unwrap_or_else(own_name),
+            nonce: nonce.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)),
+            liveness,
+            timeout: (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms.into())),
+            bytes,
+        }
+    }
+
+    /// For the client, and for nobody else.
+    pub(crate) fn reveal(&self) -> String {
+        URL_SAFE_NO_PAD.encode(&self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+    use super::*;
+
+    #[test]
+    fn any_node_reads_the_same_from_it() {
+        for (client, liveness, timeout) in
+            [(None, Liveness::Normal, 0), (Some("shop"), Liveness::Fast, 7_000), (Some("größe"), Liveness::Normal, 1)]
+        {
+            let secret = Secret::new(client, liveness, timeout).unwrap();
+            let read = Secret::parse(&secret.reveal()).unwrap();
+            assert_eq!(read, secret);
+            assert_eq!((read.liveness, read.timeout.is_some()), (liveness, timeout > 0));
+            match client {
+                Some(client) => assert_eq!(read.client, client),
+                None => assert_eq!(read.client.len(), "http-".len() + 20),
+            }
+        }
+    }
+
+    #[test]
+    fn two_are_never_the_same_and_nothing_shown_tells_them() {
+        let (one, two) =
+            (Secret::new(None, Liveness::Normal, 0).unwrap(), Secret::new(None, Liveness::Normal, 0).unwrap());
+        assert!(one.key != two.key && one.nonce != two.nonce && one.client != two.client);
+        let text = one.reveal();
+        assert!(!format!("{one:?} {:?} {}", one.key, one.client).contains(&text));
+    }
+
+    #[test]
+    fn changed_settings_make_it_another_one() {
+        let secret = Secret::new(Some("shop"), Liveness::Normal, 5_000).unwrap();
+        for place in 1..6 {
+            let mut bytes = secret.bytes.clone();
+            bytes[place] ^= 1;
+            let other = Secret::parse(&URL_SAFE_NO_PAD.encode(&bytes)).unwrap();
+            assert!(other.nonce != secret.nonce && other.key != secret.key);
+        }
+    }
+
+    #[test]
+    fn garbage_is_none() {
+        let good = Secret::new(None, Liveness::Normal, 0).unwrap().reveal();
+        let long = "A".repeat(5_000);
+        for bad in ["", "x", "not base64!", &good[..good.len() - 4], "AAAA", &long] {
+            assert!(Secret::parse(bad).is_none(), "{bad}");
+        }
+        let mut bytes = URL_SAFE_NO_PAD.decode(&good).unwrap();
+        bytes.push(0xff);
+        assert!(Secret::parse(&URL_SAFE_NO_PAD.encode(&bytes)).is_none());
+    }
+}

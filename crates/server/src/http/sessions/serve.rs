@@ -1,0 +1,173 @@
+//! Where a request of a session is carried out: here if it is attached here, at the node that holds it, or here after
+//! attaching it again (C8).
+
+use super::forward::{Raw, forward, reachable};
+use super::live::{Denied, Granted, Live, Wish};
+use super::secret::Secret;
+use super::table::Entry;
+use crate::error::refused;
+use crate::surface::{Surface, Tie};
+use ::http::Response;
+use axum::body::Body;
+use convoke_node::core::member::Liveness;
+use convoke_node::core::node::{AttachMember, Attached};
+use convoke_proto::{Code, Error};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A session can be lost again as soon as it is attached, but not for ever.
+const ATTEMPTS: usize = 3;
+
+/// What became of a request.
+#[derive(Debug)]
+pub(super) enum Served {
+    Here(Done),
+    Elsewhere(Response<Body>),
+}
+
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) granted: Granted,
+    pub(super) heartbeat_interval: Duration,
+    pub(super) timeout: Duration,
+    /// The session was attached again for this: the members it has now.
+    pub(super) members: Option<Vec<String>>,
+}
+
+/// Attaches a new session.
+pub(super) async fn create(surface: &Surface, secret: &Secret, tie: Option<&Arc<Tie>>) -> Result<Done, Error> {
+    let entry = surface.sessions.place(secret.key)?;
+    hang(&entry, secret, tie);
+    let mut place = entry.live.lock().await;
+    let live = Live::create(surface, secret).await.inspect_err(|_| surface.sessions.remove(&secret.key, &entry))?;
+    entry.set_timeout(live.timeout);
+    let done = done(&live, Granted::Done, None);
+    *place = Some(live);
+    Ok(done)
+}
+
+pub(super) async fn serve(surface: &Surface, secret: &Secret, wish: Wish, raw: &Raw) -> Result<Served, Error> {
+    if let Some(entry) = surface.sessions.find(&secret.key) {
+        hang(&entry, secret, raw.tie.as_ref());
+        match here(surface, secret, &entry, wish.clone(), Attaching::No).await {
+            Err(Denied::Lost | Denied::Stale) => {}
+            Err(Denied::Because(error)) => return Err(error),
+            Ok(done) => return Ok(Served::Here(done)),
+        }
+    }
+    // With `fast` liveness the connection counts, and only the node that has it can notice its loss.
+    if !raw.forwarded
+        && secret.liveness == Liveness::Normal
+        && let Some(feeder) = surface.node.fed_by(&secret.client, secret.nonce).await.map_err(refused)?
+        && reachable(&feeder)
+        && let Some(response) = forward(surface, &feeder, raw).await
+    {
+        return Ok(Served::Elsewhere(response));
+    }
+    let entry = surface.sessions.place(secret.key)?;
+    hang(&entry, secret, raw.tie.as_ref());
+    match here(surface, secret, &entry, wish, Attaching::Yes).await {
+        Ok(done) => Ok(Served::Here(done)),
+        Err(Denied::Because(error)) => Err(error),
+        Err(Denied::Lost | Denied::Stale) => {
+            Err(Error::new(Code::NotReady, "this session is moving between nodes; try again"))
+        }
+    }
+}
+
+/// With `fast` liveness the loss of the connection counts.
+fn hang(entry: &Entry, secret: &Secret, tie: Option<&Arc<Tie>>) {
+    if secret.liveness == Liveness::Fast
+        && let Some(tie) = tie
+    {
+        entry.tie_to(secret.key, tie);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attaching {
+    Yes,
+    No,
+}
+
+/// Carries the wish out in the session's place here, attaching it first if need be and allowed.
+async fn here(
+    surface: &Surface,
+    secret: &Secret,
+    entry: &Arc<Entry>,
+    wish: Wish,
+    attaching: Attaching,
+) -> Result<Done, Denied> {
+    let closing = matches!(wish, Wish::Close);
+    let mut place = entry.live.lock().await;
+    let mut members = None;
+    for _ in 0..ATTEMPTS {
+        if let Some(live) = place.as_mut()
+            && let Err(denied) = live.catch_up()
+        {
+            *place = None;
+            if let Denied::Because(error) = denied {
+                surface.sessions.remove(&secret.key, entry);
+                return Err(Denied::Because(error));
+            }
+        }
+        let live = match place.as_mut() {
+            Some(live) => live,
+            None if attaching == Attaching::No => return Err(Denied::Lost),
+            None => {
+                let (live, attached) = again(surface, secret, entry, None).await?;
+                members = Some(attached.versions.into_iter().map(|(id, _)| id).collect());
+                place.insert(live)
+            }
+        };
+        match live.carry_out(wish.clone()).await {
+            Ok(granted) => {
+                let done = done(live, granted, members);
+                if closing {
+                    surface.sessions.remove(&secret.key, entry);
+                }
+                return Ok(done);
+            }
+            Err(Denied::Because(error)) => return Err(Denied::Because(error)),
+            Err(Denied::Lost) => *place = None,
+            Err(Denied::Stale) => {
+                let Wish::Register(member) = &wish else { return Err(Denied::Stale) };
+                let (live, attached) = again(surface, secret, entry, Some((**member).clone())).await?;
+                let granted = registered(attached, &member.spec.id)?;
+                let done = done(&live, granted, members);
+                *place = Some(live);
+                return Ok(done);
+            }
+        }
+    }
+    Err(Denied::Lost)
+}
+
+/// Attaches the session again.
+async fn again(
+    surface: &Surface,
+    secret: &Secret,
+    entry: &Arc<Entry>,
+    member: Option<AttachMember>,
+) -> Result<(Live, Attached), Denied> {
+    let (live, attached) = Live::again(surface, secret, member).await.map_err(|error| {
+        surface.sessions.remove(&secret.key, entry);
+        Denied::Because(error)
+    })?;
+    surface.metrics.sessions_reattached.add(1);
+    entry.set_timeout(live.timeout);
+    Ok((live, attached))
+}
+
+/// What became of the member that was named in an attach.
+fn registered(attached: Attached, id: &str) -> Result<Granted, Denied> {
+    if let Some((_, version)) = attached.versions.into_iter().find(|(known, _)| known == id) {
+        return Ok(Granted::Written(version));
+    }
+    let refusal = attached.refused.into_iter().find(|(known, _)| known == id);
+    Err(refusal.map_or(Denied::Lost, |(_, refusal)| Denied::Because(refused(refusal))))
+}
+
+fn done(live: &Live, granted: Granted, members: Option<Vec<String>>) -> Done {
+    Done { granted, heartbeat_interval: live.heartbeat_interval, timeout: live.timeout, members }
+}

@@ -1,0 +1,63 @@
+//! `GET /api/v1/watch`: changes as server-sent events.
+
+mod events;
+mod place;
+
+use super::extract::Query;
+use super::failure::Failure;
+use crate::convert;
+use crate::error::refused;
+use crate::surface::{Gates, Surface};
+use ::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use convoke_node::core::member::Space;
+use convoke_node::core::node::{Interest, Resume};
+use events::Events;
+use place::{Place, Scope};
+use serde::Deserialize;
+use std::sync::Arc;
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct WatchQuery {
+    filter: String,
+}
+
+pub(crate) async fn watch(
+    State(surface): State<Arc<Surface>>,
+    Query(query): Query<WatchQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let filter = convert::filter(&query.filter)?;
+    let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.watchers)?;
+    let scope = Scope::of(&filter);
+    let (place, reset) = resume(scope, &headers);
+    let resume = match &place {
+        Place::Start => Resume::Fresh,
+        Place::After(after) => Resume::Token { token: after.token.clone(), recent: after.recent.clone(), known: None },
+    };
+    let interest = Interest { space: Space::Member, filter };
+    let subscription = surface.node.subscribe_marked(interest, resume).await.map_err(refused)?;
+    let events = Events::new(subscription, scope, place, reset, surface.config.timeouts.keep_alive, permit);
+    let mut response = Response::new(Body::from_stream(events));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Proxies must not wait for more.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+/// Where a returning reader is, and why it has to start over if it has to.
+fn resume(scope: Scope, headers: &HeaderMap) -> (Place, Option<&'static str>) {
+    let Some(text) = headers.get(LAST_EVENT_ID).filter(|text| !text.is_empty()) else { return (Place::Start, None) };
+    match text.to_str().ok().and_then(|text| scope.read(text)) {
+        Some(Place::Start) => (Place::Start, Some("incomplete")),
+        Some(place) => (place, None),
+        None => (Place::Start, Some("unreadable")),
+    }
+}

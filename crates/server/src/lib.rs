@@ -1,0 +1,36 @@
+//! What clients see of a Convoke node: gRPC, HTTP/JSON and server-sent events on one port.
+//!
+//! ```
+//! use convoke_node::{Config, Node};
+//! use convoke_server::Server;
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // The port comes first: the node tells others where its clients connect.
+//! let bound = Server::bind(convoke_server::Config::default()).await?;
+//! let mut config = Config::new("alpha")?;
+//! config.client_address = bound.address().to_string();
+//! let node = Node::start(config).await?;
+//! let server = bound.serve(node.handle());
+//!
+//! println!("clients connect to {}", server.address());
+//! server.stop().await; // hands clients over and stops the node
+//! # Ok(())
+//! # }
+//! ```
+
+mod config;
+mod convert;
+mod error;
+mod grpc;
+mod http;
+mod listing;
+mod metrics;
+mod net;
+mod server;
+mod surface;
+
+pub use config::{Config, Limits, Timeouts};
+pub use error::StartError;
+pub use http::served as routes;
+pub use server::{Bound, Server};

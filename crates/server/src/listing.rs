@@ -1,0 +1,47 @@
+//! Pages of members, bounded in number and in bytes.
+
+use crate::error::refused;
+use crate::surface::Surface;
+use convoke_node::core::filter::Filter;
+use convoke_node::core::member::Member;
+use convoke_proto::{Error, PART_BYTES};
+
+/// Members taken from the view at once: a page ends at most this many after it is full.
+const STEP: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Listed<T> {
+    pub(crate) members: Vec<T>,
+    pub(crate) next: Option<String>,
+}
+
+/// Lists members from `cursor` on, as `show` shows them, until there are `limit` of them or `size` sums up to a part.
+pub(crate) fn list<T>(
+    surface: &Surface,
+    filter: &Filter,
+    mut cursor: Option<String>,
+    limit: Option<usize>,
+    show: impl Fn(&Member) -> T,
+    size: impl Fn(&T) -> usize,
+) -> Result<Listed<T>, Error> {
+    let node = surface.readable()?;
+    let most = surface.config.limits.page_members.max(1);
+    let limit = limit.map_or(most, |limit| limit.min(most));
+    let mut members = Vec::new();
+    let mut bytes = 0;
+    loop {
+        let wanted = (limit - members.len()).min(STEP);
+        let page = node.members(filter, cursor.as_deref(), wanted).map_err(refused)?;
+        let short = page.members.len() < wanted;
+        for member in &page.members {
+            let shown = show(member);
+            bytes += size(&shown);
+            members.push(shown);
+        }
+        // A short page that is not the last means that much was looked at for little: the asker decides how to go on.
+        if page.next.is_none() || short || members.len() >= limit || bytes >= PART_BYTES {
+            return Ok(Listed { members, next: page.next });
+        }
+        cursor = page.next;
+    }
+}

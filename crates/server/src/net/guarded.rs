@@ -1,0 +1,124 @@
+//! A client's socket: gives back what was read to tell the protocol, and gives up on clients that take nothing of what
+//! is written to them.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+pub(super) struct Guarded<S> {
+    stream: S,
+    first: Vec<u8>,
+    stall: Duration,
+    /// Since when nothing is taken; made with the first stall, then used again.
+    timer: Option<Pin<Box<Sleep>>>,
+    stalled: bool,
+}
+
+impl<S> Guarded<S> {
+    pub(super) fn new(stream: S, first: &[u8], stall: Duration) -> Self {
+        Guarded { stream, first: first.to_vec(), stall, timer: None, stalled: false }
+    }
+
+    /// Passes a write's outcome on, unless the client has been taking nothing for too long.
+    fn watch<T>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            self.stalled = false;
+            return outcome;
+        }
+        let stall = self.stall;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
+        if !self.stalled {
+            self.stalled = true;
+            timer.as_mut().reset(Instant::now() + stall);
+        }
+        match timer.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.first.is_empty() {
+            return Pin::new(&mut this.stream).poll_read(context, into);
+        }
+        let count = this.first.len().min(into.remaining());
+        into.put_slice(&this.first[..count]);
+        this.first.drain(..count);
+        if this.first.is_empty() {
+            this.first = Vec::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let outcome = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.watch(context, outcome)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let outcome = Pin::new(&mut this.stream).poll_write_vectored(context, slices);
+        this.watch(context, outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn the_first_bytes_are_read_again() {
+        let (near, mut far) = tokio::io::duplex(64);
+        far.write_all(b" world").await.unwrap();
+        drop(far);
+        let mut guarded = Guarded::new(near, b"hello", Duration::from_secs(60));
+        let mut text = String::new();
+        guarded.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "hello world");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_is_given_up() {
+        let (near, mut far) = tokio::io::duplex(4);
+        let mut guarded = Guarded::new(near, b"", Duration::from_secs(5));
+        let mut taken = [0; 4];
+        for _ in 0..3 {
+            // Slow, but it reads.
+            let (wrote, read) = tokio::join!(guarded.write_all(b"abcd"), async {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                far.read_exact(&mut taken).await
+            });
+            wrote.unwrap();
+            read.unwrap();
+        }
+        let error = guarded.write_all(&[0; 64]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,35 @@
+//! Binding the client port.
+
+use crate::config::Config;
+use crate::error::StartError;
+use std::io;
+use std::net::SocketAddr;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Clients that may wait to be accepted: all of a lost node's come at once.
+const BACKLOG: u32 = 4_096;
+
+pub(crate) async fn listen(config: &Config) -> Result<TcpListener, StartError> {
+    let failed = |source| StartError::Bind { address: config.bind.clone(), source };
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&config.bind).await.map_err(failed)?.collect();
+    if !config.insecure_public && addresses.iter().any(|address| !address.ip().is_loopback()) {
+        return Err(StartError::Public { address: config.bind.clone() });
+    }
+    let mut last = io::ErrorKind::AddrNotAvailable.into();
+    for address in addresses {
+        match bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(last))
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A node that restarts finds its port free even if old connections linger.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}

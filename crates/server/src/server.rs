@@ -1,0 +1,89 @@
+//! Starting and stopping.
+
+use crate::config::Config;
+use crate::error::StartError;
+use crate::net::{self, Stage};
+use crate::surface::Surface;
+use convoke_node::{Ending, NodeHandle};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// A bound client port. Nodes advertise it, so it is bound before the node starts; clients wait until it is served.
+#[derive(Debug)]
+pub struct Bound {
+    config: Config,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// The client surface of a running node. Dropping it cuts all clients off.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    surface: Arc<Surface>,
+    farewell: std::time::Duration,
+    stage: watch::Sender<Stage>,
+    accepting: JoinHandle<()>,
+    following: JoinHandle<()>,
+}
+
+impl Server {
+    /// Binds the client port. Refuses addresses that other machines reach, unless told otherwise.
+    pub async fn bind(config: Config) -> Result<Bound, StartError> {
+        config.validate()?;
+        let listener = net::listen(&config).await?;
+        let address =
+            listener.local_addr().map_err(|source| StartError::Bind { address: config.bind.clone(), source })?;
+        Ok(Bound { config, listener, address })
+    }
+
+    /// Binds and serves, for a node that does not have to advertise the address.
+    pub async fn start(config: Config, node: NodeHandle) -> Result<Server, StartError> {
+        Ok(Server::bind(config).await?.serve(node))
+    }
+
+    /// Of the client port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Graceful stop of server and node (N6, R-31): no new connections; clients are told where to go; when the node has
+    /// stopped, calls end and connections close.
+    pub async fn stop(mut self) -> Ending {
+        self.stage.send_replace(Stage::Leaving);
+        // Clients that only speak when they want something find the way themselves.
+        self.surface.sessions.clear();
+        let ending = self.surface.node.stop().await;
+        self.stage.send_replace(Stage::Closing);
+        // Who has not finished by then is cut off.
+        let _ = tokio::time::timeout(self.farewell, &mut self.accepting).await;
+        ending
+    }
+}
+
+impl Bound {
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves a node in the current tokio runtime.
+    pub fn serve(self, node: NodeHandle) -> Server {
+        let Bound { config, listener, address } = self;
+        let farewell = config.timeouts.farewell;
+        let surface = Surface::new(config, address, node);
+        let (stage, told) = watch::channel(Stage::Serving);
+        let following = tokio::spawn(surface.clone().follow());
+        let accepting = tokio::spawn(net::accept(listener, surface.clone(), told));
+        Server { address, surface, farewell, stage, accepting, following }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.following.abort();
+    }
+}

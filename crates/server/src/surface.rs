@@ -1,0 +1,157 @@
+//! What all connections share: the node, the settings, what is counted and bounded, and the two routers.
+
+use crate::config::{Config, Limits};
+use crate::error::not_ready;
+use crate::grpc::Health;
+use crate::metrics::Metrics;
+use crate::{grpc, http};
+use ::http::{HeaderMap, Request, Response, header};
+use axum::Router;
+use axum::body::Body;
+use axum::routing::future::RouteFuture;
+use convoke_node::{NodeHandle, Phase};
+use convoke_proto::Error;
+use hyper::body::Incoming;
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How often sessions that nobody uses are looked for.
+const SWEEP: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(crate) struct Surface {
+    pub(crate) node: NodeHandle,
+    pub(crate) config: Config,
+    /// Of the client port.
+    pub(crate) address: SocketAddr,
+    pub(crate) gates: Gates,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+    pub(crate) routes: http::Index,
+    /// Over HTTP.
+    pub(crate) sessions: http::Table,
+}
+
+/// How many may be there at once.
+#[derive(Debug)]
+pub(crate) struct Gates {
+    pub(crate) connections: Arc<Semaphore>,
+    pub(crate) attaches: Arc<Semaphore>,
+    pub(crate) watchers: Arc<Semaphore>,
+}
+
+impl Gates {
+    fn new(limits: &Limits) -> Self {
+        let gate = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+        Gates {
+            connections: gate(limits.connections),
+            attaches: gate(limits.attaches),
+            watchers: gate(limits.watchers),
+        }
+    }
+
+    /// Lets one more in, or refuses.
+    pub(crate) fn enter(gate: &Arc<Semaphore>, what: &str, limit: usize) -> Result<OwnedSemaphorePermit, Error> {
+        gate.clone().try_acquire_owned().map_err(|_| {
+            let message = format!("this node has {limit} {what} already; try another");
+            Error::new(convoke_proto::Code::ResourceExhausted, message).limit(limit as u64)
+        })
+    }
+}
+
+impl Surface {
+    pub(crate) fn new(config: Config, address: SocketAddr, node: NodeHandle) -> Arc<Surface> {
+        let gates = Gates::new(&config.limits);
+        let sessions = http::Table::new(config.limits.sessions);
+        Arc::new(Surface {
+            routes: http::Index::new(),
+            sessions,
+            node,
+            config,
+            address,
+            gates,
+            metrics: Metrics::new(http::requests(), grpc::requests()),
+            health: Health::new(),
+        })
+    }
+
+    /// Follows the node through its life.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let sweeping = async {
+            let mut ticks = tokio::time::interval(SWEEP);
+            loop {
+                ticks.tick().await;
+                self.sessions.sweep();
+            }
+        };
+        tokio::select! {
+            () = self.health.follow(&self.node) => {}
+            () = sweeping => {}
+        }
+    }
+
+    /// Reads are answered only by a node that holds the whole registry, or held it until it began to stop.
+    pub(crate) fn readable(&self) -> Result<&NodeHandle, Error> {
+        match self.node.phase() {
+            Phase::Ready | Phase::Stopping => Ok(&self.node),
+            Phase::Starting | Phase::Stopped(_) => Err(not_ready()),
+        }
+    }
+}
+
+/// A client's connection, as far as sessions with `fast` liveness hang on it.
+#[derive(Debug, Default)]
+pub(crate) struct Tie(Mutex<HashSet<http::Key>>);
+
+impl Tie {
+    /// The session is lost with this connection, unless it is used on another one first.
+    pub(crate) fn bind(&self, key: http::Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+    }
+
+    /// Sessions bound to this connection.
+    pub(crate) fn take(&self) -> HashSet<http::Key> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Serves calls: gRPC and HTTP share connections, told apart by their content type. Cloning it is cheap.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    grpc: Router,
+    http: Router,
+    tie: Arc<Tie>,
+}
+
+impl Service {
+    pub(crate) fn new(surface: &Arc<Surface>) -> Self {
+        Service { grpc: grpc::router(surface), http: http::router(surface), tie: Arc::default() }
+    }
+
+    /// For one connection.
+    pub(crate) fn for_connection(&self, tie: &Arc<Tie>) -> Self {
+        Service { tie: tie.clone(), ..self.clone() }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = RouteFuture<Infallible>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if is_grpc(request.headers()) {
+            return tower::Service::call(&mut self.grpc.clone(), request);
+        }
+        request.extensions_mut().insert(self.tie.clone());
+        tower::Service::call(&mut self.http.clone(), request)
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}

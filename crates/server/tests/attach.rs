@@ -1,0 +1,286 @@
+//! Attach streams: order, parts, refusals in the stream, notices, endings.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_proto::v1::client_message::Message as ClientMessage;
+use convoke_proto::v1::notice::Notice;
+use convoke_proto::v1::request::Operation;
+use convoke_proto::v1::server_message::Message as ServerMessage;
+use convoke_proto::{Code, Error, v1};
+use convoke_testkit::eventually;
+use support::Served;
+use support::grpc::{Attachment, attach, register, spec};
+
+fn requests(requests: Vec<v1::Request>) -> ClientMessage {
+    ClientMessage::Requests(v1::Requests { requests })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_message_is_an_attach() {
+    let served = Served::alone().await;
+    for message in
+        [ClientMessage::Heartbeat(v1::Heartbeat { sent: 1 }), requests(vec![]), ClientMessage::Close(v1::Close {})]
+    {
+        let stream = Attachment::open(&served).await;
+        stream.say(message).await;
+        let error = stream.ending().await;
+        assert_eq!((error.code, error.field.as_deref()), (Code::InvalidArgument, Some("message")));
+    }
+    let stream = Attachment::open(&served).await;
+    stream.send.send(v1::ClientMessage { message: None }).await.unwrap();
+    assert_eq!(stream.ending().await.code, Code::InvalidArgument);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_answered_one_by_one_in_order() {
+    let served = Served::alone().await;
+    let (mut session, _) = Attachment::attached(&served, attach("c", 1, &["a"])).await;
+    let version = session.ask(Operation::Register(register("b"))).await.unwrap();
+    let heavy = v1::Register { member: Some(v1::MemberSpec { weight: 70_000, ..spec("h") }), takeover: false };
+    let set = |id: &str, if_version: &str| v1::Update {
+        id: id.into(),
+        set: [("k".to_owned(), "v".to_owned())].into(),
+        if_version: if_version.into(),
+        ..v1::Update::default()
+    };
+    let twice = v1::Update { delete: vec!["k".into()], ..set("b", "") };
+    let operations = vec![
+        Operation::Update(set("b", &version)),
+        Operation::Update(set("b", &version)),
+        Operation::Register(heavy),
+        Operation::Update(twice),
+        Operation::Update(set("b", "nonsense")),
+        Operation::Register(v1::Register::default()),
+        Operation::Unregister(v1::Unregister { id: "a".into() }),
+        Operation::Unregister(v1::Unregister { id: "a".into() }),
+        Operation::Register(register("convoke.n0")),
+        Operation::Register(register("c")),
+    ];
+    let count = operations.len();
+    let mut sent: Vec<v1::Request> = operations.into_iter().map(|operation| session.request(operation)).collect();
+    sent.push(v1::Request { seq: 1_000, operation: None });
+    // Overtaken.
+    sent.push(v1::Request { seq: 1, operation: Some(Operation::Register(register("d"))) });
+    let seqs: Vec<u64> = sent.iter().map(|request| request.seq).collect();
+    session.say(requests(sent)).await;
+    let ServerMessage::Answers(answers) = session.hear().await else { panic!() };
+    let answers = answers.answers;
+    assert_eq!(answers.iter().map(|answer| answer.seq).collect::<Vec<_>>(), seqs);
+    let codes: Vec<Option<Code>> =
+        answers.iter().map(|answer| answer.error.clone().map(|error| Error::from(error).code)).collect();
+    assert_eq!(
+        codes,
+        [
+            None,
+            Some(Code::StaleVersion),
+            Some(Code::InvalidMember),
+            Some(Code::InvalidArgument),
+            Some(Code::InvalidArgument),
+            Some(Code::InvalidArgument),
+            None,
+            Some(Code::NotRegistered),
+            Some(Code::PermissionDenied),
+            None,
+            Some(Code::InvalidArgument),
+            Some(Code::InvalidArgument),
+        ]
+    );
+    assert_eq!(count, 10);
+    assert!(!answers[0].version.is_empty() && answers[6].version.is_empty());
+    assert!(served.node.member("c").is_some() && served.node.member("d").is_none());
+    // Nothing at all is answered, too.
+    session.say(requests(vec![])).await;
+    let ServerMessage::Answers(answers) = session.hear().await else { panic!() };
+    assert!(answers.answers.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_attach_leaves_the_stream_and_its_session() {
+    let served = Served::alone().await;
+    let mut session = Attachment::open(&served).await;
+    session.say(ClientMessage::Attach(attach("", 1, &[]))).await;
+    let ServerMessage::AttachRefused(refused) = session.hear().await else { panic!() };
+    assert_eq!(Error::from(refused.error.unwrap()).field.as_deref(), Some("client"));
+    // Nothing is attached yet.
+    session.say(ClientMessage::Heartbeat(v1::Heartbeat { sent: 5 })).await;
+    let ServerMessage::HeartbeatAck(ack) = session.hear().await else { panic!() };
+    assert_eq!((ack.sent, Error::from(ack.error.unwrap()).code), (5, Code::SessionGone));
+    assert_eq!(session.ask(Operation::Register(register("a"))).await.unwrap_err().code, Code::SessionGone);
+    session.say(ClientMessage::Close(v1::Close {})).await;
+    let ServerMessage::Closed(closed) = session.hear().await else { panic!() };
+    assert_eq!(Error::from(closed.error.unwrap()).code, Code::SessionGone);
+
+    session.say(ClientMessage::Attach(attach("c", 3, &["a"]))).await;
+    let ServerMessage::Attached(attached) = session.hear().await else { panic!() };
+    assert_eq!(attached.claim, 3);
+    for (claim, expected) in [(3, Code::StaleEpoch), (2, Code::StaleEpoch), (0, Code::InvalidArgument)] {
+        session.say(ClientMessage::Attach(attach("c", claim, &["a"]))).await;
+        let ServerMessage::AttachRefused(refused) = session.hear().await else { panic!() };
+        let error = Error::from(refused.error.unwrap());
+        assert_eq!((refused.claim, error.code), (claim, expected));
+        if expected == Code::StaleEpoch {
+            assert_eq!(error.known, Some(3));
+        }
+    }
+    session.ask(Operation::Register(register("b"))).await.unwrap();
+    session.say(ClientMessage::Attach(attach("c", 4, &["a", "b"]))).await;
+    let ServerMessage::Attached(attached) = session.hear().await else { panic!() };
+    assert_eq!((attached.claim, attached.versions.len()), (4, 2));
+    session.ask(Operation::Register(register("d"))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_follows_an_attach_waits_for_its_outcome() {
+    let served = Served::alone().await;
+    let mut session = Attachment::open(&served).await;
+    session.say(ClientMessage::Attach(attach("c", 1, &[]))).await;
+    for id in 0..500 {
+        let request = session.request(Operation::Register(register(&format!("m{id}"))));
+        session.say(requests(vec![request])).await;
+    }
+    session.say(ClientMessage::Heartbeat(v1::Heartbeat { sent: 9 })).await;
+    assert!(matches!(session.hear().await, ServerMessage::Attached(_)));
+    let (mut answered, mut acked) = (0, false);
+    while answered < 500 || !acked {
+        match session.hear().await {
+            ServerMessage::Answers(answers) => {
+                let [answer] = &answers.answers[..] else { panic!() };
+                answered += 1;
+                assert_eq!((answer.seq, &answer.error), (answered, &None));
+            }
+            ServerMessage::HeartbeatAck(ack) => {
+                assert_eq!((ack.sent, ack.error), (9, None));
+                acked = true;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_attach_goes_both_ways_in_parts() {
+    let served = Served::alone().await;
+    let mut session = Attachment::open(&served).await;
+    let id = |part: usize, index: usize| format!("{part}-{index}-{}", "x".repeat(200));
+    for part in 0..4 {
+        let ids: Vec<String> = (0..1_500).map(|index| id(part, index)).collect();
+        let mut attach = attach("c", 1, &ids.iter().map(String::as_str).collect::<Vec<_>>());
+        attach.more = part < 3;
+        session.say(ClientMessage::Attach(attach)).await;
+    }
+    let (mut versions, mut parts) = (0, 0);
+    loop {
+        let ServerMessage::Attached(attached) = session.hear().await else { panic!() };
+        assert_eq!((attached.claim, attached.node.as_str()), (1, "n0"));
+        versions += attached.versions.len();
+        parts += 1;
+        if !attached.more {
+            break;
+        }
+    }
+    assert_eq!((versions, parts > 1), (6_000, true));
+    assert!(served.node.member(&id(3, 1_499)).is_some());
+    // In the middle of an attach nothing else is said.
+    session.say(ClientMessage::Attach(v1::Attach { more: true, ..attach("c", 2, &["a"]) })).await;
+    session.say(ClientMessage::Heartbeat(v1::Heartbeat { sent: 1 })).await;
+    assert_eq!(session.ending().await.code, Code::InvalidArgument);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_members_are_named() {
+    let served = Served::alone().await;
+    let (mut one, _) = Attachment::attached(&served, attach("one", 1, &["a", "b"])).await;
+    let (_two, attached) = Attachment::attached(&served, attach("two", 9, &["a", "c"])).await;
+    assert_eq!((attached.versions.len(), attached.refused.len()), (1, 1));
+    let refused = &attached.refused[0];
+    assert_eq!(refused.id, "a");
+    assert_eq!(Error::from(refused.error.clone().unwrap()).code, Code::AlreadyRegistered);
+    let taking =
+        v1::Attach { members: vec![v1::Register { takeover: true, ..register("a") }], ..attach("three", 9, &[]) };
+    Attachment::attached(&served, taking).await;
+    let ServerMessage::Notice(notice) = one.hear().await else { panic!() };
+    assert!(matches!(notice.notice, Some(Notice::TakenOver(taken)) if taken.id == "a"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_older_stream_of_a_client_is_told() {
+    let served = Served::alone().await;
+    let (mut one, _) = Attachment::attached(&served, attach("c", 1, &["a"])).await;
+    let (_two, _) = Attachment::attached(&served, attach("c", 2, &["a"])).await;
+    let ServerMessage::Notice(notice) = one.hear().await else { panic!() };
+    assert!(matches!(notice.notice, Some(Notice::Lost(lost)) if lost.known == 2));
+    one.say(ClientMessage::Heartbeat(v1::Heartbeat { sent: 1 })).await;
+    let ServerMessage::HeartbeatAck(ack) = one.hear().await else { panic!() };
+    assert_eq!(Error::from(ack.error.unwrap()).code, Code::SessionGone);
+    let (_three, _) = Attachment::attached(&served, v1::Attach { nonce: 8, ..attach("c", 3, &["a"]) }).await;
+    let (mut four, _) = Attachment::attached(&served, attach("d", 1, &["d"])).await;
+    let (_five, _) = Attachment::attached(&served, v1::Attach { nonce: 8, ..attach("d", 2, &["d"]) }).await;
+    let ServerMessage::Notice(notice) = four.hear().await else { panic!() };
+    assert!(matches!(notice.notice, Some(Notice::Superseded(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_too_large_ends_the_stream_in_words() {
+    let served = Served::alone().await;
+    let stream = Attachment::open(&served).await;
+    let long = v1::MemberSpec { locality: "x".repeat(5 * 1024 * 1024), ..spec("a") };
+    let register = v1::Register { member: Some(long), takeover: false };
+    stream.say(ClientMessage::Attach(v1::Attach { members: vec![register], ..attach("c", 1, &[]) })).await;
+    let error = stream.ending().await;
+    assert_eq!((error.code, error.limit), (Code::TooLarge, Some(4 * 1024 * 1024)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn losing_the_stream_changes_nothing_and_fast_liveness_does() {
+    let served = Served::alone().await;
+    let (normal, _) = Attachment::attached(&served, attach("normal", 1, &["a"])).await;
+    let fast = v1::Attach { liveness: v1::Liveness::Fast.into(), ..attach("fast", 1, &["b"]) };
+    let (fast, _) = Attachment::attached(&served, fast).await;
+    drop((normal, fast));
+    let status = |id: &str| served.node.member(id).map(|member| member.status().as_str());
+    eventually("the fast one is down", async || status("b") == Some("down")).await;
+    assert_eq!(status("a"), Some("up"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopping_node_tells_where_to_go_and_ends_the_stream() {
+    let mut cluster = Served::cluster(2).await;
+    let (mut session, _) = Attachment::attached(&cluster[0], attach("c", 1, &["a"])).await;
+    eventually("both know it", async || cluster[1].node.member("a").is_some()).await;
+    let Served { node, server } = cluster.remove(0);
+    let stopping = tokio::spawn(server.stop());
+    let ServerMessage::Notice(notice) = session.hear().await else { panic!() };
+    let Some(Notice::Handover(handover)) = notice.notice else { panic!("{notice:?}") };
+    assert_eq!((handover.node.as_str(), handover.address), ("n1", cluster[0].address().to_string()));
+    let (_moved, attached) = Attachment::attached(&cluster[0], attach("c", 2, &["a"])).await;
+    assert_eq!(attached.node, "n1");
+    assert_eq!(session.ending().await.code, Code::NotReady);
+    assert_eq!(stopping.await.unwrap(), convoke_node::Ending::Graceful);
+    drop(node);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crashing_node_ends_its_streams() {
+    let served = Served::alone().await;
+    let (session, _) = Attachment::attached(&served, attach("c", 1, &["a"])).await;
+    served.node.abort();
+    assert_eq!(session.ending().await.code, Code::NotReady);
+    served.get("/healthz").await.refused(503, "NOT_READY");
+    served.get("/readyz").await.refused(503, "NOT_READY");
+    served.get("/api/v1/status").await.refused(503, "NOT_READY");
+    served.get("/metrics").await.refused(503, "NOT_READY");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_server_leaves_the_node_and_cuts_its_clients_off() {
+    let served = Served::alone().await;
+    let fast = v1::Attach { liveness: v1::Liveness::Fast.into(), ..attach("fast", 1, &["a"]) };
+    let (session, _) = Attachment::attached(&served, fast).await;
+    let Served { node, server } = served;
+    drop(server);
+    session.ending().await;
+    eventually("its member is down", async || node.member("a").is_some_and(|a| a.status().as_str() == "down")).await;
+    assert!(node.is_ready());
+}

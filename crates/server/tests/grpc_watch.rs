@@ -1,0 +1,138 @@
+//! gRPC watches: filters, resuming by token and by known versions, resets, endings.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_proto::v1::request::Operation;
+use convoke_proto::v1::watch_event::Event;
+use convoke_proto::{Code, Error, v1};
+use convoke_testkit::eventually;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use support::Served;
+use support::grpc::{Attachment, attach, next, register, registry};
+use tonic::Streaming;
+
+const ORDERS: &str = "service == \"orders\"";
+
+async fn watch(served: &Served, filter: &str, resume: Option<v1::Resume>) -> Streaming<v1::WatchEvent> {
+    let request = v1::WatchRequest { filter: filter.into(), resume };
+    registry(served).await.watch(request).await.unwrap().into_inner()
+}
+
+/// Members of the snapshot or resumption, up to caught-up.
+async fn caught_up(watch: &mut Streaming<v1::WatchEvent>) -> Vec<String> {
+    let mut told = Vec::new();
+    loop {
+        match next(watch).await {
+            Event::Snapshot(snapshot) => told.extend(snapshot.members.into_iter().map(|member| member.id)),
+            Event::Unregistered(gone) => told.push(format!("-{}", gone.id)),
+            Event::Reset(reset) => told.push(format!("{:?}", reset.reason())),
+            Event::CaughtUp(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    told.sort();
+    told
+}
+
+async fn mark(watch: &mut Streaming<v1::WatchEvent>) -> Vec<u8> {
+    loop {
+        if let Event::Mark(mark) = watch.message().await.unwrap().unwrap().event.unwrap() {
+            return mark.token;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_resumes_elsewhere_by_token_and_by_versions() {
+    // A node that began alone asserts no absence for a heartbeat timeout (N3); that should be short here.
+    let brief = |config: &mut convoke_node::Config| {
+        config.timers.heartbeat_interval = Duration::from_millis(500);
+        config.timers.heartbeat_timeout = Duration::from_secs(3);
+    };
+    let cluster = Served::cluster_with(2, brief).await;
+    let (mut session, attached) = Attachment::attached(&cluster[0], attach("c", 1, &["a", "b", "c"])).await;
+    let mut first = watch(&cluster[0], ORDERS, None).await;
+    assert_eq!(caught_up(&mut first).await, ["a", "b", "c"]);
+    let token = mark(&mut first).await;
+    drop(first);
+    session.ask(Operation::Unregister(v1::Unregister { id: "a".into() })).await.unwrap();
+    session.ask(Operation::Register(register("d"))).await.unwrap();
+    eventually("the other node knows", async || cluster[1].node.member("d").is_some()).await;
+
+    let resume = v1::Resume { token: token.clone(), ..v1::Resume::default() };
+    assert_eq!(caught_up(&mut watch(&cluster[1], ORDERS, Some(resume)).await).await, ["-a", "d"]);
+    let versions: BTreeMap<String, String> =
+        attached.versions.into_iter().map(|versioned| (versioned.id, versioned.version)).collect();
+    let known = Some(v1::resume::Known { versions: versions.clone() });
+    let resume = v1::Resume { known, ..v1::Resume::default() };
+    assert_eq!(caught_up(&mut watch(&cluster[1], ORDERS, Some(resume)).await).await, ["-a", "d"]);
+    let resume = v1::Resume { token: b"nonsense".to_vec(), ..v1::Resume::default() };
+    let told = caught_up(&mut watch(&cluster[1], ORDERS, Some(resume)).await).await;
+    assert_eq!(told, ["Unreadable", "b", "c", "d"]);
+    // A resume that says nothing is none.
+    let told = caught_up(&mut watch(&cluster[1], ORDERS, Some(v1::Resume::default())).await).await;
+    assert_eq!(told, ["b", "c", "d"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_requests_are_refused_in_words() {
+    let served = Served::alone().await;
+    let mut client = registry(&served).await;
+    let bad: BTreeMap<String, String> = [("a".to_owned(), "x".to_owned())].into();
+    let known = Some(v1::resume::Known { versions: bad.clone() });
+    for (filter, resume, code, field) in [
+        ("service", None, Code::InvalidFilter, "filter"),
+        ("", Some(v1::Resume { known, ..v1::Resume::default() }), Code::InvalidArgument, "known"),
+        (
+            "",
+            Some(v1::Resume { token: vec![1], recent: bad, ..v1::Resume::default() }),
+            Code::InvalidArgument,
+            "recent",
+        ),
+    ] {
+        let request = v1::WatchRequest { filter: filter.into(), resume };
+        let error = Error::from(client.watch(request).await.unwrap_err());
+        assert_eq!((error.code, error.field.as_deref()), (code, Some(field)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_snapshot_comes_in_parts() {
+    let served = Served::alone().await;
+    let ids: Vec<String> = (0..300).map(|i| format!("m{i}")).collect();
+    let mut wanted = attach("c", 1, &ids.iter().map(String::as_str).collect::<Vec<_>>());
+    for register in &mut wanted.members {
+        let metadata = &mut register.member.as_mut().unwrap().metadata;
+        metadata.extend((0..4).map(|key| (key.to_string(), "x".repeat(3_000))));
+    }
+    let (_session, _) = Attachment::attached(&served, wanted).await;
+    let mut stream = watch(&served, ORDERS, None).await;
+    let mut members = 0;
+    loop {
+        match next(&mut stream).await {
+            Event::Snapshot(snapshot) => members += snapshot.members.len(),
+            Event::CaughtUp(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(members, 300);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_ends_in_words_when_its_node_does() {
+    let served = Served::alone().await;
+    let mut stream = watch(&served, "", None).await;
+    caught_up(&mut stream).await;
+    served.node.abort();
+    let status = loop {
+        match stream.message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("ended without an error"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(Error::from(status).code, Code::NotReady);
+}

@@ -1,0 +1,203 @@
+//! Whatever comes in: it is refused in words where there is somebody to read them, it is bounded, and the node lives on.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_server::{Server, StartError};
+use convoke_testkit::eventually;
+use std::time::Duration;
+use support::Served;
+use support::grpc::registry;
+use support::http::{answer, open, request};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+async fn lives(served: &Served) {
+    served.get("/readyz").await.ok();
+    registry(served).await.list(convoke_proto::v1::ListRequest::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_routes_and_wrong_methods_are_refused_in_json() {
+    let served = Served::alone().await;
+    for path in ["/", "/api", "/api/v1", "/api/v1/memberz", "/api/v1/members/a/b/c", "/v1/agent", "/%ff", "//", "/ui/"]
+    {
+        served.get(path).await.refused(404, "NOT_FOUND");
+    }
+    for (method, path) in [
+        ("POST", "/healthz"),
+        ("DELETE", "/api/v1/members/a"),
+        ("GET", "/api/v1/sessions"),
+        ("POST", "/api/v1/sessions/x/heartbeat"),
+        ("GET", "/api/v1/sessions/x/members/a"),
+        ("PUT", "/api/v1/watch"),
+        ("OPTIONS", "/api/v1/members"),
+        ("BREW", "/api/v1/members"),
+    ] {
+        let answer = served.send(method, path, &[], "").await;
+        answer.refused(405, "INVALID_ARGUMENT");
+        assert!(answer.headers.contains_key("allow"), "{answer:?}");
+    }
+    let head = served.send("HEAD", "/readyz", &[], "").await;
+    assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_is_refused_before_it_is_looked_at() {
+    let small = |server: &mut convoke_server::Config| {
+        server.limits.body_bytes = 1_000;
+        server.limits.uri_bytes = 500;
+        server.limits.header_bytes = 2_000;
+    };
+    let served = Served::start("n0", &[], |_| {}, small).await;
+    let long = "x".repeat(1_001);
+    let field = served.post("/api/v1/sessions", &long).await.refused(413, "TOO_LARGE");
+    assert_eq!(field.as_deref(), Some("body"));
+    served.get(&format!("/api/v1/members?filter={long}")).await.refused(414, "TOO_LARGE");
+    served.send("GET", "/healthz", &[("x-long", &long), ("x-longer", &long)], "").await.refused(431, "TOO_LARGE");
+    // Its size is said only in its pieces.
+    let mut chunked = b"POST /api/v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    for _ in 0..3 {
+        chunked.extend_from_slice(format!("{:x}\r\n{}\r\n", 500, "y".repeat(500)).as_bytes());
+    }
+    chunked.extend_from_slice(b"0\r\n\r\n");
+    let text = String::from_utf8_lossy(&served.raw_one(&chunked).await).into_owned();
+    assert!(text.starts_with("HTTP/1.1 413") && text.contains("TOO_LARGE"), "{text}");
+    // What claims to be large is not waited for.
+    let claimed = b"POST /api/v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n";
+    let text = String::from_utf8_lossy(&served.raw_one(claimed).await).into_owned();
+    assert!(text.starts_with("HTTP/1.1 413") && text.contains("TOO_LARGE"), "{text}");
+    // Beyond what can be parsed at all, the connection ends.
+    let endless = [b"GET /healthz HTTP/1.1\r\nx: ".as_slice(), &vec![b'x'; 1_000_000]].concat();
+    let text = String::from_utf8_lossy(&served.raw(&endless).await).into_owned();
+    assert!(text.is_empty() || text.starts_with("HTTP/1.1 431"), "{text}");
+    lives(&served).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_ends_its_connection_and_nothing_else() {
+    let served = Served::start("n0", &[], |_| {}, |server| server.timeouts.headers = Duration::from_millis(300)).await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let mut noise = Vec::new();
+    let mut state = 7_u32;
+    for _ in 0..4_000 {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        noise.push((state >> 24) as u8);
+    }
+    for bytes in [
+        b"\r\n\r\n".to_vec(),
+        b"nonsense\r\n\r\n".to_vec(),
+        b"GET / HTTP/9.9\r\n\r\n".to_vec(),
+        b"GET /\0 HTTP/1.1\r\n\r\n".to_vec(),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
+        b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n".to_vec(),
+        noise.clone(),
+        [preface.as_slice(), &noise].concat(),
+        // A frame larger than allowed, headers without settings, a stream that must not be.
+        [preface.as_slice(), b"\xff\xff\xff\x00\x00\x00\x00\x00\x01"].concat(),
+        [preface.as_slice(), b"\x00\x00\x04\x01\x04\x00\x00\x00\x01\xff\xff\xff\xff"].concat(),
+        [preface.as_slice(), b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x01\x25\x00\x00\x00\x02"].concat(),
+    ] {
+        served.raw(&bytes).await;
+    }
+    lives(&served).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_nothing_in_time_is_cut_off() {
+    let hasty = |server: &mut convoke_server::Config| {
+        server.timeouts.headers = Duration::from_millis(100);
+        server.timeouts.request = Duration::from_millis(100);
+    };
+    let served = Served::start("n0", &[], |_| {}, hasty).await;
+    for bytes in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", b"GET /healthz HTTP/1.1\r\nhost:"] {
+        // Returns when the server closes the connection.
+        served.raw(bytes).await;
+    }
+    let slow = b"POST /api/v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{";
+    let text = String::from_utf8_lossy(&served.raw_one(slow).await).into_owned();
+    assert!(text.starts_with("HTTP/1.1 504") && text.contains("TIMEOUT"), "{text}");
+    lives(&served).await;
+    assert!(served.get("/metrics").await.body_text().contains("convoke_client_connections_silent_total 3"));
+}
+
+/// A client that asks and never reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_nothing_is_cut_off() {
+    let hasty = |server: &mut convoke_server::Config| server.timeouts.stall = Duration::from_millis(200);
+    let served = Served::start("n0", &[], |_| {}, hasty).await;
+    let mut stream = TcpStream::connect(served.address()).await.unwrap();
+    let ask = b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
+    // Until the server has had enough.
+    while stream.write_all(&ask).await.is_ok() {}
+    eventually("the connection is gone", async || {
+        served.get("/metrics").await.body_text().contains("convoke_client_connections 1\n")
+    })
+    .await;
+    lives(&served).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_and_calls_are_bounded() {
+    let few = |server: &mut convoke_server::Config| {
+        server.limits.connections = 2;
+        server.limits.attaches = 1;
+    };
+    let served = Served::start("n0", &[], |_| {}, few).await;
+    let mut one = open(served.address()).await;
+    answer(one.send_request(request("GET", "/readyz", &[], "")).await.unwrap()).await.ok();
+    let (attachment, _) = support::grpc::Attachment::attached(&served, support::grpc::attach("c", 1, &["a"])).await;
+    // The third connection is closed at once.
+    let mut third = TcpStream::connect(served.address()).await.unwrap();
+    let _ = third.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let mut nothing = Vec::new();
+    let _ = third.read_to_end(&mut nothing).await;
+    assert!(nothing.is_empty());
+    one.ready().await.unwrap();
+    let metrics = answer(one.send_request(request("GET", "/metrics", &[], "")).await.unwrap()).await.body_text();
+    assert!(metrics.contains("convoke_client_connections_refused_total 1"), "{metrics}");
+    assert!(metrics.contains("convoke_client_attaches 1"));
+    drop(one);
+    eventually("a place is free", async || {
+        let mut stream = TcpStream::connect(served.address()).await.unwrap();
+        let _ = stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text).await;
+        text.starts_with(b"HTTP/1.1 200")
+    })
+    .await;
+    eventually("one more attach is refused", async || {
+        let Ok(channel) =
+            tonic::transport::Channel::from_shared(format!("http://{}", served.address())).unwrap().connect().await
+        else {
+            return false;
+        };
+        let mut client = convoke_proto::v1::registry_client::RegistryClient::new(channel);
+        match client.attach(tokio_stream::pending()).await {
+            Err(status) => status.code() == tonic::Code::ResourceExhausted,
+            Ok(_) => panic!("two attaches"),
+        }
+    })
+    .await;
+    drop(attachment);
+}
+
+#[tokio::test]
+async fn only_loopback_is_served_unless_told_otherwise() {
+    let public = convoke_server::Config { bind: "0.0.0.0:0".into(), ..Default::default() };
+    let error = Server::bind(public.clone()).await.unwrap_err();
+    assert!(matches!(&error, StartError::Public { address } if address == "0.0.0.0:0"));
+    assert!(error.to_string().contains("--insecure-public"));
+    let bound = Server::bind(convoke_server::Config { insecure_public: true, ..public }).await.unwrap();
+    let taken = convoke_server::Config {
+        bind: format!("127.0.0.1:{}", bound.address().port()),
+        ..convoke_server::Config::default()
+    };
+    assert!(matches!(Server::bind(taken).await.unwrap_err(), StartError::Bind { .. }));
+    let nowhere = convoke_server::Config { bind: "nonsense".into(), ..Default::default() };
+    assert!(matches!(Server::bind(nowhere).await.unwrap_err(), StartError::Bind { .. }));
+    for host in ["127.0.0.1:0", "localhost:0"] {
+        Server::bind(convoke_server::Config { bind: host.into(), ..Default::default() }).await.unwrap();
+    }
+}

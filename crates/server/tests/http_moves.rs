@@ -1,0 +1,185 @@
+//! Sessions over HTTP outlive their nodes (C8).
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_testkit::eventually;
+use serde_json::json;
+use support::Served;
+use support::http::Sse;
+
+async fn agreed(cluster: &[&Served], id: &str, owner: &str) {
+    eventually("all nodes show the owner", async || {
+        cluster.iter().all(|served| served.node.member(id).is_some_and(|member| member.owner().node == owner))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_goes_on_elsewhere_when_its_node_dies() {
+    let mut cluster = Served::cluster(3).await;
+    let session = cluster[0].session(r#"{"timeout_ms":50000}"#).await;
+    for id in ["a", "b", "c"] {
+        let body = json!({"service": "orders", "metadata": {"k": id}, "created": 7});
+        cluster[0].put(&format!("{session}/members/{id}"), &body.to_string()).await.ok();
+    }
+    cluster[0].delete(&format!("{session}/members/c")).await.ok();
+    agreed(&[&cluster[1], &cluster[2]], "b", "n0").await;
+    eventually("the unregistration arrived", async || cluster[1].node.member("c").is_none()).await;
+    let mut watch = Sse::open(&cluster[2], "?filter=service%20==%20%22orders%22", "").await;
+    assert_eq!(watch.until("caught-up").await.len(), 3);
+
+    cluster.remove(0).kill().await;
+    let heard = cluster[0].put(&format!("{session}/heartbeat"), "").await.ok();
+    assert_eq!((&heard["node"], &heard["timeout_ms"]), (&json!("n1"), &json!(50_000)));
+    let mut members: Vec<&str> = heard["members"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    members.sort_unstable();
+    assert_eq!(members, ["a", "b"]);
+    agreed(&[&cluster[0], &cluster[1]], "a", "n1").await;
+    agreed(&[&cluster[0], &cluster[1]], "b", "n1").await;
+    let shown = cluster[1].get("/api/v1/members/b").await.ok();
+    assert_eq!(
+        (&shown["status"], &shown["created"], &shown["metadata"]),
+        (&json!("up"), &json!(7), &json!({"k": "b"}))
+    );
+
+    // It is a whole session there.
+    cluster[0].patch(&format!("{session}/members/a"), r#"{"k":"z"}"#).await.ok();
+    cluster[0].put(&format!("{session}/members/d"), r#"{"service":"orders"}"#).await.ok();
+    let heard = cluster[0].put(&format!("{session}/heartbeat"), "").await.ok();
+    assert_eq!(heard.get("members"), None);
+    let mut seen = watch.until("register").await;
+    seen.sort();
+    // Changes of owner, never a down.
+    assert_eq!(seen, ["owner a", "owner b", "register d", "update a"]);
+    cluster[0].delete(&session).await.ok();
+    assert_eq!(watch.until("unregister").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_request_takes_the_session_along() {
+    for request in ["put", "patch", "delete", "close"] {
+        let mut cluster = Served::cluster(2).await;
+        let session = cluster[0].session("").await;
+        cluster[0].put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
+        cluster[0].put(&format!("{session}/members/b"), r#"{"service":"s"}"#).await.ok();
+        agreed(&[&cluster[1]], "b", "n0").await;
+        cluster.remove(0).kill().await;
+        let there = &cluster[0];
+        let path = format!("{session}/members/a");
+        match request {
+            "put" => drop(there.put(&path, r#"{"service":"s","metadata":{"k":"v"}}"#).await.ok()),
+            "patch" => drop(there.patch(&path, r#"{"k":"v"}"#).await.ok()),
+            "delete" => drop(there.delete(&path).await.ok()),
+            _ => drop(there.delete(&session).await.ok()),
+        }
+        let shown = |id: &str| there.node.member(id).map(|member| member.owner().node.to_owned());
+        let here = Some("n1".to_owned());
+        let expected = match request {
+            "delete" => (None, here),
+            "close" => (None, None),
+            _ => (here.clone(), here),
+        };
+        assert_eq!((shown("a"), shown("b")), expected, "{request}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_living_node_keeps_its_session_whoever_is_asked() {
+    let cluster = Served::cluster(2).await;
+    let session = cluster[0].session("").await;
+    cluster[0].put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
+    agreed(&[&cluster[1]], "a", "n0").await;
+    let elsewhere = &cluster[1];
+    let heard = elsewhere.put(&format!("{session}/heartbeat"), "").await.ok();
+    assert_eq!(heard["node"], "n0");
+    let written = elsewhere.patch(&format!("{session}/members/a"), r#"{"k":"v"}"#).await.ok();
+    let stale = elsewhere.send("PATCH", &format!("{session}/members/a"), &[("If-Match", "1.1.00000000")], "{}").await;
+    stale.refused(412, "STALE_VERSION");
+    assert_eq!(cluster[0].get("/api/v1/members/a").await.ok()["version"], written["version"]);
+    elsewhere.put(&format!("{session}/members/b"), "nonsense").await.refused(400, "INVALID_ARGUMENT");
+    // What was unregistered a moment ago is not claimed again by a node that has not heard of it.
+    for round in 0..20 {
+        let path = format!("{session}/members/m{round}");
+        elsewhere.put(&path, r#"{"service":"s"}"#).await.ok();
+        cluster[0].delete(&path).await.ok();
+        elsewhere.put(&format!("{session}/heartbeat"), "").await.ok();
+        assert_eq!(cluster[0].node.member(&format!("m{round}")), None);
+    }
+    elsewhere.delete(&session).await.ok();
+    elsewhere.put(&format!("{session}/heartbeat"), "").await.refused(404, "SESSION_GONE");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_at_two_nodes_at_once_end_in_one_session() {
+    let mut cluster = Served::cluster(3).await;
+    let session = cluster[0].session("").await;
+    for id in ["a", "b", "c"] {
+        cluster[0].put(&format!("{session}/members/{id}"), r#"{"service":"s"}"#).await.ok();
+    }
+    agreed(&[&cluster[1], &cluster[2]], "c", "n0").await;
+    cluster.remove(0).kill().await;
+    let path = format!("{session}/heartbeat");
+    for _ in 0..5 {
+        let (one, two) = tokio::join!(cluster[0].put(&path, ""), cluster[1].put(&path, ""));
+        one.ok();
+        two.ok();
+    }
+    eventually("one node has all of them", async || {
+        let heard = cluster[0].put(&path, "").await.ok();
+        let owners =
+            |served: &Served, id: &str| served.node.member(id).map(|m| (m.owner().node.to_owned(), m.version()));
+        let first = owners(&cluster[0], "a").unwrap().0;
+        heard["node"] == first
+            && ["a", "b", "c"].iter().all(|id| {
+                owners(&cluster[0], id) == owners(&cluster[1], id) && owners(&cluster[0], id).unwrap().0 == first
+            })
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopping_node_hands_over_without_a_down() {
+    let mut cluster = Served::cluster(2).await;
+    let session = cluster[0].session("").await;
+    cluster[0].put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
+    agreed(&[&cluster[1]], "a", "n0").await;
+    let mut watch = Sse::open(&cluster[1], "?filter=service%20==%20%22s%22", "").await;
+    watch.until("caught-up").await;
+    let Served { node, server } = cluster.remove(0);
+    assert_eq!(server.stop().await, convoke_node::Ending::Graceful);
+    cluster[0].put(&format!("{session}/heartbeat"), "").await.ok();
+    assert_eq!(watch.event().await.brief(), "owner a");
+    drop(node);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_left_means_the_session_is_gone() {
+    let mut cluster = Served::cluster(2).await;
+    let (empty, emptied) = (cluster[0].session("").await, cluster[0].session("").await);
+    cluster[0].put(&format!("{emptied}/members/a"), r#"{"service":"s"}"#).await.ok();
+    agreed(&[&cluster[1]], "a", "n0").await;
+    cluster[0].delete(&format!("{emptied}/members/a")).await.ok();
+    eventually("the unregistration arrived", async || cluster[1].node.member("a").is_none()).await;
+    cluster.remove(0).kill().await;
+    for session in [empty, emptied] {
+        cluster[0].put(&format!("{session}/heartbeat"), "").await.refused(404, "SESSION_GONE");
+    }
+}
+
+/// The other process with the same client id lives at another node, and the session's own node is dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_process_is_told_at_any_node() {
+    let mut cluster = Served::cluster(2).await;
+    let one = cluster[0].session(r#"{"client":"shop"}"#).await;
+    cluster[0].put(&format!("{one}/members/a"), r#"{"service":"s"}"#).await.ok();
+    agreed(&[&cluster[1]], "a", "n0").await;
+    let two = cluster[1].session(r#"{"client":"shop"}"#).await;
+    cluster[1].put(&format!("{two}/members/a"), r#"{"service":"s"}"#).await.ok();
+    agreed(&[&cluster[0]], "a", "n1").await;
+    cluster[0].put(&format!("{one}/heartbeat"), "").await.refused(409, "SUPERSEDED");
+    cluster.remove(0).kill().await;
+    cluster[0].put(&format!("{one}/heartbeat"), "").await.refused(409, "SUPERSEDED");
+    cluster[0].put(&format!("{two}/heartbeat"), "").await.ok();
+}

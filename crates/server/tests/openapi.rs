@@ -1,0 +1,98 @@
+//! The description of the HTTP interface and what is served are the same.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use support::Served;
+
+/// Every operation of the description, as (method, path).
+fn described(document: &Value) -> BTreeSet<(String, String)> {
+    let paths = document["paths"].as_object().unwrap();
+    let operations = paths.iter().flat_map(|(path, operations)| {
+        operations.as_object().unwrap().keys().map(|method| (method.to_uppercase(), path.clone()))
+    });
+    operations.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_is_described_and_every_description_served() {
+    let served = Served::alone().await;
+    let document = served.get("/api/v1/openapi.json").await.ok();
+    assert_eq!(document["openapi"], "3.1.0");
+    let routes: BTreeSet<_> =
+        convoke_server::routes().into_iter().map(|(method, path)| (method, path.to_owned())).collect();
+    assert_eq!(described(&document), routes);
+    for (method, path) in routes {
+        let path = path.replace("{id}", "nobody").replace("{session}", "nobody");
+        if path == "/api/v1/watch" {
+            // Without end.
+            support::http::Sse::open(&served, "", "").await;
+            continue;
+        }
+        let answer = served.send(&method, &path, &[], "").await;
+        let message = answer.body_text();
+        assert!(!message.contains("there is nothing at") && answer.status != 405, "{method} {path}: {answer:?}");
+    }
+}
+
+/// What is answered has the fields that the description requires, and no others.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_have_the_described_shape() {
+    let served = Served::alone().await;
+    let document = served.get("/api/v1/openapi.json").await.ok();
+    let session = served.post("/api/v1/sessions", "").await.ok();
+    check(&document, "SessionResponse", &session);
+    let session = format!("/api/v1/sessions/{}", session["session"].as_str().unwrap());
+    let body = json!({"service": "s", "endpoints": {"x": "h:1"}, "metadata": {"k": "v"}}).to_string();
+    check(&document, "Written", &served.put(&format!("{session}/members/a"), &body).await.ok());
+    check(&document, "Heartbeat", &served.put(&format!("{session}/heartbeat"), "").await.ok());
+    check(&document, "Member", &served.get("/api/v1/members/a").await.ok());
+    check(&document, "MemberList", &served.get("/api/v1/members").await.ok());
+    check(&document, "Status", &served.get("/api/v1/status").await.ok());
+    check(&document, "Nodes", &served.get("/api/v1/nodes").await.ok());
+    check(&document, "Services", &served.get("/api/v1/services").await.ok());
+    check(&document, "Explanation", &served.get("/api/v1/members/a/explain").await.ok());
+    check(&document, "Error", &served.get("/nowhere").await.json());
+}
+
+fn check(document: &Value, name: &str, value: &Value) {
+    conforms(document, &json!({"$ref": format!("#/components/schemas/{name}")}), value, name);
+}
+
+/// As much of JSON schema as the description uses.
+fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let target = document.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{reference}"));
+        return conforms(document, target, value, place);
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let allowed = match &schema["type"] {
+        Value::Array(kinds) => kinds.clone(),
+        kind => vec![kind.clone()],
+    };
+    assert!(allowed.contains(&json!(kind)), "{place}: {value} is not {allowed:?}");
+    if let Some(words) = schema["enum"].as_array() {
+        assert!(words.contains(value), "{place}: {value}");
+    }
+    for item in value.as_array().into_iter().flatten() {
+        conforms(document, &schema["items"], item, place);
+    }
+    let (Some(fields), Some(known)) = (value.as_object(), schema["properties"].as_object()) else { return };
+    for required in schema["required"].as_array().into_iter().flatten() {
+        assert!(fields.contains_key(required.as_str().unwrap()), "{place}: no {required}");
+    }
+    for (field, value) in fields {
+        let schema = known.get(field).unwrap_or_else(|| panic!("{place}: {field} is not described"));
+        conforms(document, schema, value, &format!("{place}.{field}"));
+    }
+}

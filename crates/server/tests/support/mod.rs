@@ -1,0 +1,95 @@
+//! Nodes with their client ports, and clients of both kinds.
+
+#![allow(dead_code, reason = "not every test uses all of it")]
+
+pub mod grpc;
+pub mod http;
+
+use convoke_node::core::Timers;
+use convoke_node::{Config, Node};
+use convoke_server::Server;
+use convoke_testkit::{eventually, patient_timers, quick_timers};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Nobody is judged while a busy machine lets a test wait; sessions may still ask for short timeouts.
+fn timers() -> Timers {
+    Timers {
+        heartbeat_interval: Duration::from_millis(500),
+        reconnect_timeout: Duration::from_secs(60),
+        resume_wait: Duration::from_secs(60),
+        handover_timeout: Duration::from_secs(60),
+        ..patient_timers()
+    }
+}
+
+/// For tests that wait for clients to be given up.
+pub fn quick(config: &mut Config) {
+    config.timers = quick_timers();
+}
+
+/// A node and its client port.
+#[derive(Debug)]
+pub struct Served {
+    pub node: Node,
+    pub server: Server,
+}
+
+impl Served {
+    /// One node, alone.
+    pub async fn alone() -> Served {
+        Served::start("n0", &[], |_| {}, |_| {}).await
+    }
+
+    pub async fn start(
+        id: &str,
+        join: &[&Served],
+        adjust: impl FnOnce(&mut Config),
+        adjust_server: impl FnOnce(&mut convoke_server::Config),
+    ) -> Served {
+        let mut server = convoke_server::Config::default();
+        adjust_server(&mut server);
+        let bound = Server::bind(server).await.unwrap();
+        let mut config = Config::new(id).unwrap();
+        config.timers = timers();
+        config.client_address = bound.address().to_string();
+        config.join = join.iter().map(|served| served.node.peer_address().to_owned()).collect();
+        adjust(&mut config);
+        let node = Node::start(config).await.unwrap();
+        let server = bound.serve(node.handle());
+        node.ready().await.unwrap();
+        Served { node, server }
+    }
+
+    /// Nodes `n0`, `n1`, … that know each other.
+    pub async fn cluster(count: usize) -> Vec<Served> {
+        Served::cluster_with(count, |_| {}).await
+    }
+
+    pub async fn cluster_with(count: usize, adjust: impl Fn(&mut Config)) -> Vec<Served> {
+        let mut cluster: Vec<Served> = Vec::new();
+        for index in 0..count {
+            let first: Vec<&Served> = cluster.first().into_iter().collect();
+            let served = Served::start(&format!("n{index}"), &first, &adjust, |_| {}).await;
+            cluster.push(served);
+        }
+        for served in &cluster {
+            eventually("every node is linked to every other", async || {
+                let nodes = served.node.nodes().await.unwrap_or_default();
+                nodes.iter().filter(|peer| peer.state.as_str() == "up" && peer.ready).count() == count - 1
+            })
+            .await;
+        }
+        cluster
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Ends node and port as a crash would.
+    pub async fn kill(self) {
+        self.node.abort();
+        self.node.stopped().await;
+    }
+}

@@ -1,0 +1,213 @@
+//! Nodes as real processes: started, asked, stopped, killed, paused. Whatever a test does, they end with it.
+
+use crate::wait::until;
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A running process with its output. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+impl Process {
+    /// Starts a command with nothing to read and with its output kept.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn spawn(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary can be run");
+        let stdout = Lines::of(child.stdout.take().expect("stdout is piped"));
+        let stderr = Lines::of(child.stderr.take().expect("stderr is piped"));
+        Process { child, stdout, stderr }
+    }
+
+    /// Waits for a line of stdout.
+    ///
+    /// # Panics
+    /// If it does not come, or the process ends before.
+    #[track_caller]
+    pub fn line(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        match self.stdout.find(&wanted) {
+            Some(line) => line,
+            None => panic!("no line {what}; stdout:\n{}\nstderr:\n{}", self.stdout.text(), self.stderr.text()),
+        }
+    }
+
+    pub fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
+    pub fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// SIGTERM.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// SIGINT.
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    /// SIGSTOP.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// SIGKILL; returns when it is gone.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits for its end, and for all it said.
+    ///
+    /// # Panics
+    /// If it does not come.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the process ends", || {
+            status = self.child.try_wait().expect("a child can be waited for");
+            status.is_some()
+        });
+        self.stdout.ended();
+        self.stderr.ended();
+        status.expect("it has ended")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.child.id().try_into().ok().and_then(Pid::from_raw).expect("a child has a process id");
+        kill_process(pid, signal).expect("a child can be signalled");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A node as a process of the `convoke` binary.
+#[derive(Debug)]
+pub struct NodeProcess {
+    pub process: Process,
+    /// Where clients connect.
+    pub clients: String,
+    /// What other nodes join.
+    pub peers: String,
+}
+
+impl NodeProcess {
+    /// Starts `convoke COMMAND…` and waits until it listens.
+    #[track_caller]
+    pub fn spawn(command: &mut Command) -> Self {
+        let process = Process::spawn(command);
+        let line = process.line("listening", |line| line.starts_with("listening: "));
+        let (clients, peers) = places(&line);
+        NodeProcess { process, clients, peers }
+    }
+
+    /// Waits until it says that it is ready.
+    #[track_caller]
+    pub fn ready(self) -> Self {
+        self.process.line("ready", |line| line.starts_with("ready: "));
+        self
+    }
+}
+
+/// From `…: clients A, peers B`.
+fn places(line: &str) -> (String, String) {
+    let (clients, peers) = line
+        .split_once("clients ")
+        .and_then(|(_, places)| places.split_once(", peers "))
+        .unwrap_or_else(|| panic!("no places in {line:?}"));
+    (clients.to_owned(), peers.to_owned())
+}
+
+/// A command of the binary that ends by itself; what it said.
+///
+/// # Panics
+/// If it cannot be run.
+pub fn run(binary: &Path, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
+    Command::new(binary).args(arguments).stdin(Stdio::null()).output().expect("the binary can be run")
+}
+
+/// Lines of an output, gathered by a thread that ends with it.
+#[derive(Clone, Debug, Default)]
+struct Lines {
+    shared: Arc<(Mutex<Gathered>, Condvar)>,
+}
+
+#[derive(Debug, Default)]
+struct Gathered {
+    lines: Vec<String>,
+    ended: bool,
+}
+
+impl Lines {
+    fn of(output: impl Read + Send + 'static) -> Self {
+        let lines = Lines::default();
+        let gathering = lines.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                gathering.change(|gathered| gathered.lines.push(line));
+            }
+            gathering.change(|gathered| gathered.ended = true);
+        });
+        lines
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Gathered)) {
+        let (gathered, news) = &*self.shared;
+        change(&mut gathered.lock().unwrap_or_else(PoisonError::into_inner));
+        news.notify_all();
+    }
+
+    /// The first line that is wanted; `None` if the output ends or patience does.
+    fn find(&self, wanted: impl Fn(&str) -> bool) -> Option<String> {
+        let (gathered, news) = &*self.shared;
+        let deadline = Instant::now() + crate::PATIENCE;
+        let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(line) = gathered.lines.iter().find(|line| wanted(line)) {
+                return Some(line.clone());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if gathered.ended || left == Duration::ZERO {
+                return None;
+            }
+            gathered = news.wait_timeout(gathered, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until everything is read that was written: the last words may still be in the pipe.
+    fn ended(&self) {
+        let _ = self.find(|_| false);
+    }
+
+    fn text(&self) -> String {
+        let (gathered, _) = &*self.shared;
+        gathered.lock().unwrap_or_else(PoisonError::into_inner).lines.join("\n")
+    }
+}

@@ -1,0 +1,32 @@
+//! Waiting for something to become true.
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up. Far more than needed: machines are busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Waits until the condition holds.
+///
+/// # Panics
+/// If it does not within [`PATIENCE`].
+pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(tokio::time::Instant::now() < deadline, "did not happen: {what}");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// The same without a runtime, for tests with real processes.
+///
+/// # Panics
+/// If it does not happen within [`PATIENCE`].
+#[track_caller]
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "did not happen: {what}");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
