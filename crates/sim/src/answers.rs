@@ -86,12 +86,10 @@ impl World {
             })
             .cloned()
             .collect();
-        let acknowledged = std::mem::take(&mut c.attach_unregistered);
-        let by = (host, self.hosts[host].boot);
+        let mut acknowledged = std::mem::take(&mut c.attach_unregistered);
+        acknowledged.retain(|id| c.unregistered.remove(id) && !c.members.contains_key(id));
         for id in &acknowledged {
-            if c.unregistered.remove(id) && !c.members.contains_key(id) {
-                self.truth.unregistered(id, client, by, self.now);
-            }
+            self.unregistration_acknowledged(id, client, host);
         }
         if !missing.is_empty() {
             self.violate(Violation::new(
@@ -216,8 +214,7 @@ impl World {
             }
             (Pending::Unregister { id }, Ok(_)) => {
                 if self.clients[client].unregistered.remove(&id) && !self.clients[client].members.contains_key(&id) {
-                    let by = (host, self.hosts[host].boot);
-                    self.truth.unregistered(&id, client, by, self.now);
+                    self.unregistration_acknowledged(&id, client, host);
                 }
             }
             (pending, Err(refusal)) => self.client_request_refused(client, conn, host, &pending, &refusal),

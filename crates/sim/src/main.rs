@@ -98,7 +98,7 @@ fn main() -> Result<ExitCode> {
         }
         Command::Replay { seed, verbose, kind, mutant } => replay(seed, verbose, kind.kind(), mutant.as_deref()),
         Command::Scenario { name, verbose } => scenario(&name, verbose),
-        Command::Mutants { seeds, name, threads, markdown } => hunt(seeds, name.as_deref(), threads, markdown),
+        Command::Mutants { seeds, name, threads, markdown } => hunt(seeds, name.as_deref(), threads, markdown)?,
     })
 }
 
@@ -223,28 +223,53 @@ fn scenario(name: &str, verbose: bool) -> ExitCode {
     if failed { ExitCode::from(1) } else { ExitCode::SUCCESS }
 }
 
-fn hunt(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) -> ExitCode {
+fn hunt(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) -> Result<ExitCode> {
     let chosen: Vec<Mutant> = match name {
         None => Mutant::ALL.to_vec(),
         Some(name) => find_mutant(name).into_iter().collect(),
     };
     if chosen.is_empty() {
-        return usage(&format!("there is no mutant {name:?}"));
+        return Ok(usage(&format!("there is no mutant {name:?}")));
     }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} mutants {elapsed}")?;
+    let bar = ProgressBar::new(chosen.len() as u64).with_style(style);
     let started = Instant::now();
     let caught = mutants::hunt_all(&chosen, seeds, threads.unwrap_or_else(cores), |caught| {
         if !markdown {
-            let by = caught.by.map_or("NOT CAUGHT".to_owned(), |by| by.to_string());
-            let (name, rule) = (caught.mutant.name(), caught.mutant.rule());
-            println!("{name:<32} {rule:<4} {:>5.1} s  {by:<44} {:.80}", caught.took.as_secs_f64(), caught.message);
+            bar.suspend(|| println!("{}", line(caught)));
         }
+        bar.inc(1);
     });
+    bar.finish_and_clear();
     if markdown {
-        print!("{}", mutants::table(&caught));
+        print!("{}", mutants::table(&caught, seeds));
     }
-    let missed = caught.iter().filter(|result| result.by.is_none()).count();
-    eprintln!("{} of {} caught in {:.0} s", caught.len() - missed, caught.len(), started.elapsed().as_secs_f64());
-    if missed > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS }
+    let missed: Vec<&str> = caught.iter().filter(|one| !one.is_caught()).map(|one| one.mutant.name()).collect();
+    let by_seed = caught.iter().filter(|one| one.seed.is_some()).count();
+    let by_scenario = caught.iter().filter(|one| one.scenario.is_some()).count();
+    eprintln!(
+        "{} of {} caught ({by_seed} by one of {seeds} seeds, {by_scenario} by a scenario) in {:.0} s",
+        caught.len() - missed.len(),
+        caught.len(),
+        started.elapsed().as_secs_f64()
+    );
+    if missed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("not caught: {}", missed.join(", "));
+    Ok(ExitCode::from(1))
+}
+
+/// What became of one mutant, for people who wait.
+fn line(caught: &mutants::Caught) -> String {
+    let seed = caught
+        .seed
+        .as_ref()
+        .map_or("no seed".to_owned(), |by| format!("seed {}{}: {}", by.seed, by.kind.option(), by.invariant));
+    let scenario = caught.scenario.as_ref().map_or("no scenario", |by| by.name);
+    let (name, rule, took) = (caught.mutant.name(), caught.mutant.rule(), caught.took.as_secs_f64());
+    let verdict = if caught.is_caught() { "" } else { "  NOT CAUGHT" };
+    format!("{name:<32} {rule:<4} {took:>5.1} s  {seed:<44} {scenario}{verdict}")
 }
 
 fn find_mutant(name: &str) -> Option<Mutant> {

@@ -1,10 +1,9 @@
 //! Shows that the invariants would notice real bugs: each mutant must be caught (docs/mutants.md).
 
-use crate::drive::run_plan;
+use crate::drive::{Outcome, run_plan};
 use crate::plan::Kind;
-use crate::scenarios;
+use crate::scenarios::{self, Scenario};
 use convoke_core::{Mutant, Mutation};
-use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,66 +12,72 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub struct Caught {
     pub mutant: Mutant,
-    pub by: Option<By>,
-    pub message: String,
+    /// By chance.
+    pub seed: Option<BySeed>,
+    /// By a story told on purpose.
+    pub scenario: Option<ByScenario>,
     pub took: Duration,
 }
 
-/// What noticed a mutant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// The random search, after so many seeds.
-    Seed { kind: Kind, seed: u64, invariant: &'static str },
-    /// No seed, but a story told on purpose.
-    Scenario { name: &'static str, invariant: &'static str },
+/// The first seed that noticed a mutant, counted from 1.
+#[derive(Clone, Debug)]
+pub struct BySeed {
+    pub seed: u64,
+    pub kind: Kind,
+    pub invariant: &'static str,
+    pub message: String,
 }
 
-impl fmt::Display for By {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            By::Seed { kind, seed, invariant } => write!(f, "{invariant}, seed {seed}{}", kind.option()),
-            By::Scenario { name, .. } => write!(f, "scenario {name}"),
-        }
+/// The first story that noticed a mutant.
+#[derive(Clone, Debug)]
+pub struct ByScenario {
+    pub name: &'static str,
+    pub invariant: &'static str,
+    pub message: String,
+}
+
+impl Caught {
+    pub fn is_caught(&self) -> bool {
+        self.seed.is_some() || self.scenario.is_some()
     }
 }
 
-/// How the n-th seed of a hunt is read: focused plans are cheap and strong, whole ones are neither, but wide.
+/// How the n-th seed of a hunt is read: focused plans are cheap and strong, brief ones are wider.
 pub fn kind_of(seed: u64) -> Kind {
-    match seed {
-        _ if seed.is_multiple_of(20) => Kind::Full,
-        _ if seed.is_multiple_of(4) => Kind::Brief,
-        _ => Kind::Focused,
-    }
+    if seed.is_multiple_of(4) { Kind::Brief } else { Kind::Focused }
 }
 
-/// Tries seeds, then the named stories, until something is violated that is not violated without the mutant.
+/// Tries the named stories, and seeds, until something is violated that is not violated without the mutant.
 pub fn hunt(mutant: Mutant, seeds: u64) -> Caught {
     let started = Instant::now();
-    let (by, message) = by_seed(mutant, seeds).or_else(|| by_scenario(mutant)).unzip();
-    Caught { mutant, by, message: message.unwrap_or_default(), took: started.elapsed() }
+    let (scenario, seed) = (by_scenario(mutant), by_seed(mutant, seeds));
+    Caught { mutant, seed, scenario, took: started.elapsed() }
 }
 
-fn by_seed(mutant: Mutant, seeds: u64) -> Option<(By, String)> {
+fn by_seed(mutant: Mutant, seeds: u64) -> Option<BySeed> {
     (1..=seeds).find_map(|seed| {
         let kind = kind_of(seed);
-        let plan = kind.plan(seed);
-        let violation = run_plan(&plan.clone().with_mutation(Mutation::of(mutant)), false).violation?;
-        // Only a difference counts: a seed that fails without the mutant as well shows nothing.
-        let differs = run_plan(&plan, false).violation.is_none();
-        differs.then_some((By::Seed { kind, seed, invariant: violation.invariant }, violation.message))
+        let run = |mutation| run_plan(&kind.plan(seed).with_mutation(mutation), false);
+        let (invariant, message) = difference(mutant, run)?;
+        Some(BySeed { seed, kind, invariant, message })
     })
 }
 
-fn by_scenario(mutant: Mutant) -> Option<(By, String)> {
-    scenarios::ALL.iter().find_map(|scenario| {
-        let told = |seed, mutation| scenarios::run_mutated(scenario, seed, mutation, false).violation;
-        (1..=scenario.seeds).find_map(|seed| {
-            let violation = told(seed, Mutation::of(mutant))?;
-            let differs = told(seed, Mutation::none()).is_none();
-            let by = By::Scenario { name: scenario.name, invariant: violation.invariant };
-            differs.then_some((by, violation.message))
-        })
+fn by_scenario(mutant: Mutant) -> Option<ByScenario> {
+    let (likely, others): (Vec<&Scenario>, Vec<&Scenario>) =
+        scenarios::ALL.iter().partition(|scenario| scenario.tells_of(mutant.rule()));
+    likely.into_iter().chain(others).find_map(|scenario| {
+        let told = |seed, mutation| scenarios::run_mutated(scenario, seed, mutation, false);
+        let (invariant, message) =
+            (1..=scenario.seeds).find_map(|seed| difference(mutant, |mutation| told(seed, mutation)))?;
+        Some(ByScenario { name: scenario.name, invariant, message })
     })
+}
+
+/// Which invariant a mutant violates. What is violated without it as well shows nothing.
+fn difference(mutant: Mutant, run: impl Fn(Mutation) -> Outcome) -> Option<(&'static str, String)> {
+    let violation = run(Mutation::of(mutant)).violation?;
+    run(Mutation::none()).violation.is_none().then_some((violation.invariant, violation.message))
 }
 
 /// Hunts several mutants on some threads; results in the order of the list.
@@ -98,19 +103,20 @@ pub fn hunt_all(mutants: &[Mutant], seeds: u64, threads: usize, each: impl Fn(&C
 }
 
 /// The table of docs/mutants.md.
-pub fn table(caught: &[Caught]) -> String {
-    let mut text = "| Mutant | Rule | What is wrong | Noticed by | How |\n|---|---|---|---|---|\n".to_owned();
-    for Caught { mutant, by, .. } in caught {
-        let (noticed, how) = match by {
-            None => ("**nothing**".to_owned(), String::new()),
-            Some(By::Seed { kind, seed, invariant }) => {
-                let plural = if *seed == 1 { "" } else { "s" };
-                (format!("`{invariant}`"), format!("{seed} seed{plural}{}", kind.option().replace(" --", ", ")))
-            }
-            Some(By::Scenario { name, .. }) => (format!("`{name}`"), "scenario".to_owned()),
-        };
+pub fn table(caught: &[Caught], seeds: u64) -> String {
+    let mut text =
+        "| Mutant | Rule | What is wrong | Noticed by seeds | Noticed by a scenario |\n|---|---|---|---|---|\n"
+            .to_owned();
+    for Caught { mutant, seed, scenario, .. } in caught {
+        let by_seed = seed.as_ref().map_or(format!("none of {seeds}"), |by| {
+            format!("`{}`, {}{}", by.invariant, by.seed, by.kind.option().replace(" --", ", "))
+        });
+        let by_scenario = scenario.as_ref().map_or("none".to_owned(), |by| match by.invariant {
+            "scenario" => format!("`{}`", by.name),
+            invariant => format!("`{}`: `{invariant}`", by.name),
+        });
         let (name, rule, meaning) = (mutant.name(), mutant.rule(), mutant.meaning());
-        text += &format!("| `{name}` | {rule} | {meaning} | {noticed} | {how} |\n");
+        text += &format!("| `{name}` | {rule} | {meaning} | {by_seed} | {by_scenario} |\n");
     }
     text
 }

@@ -336,7 +336,7 @@ impl World {
 
     pub(crate) fn client_closed_cleanly(&mut self, client: usize) {
         let now = self.now;
-        let by = self.clients[client].host().map_or((usize::MAX, 0), |host| (host, self.hosts[host].boot));
+        let host = self.clients[client].host();
         self.note(format!("c{client} has closed"));
         self.client_drop_connection(client, false);
         let c = &mut self.clients[client];
@@ -345,7 +345,10 @@ impl World {
         c.changed_at = now;
         let ids = std::mem::take(&mut c.unregistered);
         for id in ids {
-            self.truth.unregistered(&id, client, by, self.now);
+            match host {
+                Some(host) => self.unregistration_acknowledged(&id, client, host),
+                None => self.truth.unregistered(&id, client, (usize::MAX, 0), now),
+            }
         }
     }
 

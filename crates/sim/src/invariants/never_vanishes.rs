@@ -77,19 +77,24 @@ impl Invariant for NeverVanishes {
 }
 
 impl NeverVanishes {
-    /// A node that has just become ready knows what everybody else has long known (N3).
+    /// A node that has just become ready knows what everybody else knew before it started (N3).
     fn fresh(&mut self, world: &World, subscriber: usize, host: usize, found: &mut Found) {
         let held = &world.hosts[host];
         let window = notice_time(world);
         let others: Vec<usize> = serving(world).map(|(other, _)| other).filter(|other| *other != host).collect();
         let told = |other: &usize| held.config.seeds.contains(&world.hosts[*other].config.peer_address);
         let calm = others.iter().all(|other| undisturbed(world, *other, window)) && others.iter().any(told);
-        if held.ready_at.is_none_or(|at| world.now - at > SECOND) || held.twin.is_some() || !calm {
+        let running = world.now - held.started_at;
+        // Whoever cannot be reached while it starts is not there (N3).
+        let reaching = held.trouble.calm_for(world.now) > running && held.twin.is_none();
+        if held.ready_at.is_none_or(|at| world.now - at > SECOND) || !reaching || !calm {
             return;
         }
+        // What came while the registry was handed over follows it.
+        let before = window + running;
         for id in world.truth.ids.keys() {
             let known = others.iter().all(|other| world.status(*other, id) == Some(Status::Up));
-            if !known || steady_holder(world, id, window).is_none() {
+            if !known || steady_holder(world, id, before).is_none() {
                 continue;
             }
             self.checks += 1;

@@ -2,8 +2,8 @@
 
 use super::log::Log;
 use super::support::Told;
-use crate::network::{MINUTE, SECOND};
-use crate::world::{Crash, Setup, World};
+use crate::network::{MINUTE, Place, SECOND, Spike};
+use crate::world::{Crash, Setup, World, micros};
 use convoke_core::Limits;
 use convoke_core::member::Status;
 
@@ -179,6 +179,39 @@ pub(super) fn entry_count_never_drops_during_a_full_merge(world: &mut World) -> 
     world.require(after > merges, "no full merge was needed")?;
     world.up(&borrowed(&here[1..]))?;
     world.up(&borrowed(&there[1..]))?;
+    world.settle()
+}
+
+/// A fresh node is sent everything when what was inferred of a lost node's member is collected in between: it must not be
+/// left with a record that nobody else has.
+pub(super) fn collected_while_a_full_merge_is_sent(world: &mut World) -> Told {
+    world.begin()?;
+    let doomed = world.add_client_fixed("doomed", &["lost"], 3);
+    world.up(&["lost"])?;
+    let rest = ids("m", 60);
+    let keeper = world.add_client_fixed("rest", &borrowed(&rest), 0);
+    world.up(&borrowed(&rest))?;
+    // Long forgotten by then: without a floor there is no full merge.
+    world.client_unregister(keeper, "m59");
+    world.client_crash(doomed, true);
+    world.lose(3, Crash::Silent);
+    world.run_until(|w| (0..3).all(|host| w.status(host, "lost").is_none()), 20 * MINUTE)?;
+    world.pass(micros(world.setup.timers.tombstone_timeout) - 4 * SECOND)?;
+    world.require(!world.forgotten(0, "lost"), "it was collected too early")?;
+    for host in 1..3 {
+        world.crash(host, Crash::Process);
+    }
+    let (id, extra) = (world.network.number(), SECOND / 4);
+    world.network.spikes.push(Spike { id, places: Place::Host(0).bit(), extra });
+    for host in 1..3 {
+        world.start(host);
+    }
+    world.run_until(|w| w.forgotten(0, "lost"), 10 * SECOND)?;
+    let sent = |host: usize| !world.node(host).is_ready() && !world.forgotten(host, "lost");
+    world.require((1..3).all(sent), "it was not collected in the middle of the merge")?;
+    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.run_until(|w| (0..3).all(|host| w.forgotten(host, "lost")), 30 * SECOND)?;
+    world.up(&borrowed(&rest[..59]))?;
     world.settle()
 }
 
