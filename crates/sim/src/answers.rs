@@ -4,6 +4,7 @@ use crate::client::{ClientState, NodeMessage, Pending};
 use crate::host::Host;
 use crate::invariants::Violation;
 use crate::network::Micros;
+use crate::truth::Claimed;
 use crate::world::{ClientTimer, Event, World, micros};
 use convoke_core::node::{Attached, Notice};
 use convoke_core::version::Version;
@@ -161,6 +162,18 @@ impl World {
         self.truth.abandoned(id, client, now);
     }
 
+    /// Somebody must have wanted what was taken, not long ago: a tombstone takes nothing from a living client (C4).
+    fn require_taker(&mut self, client: usize, id: &str) {
+        let patience = self.linger();
+        let nobody = |claimed: &Claimed| {
+            let sole = claimed.wanted_by.len() == 1 && claimed.wanted_by.contains(&client);
+            sole && claimed.releasing.is_empty() && self.now - claimed.freed_at > patience
+        };
+        if self.truth.get(id).is_some_and(nobody) && !self.clients[client].shares_id {
+            self.violate(Violation::new("answers", self.now, format!("c{client} lost {id} to nobody")));
+        }
+    }
+
     fn client_notice(&mut self, client: usize, notice: Notice) {
         self.note(format!("c{client} hears {notice:?}"));
         match notice {
@@ -178,7 +191,10 @@ impl World {
                     self.client_superseded(client);
                 }
             }
-            Notice::TakenOver { id } => self.client_gives_up(client, &id),
+            Notice::TakenOver { id } => {
+                self.require_taker(client, &id);
+                self.client_gives_up(client, &id);
+            }
             Notice::Handover { target } => {
                 let to = target.and_then(|target| {
                     let alive = |h: &Host| h.id == target.node && !h.is_second;

@@ -86,7 +86,7 @@ impl NeverVanishes {
         let calm = others.iter().all(|other| undisturbed(world, *other, window)) && others.iter().any(told);
         let running = world.now - held.started_at;
         // Whoever cannot be reached while it starts is not there (N3).
-        let reaching = held.trouble.calm_for(world.now) > running && held.twin.is_none();
+        let reaching = held.trouble.calm_for(world.now) >= running && held.twin.is_none();
         if held.ready_at.is_none_or(|at| world.now - at > SECOND) || !reaching || !calm {
             return;
         }

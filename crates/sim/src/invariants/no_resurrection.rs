@@ -10,6 +10,8 @@ use convoke_core::version::OriginId;
 use std::collections::BTreeMap;
 
 const NAME: &str = "no_resurrection";
+/// From the end of a split to the end of the exchanges that follow it.
+const CATCHING_UP: Micros = 10 * SECOND;
 
 #[derive(Debug, Default)]
 pub struct NoResurrection {
@@ -61,6 +63,10 @@ impl NoResurrection {
     fn outdated(&mut self, world: &World, subscriber: usize, member: &Member, found: &mut Found) {
         let reader = &world.subscribers[subscriber];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
+        // Cut off until a moment ago, it hears that an owner lives before it hears what others wrote over its members.
+        if world.hosts[host].trouble.calm_for(world.now) < CATCHING_UP {
+            return;
+        }
         self.checks += 1;
         let horizon = micros(world.setup.timers.dead_peer_timeout) + 2 * notice_time(world);
         let unwanted = |claimed: &Claimed| claimed.unwanted() && world.now - claimed.freed_at > horizon;

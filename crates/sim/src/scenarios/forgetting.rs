@@ -120,6 +120,25 @@ pub(super) fn collection_at_different_times(world: &mut World) -> Told {
     world.settle()
 }
 
+/// A member moves to another node and is unregistered there, while its first node writes nothing more. A replica that was
+/// away for longer than the tombstone lived has seen all that the first node ever wrote, and must let go all the same.
+pub(super) fn unregistered_after_a_move_from_a_quiet_node(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.keep_to(client, &[0, 1]);
+    world.up(&["m"])?;
+    let cuts = world.partition(&[0, 1], &[2]);
+    world.go(client, 1);
+    world.run_until(|w| w.at(client, 1) && w.claim(0, "m") == w.claim(1, "m"), 5 * SECOND)?;
+    world.client_unregister(client, "m");
+    world.run_until(|w| w.forgotten(0, "m") && w.forgotten(1, "m"), 33 * MINUTE)?;
+    world.require(!world.forgotten(2, "m"), "the replica inferred and forgot it too")?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.forgotten(2, "m"), 20 * SECOND)?;
+    world.throughout(MINUTE, "it came back", |w| w.absent_everywhere("m"))?;
+    world.settle()
+}
+
 /// A lower claim comes back from behind a split when one node has collected the tombstone of the higher one and another,
 /// which heard of it late, has not: the tombstone is said again, its owner claims anew above it, and they agree.
 pub(super) fn lower_claim_meets_a_tombstone(world: &mut World) -> Told {

@@ -102,6 +102,7 @@ scenarios! {
     liveness::clean_leave_during_partition, 1, three, "D4, L3", "a clean leave stays left";
 
     forgetting::delete_collect_lagging_replica_returns, 1, three, "D8", "deleted and forgotten while a replica was away";
+    forgetting::unregistered_after_a_move_from_a_quiet_node, 1, three, "D8", "having seen all that an owner wrote is not having seen all";
     forgetting::cut_full_merge_meets_a_lagging_third_node, 1, forgetting::small_chunks, "D8", "the full merge is cut, and a third node lags as well";
     forgetting::collection_at_different_times, 4, three, "D8", "a tombstone collected minutes later at one node";
     forgetting::lower_claim_meets_a_tombstone, 1, three, "D8", "what outlived its tombstone at one node only is told again";
