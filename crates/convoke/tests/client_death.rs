@@ -44,7 +44,8 @@ async fn a_dropped_connection_is_nothing() {
     let cluster = plan(dir.path()).start(2).unwrap();
     let seen = Seen::at(&cluster, 1, "service == \"web\"");
     // Closed, and a way that swallows everything without an end of file.
-    let faults: [(&str, fn(&Proxy)); 2] = [("web-1", Proxy::drop_connections), ("web-2", |proxy| proxy.block(true))];
+    type Fault = fn(&Proxy);
+    let faults: [(&str, Fault); 2] = [("web-1", Proxy::drop_connections), ("web-2", |proxy| proxy.block(true))];
     let mut clients = Vec::new();
     for (id, fault) in faults {
         let proxy = Proxy::start(cluster.clients(0)).await;
