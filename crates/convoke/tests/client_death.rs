@@ -44,10 +44,10 @@ async fn a_dropped_connection_is_nothing() {
     let cluster = plan(dir.path()).start(2).unwrap();
     let seen = Seen::at(&cluster, 1, "service == \"web\"");
     // Closed, and a way that swallows everything without an end of file.
-    type Fault = fn(&Proxy);
-    let faults: [(&str, Fault); 2] = [("web-1", Proxy::drop_connections), ("web-2", |proxy| proxy.block(true))];
+    let closed = |proxy: &Proxy| proxy.drop_connections();
+    let swallowing = |proxy: &Proxy| proxy.block(true);
     let mut clients = Vec::new();
-    for (id, fault) in faults {
+    for (id, fault) in [("web-1", &closed as &dyn Fn(&Proxy)), ("web-2", &swallowing)] {
         let proxy = Proxy::start(cluster.clients(0)).await;
         let client = support::registered(proxy.address(), id);
         seen.event("register", id);

@@ -7,7 +7,7 @@ mod support;
 use convoke_client::{Client, MemberSpec, Update};
 use convoke_testkit::{skip, until};
 use std::path::{Path, PathBuf};
-use support::plan;
+use support::patient_plan;
 use support::seen::Seen;
 
 /// Where the package `faketime` puts what makes a program believe in another time.
@@ -26,7 +26,7 @@ async fn clocks_hours_apart_that_step_back_change_nothing() {
     let set = |node: &str, time: &str| std::fs::write(clock(node), time).unwrap();
     let offsets = [("n1", "+1h"), ("n2", "-1h"), ("n3", "+0")];
     offsets.iter().for_each(|(node, offset)| set(node, offset));
-    let mut cluster = plan(dir.path()).start(0).unwrap();
+    let mut cluster = patient_plan(dir.path()).start(0).unwrap();
     for (node, _) in offsets {
         let index = cluster.reserve();
         for (name, value) in [

@@ -5,13 +5,13 @@
 mod support;
 
 use convoke_testkit::until;
-use support::plan;
+use support::patient_plan;
 use support::seen::Seen;
 
 #[test]
 fn three_nodes_by_join_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let cluster = plan(dir.path()).start(3).unwrap();
+    let cluster = patient_plan(dir.path()).start(3).unwrap();
     let _web = support::registered(cluster.clients(2), "web-1");
     for index in 0..3 {
         until("every node knows the member", || cluster.ask(index, &["member", "web-1"]).is_ok());
@@ -22,7 +22,7 @@ fn three_nodes_by_join_alone() {
 #[test]
 fn three_at_once_with_the_same_list() {
     let dir = tempfile::tempdir().unwrap();
-    let cluster = plan(dir.path()).start_at_once(3).unwrap();
+    let cluster = patient_plan(dir.path()).start_at_once(3).unwrap();
     let seen = Seen::at(&cluster, 0, "service == \"convoke\"");
     seen.all_up(3);
     // One of them went ahead; the other two waited for it.

@@ -6,7 +6,7 @@ mod support;
 
 use convoke_testkit::until;
 use support::http::{metric, raw, request};
-use support::{plan, registered};
+use support::{patient_plan, registered};
 
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PEER: &[u8] = b"CONVOKER";
@@ -27,7 +27,7 @@ fn joined(parts: &[&[u8]]) -> Vec<u8> {
 #[test]
 fn garbage_on_every_port_is_refused_and_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let cluster = plan(dir.path()).environment("CONVOKE_CLIENT_TIMEOUTS_HEADERS", "1s").start(2).unwrap();
+    let cluster = patient_plan(dir.path()).environment("CONVOKE_CLIENT_TIMEOUTS_HEADERS", "1s").start(2).unwrap();
     let _web = registered(cluster.clients(0), "web-1");
     let (clients, peers) = (cluster.clients(0), cluster.peers(0));
     let noise = noise(200_000);
@@ -75,7 +75,7 @@ fn garbage_on_every_port_is_refused_and_counted() {
 async fn bad_grpc_messages_end_their_call_only() {
     use convoke_proto::v1;
     let dir = tempfile::tempdir().unwrap();
-    let cluster = plan(dir.path()).start(1).unwrap();
+    let cluster = patient_plan(dir.path()).start(1).unwrap();
     let channel = tonic::transport::Channel::from_shared(format!("http://{}", cluster.clients(0)))
         .unwrap()
         .connect()

@@ -8,7 +8,7 @@ use convoke_client::{Client, MemberSpec, Update};
 use convoke_testkit::{ProcessCluster, until};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use support::plan;
+use support::patient_plan;
 use support::seen::Seen;
 
 const FILTER: &str = "service == \"web\"";
@@ -17,7 +17,7 @@ const FILTER: &str = "service == \"web\"";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_who_was_away_is_told_exactly_what_he_missed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut cluster = plan(dir.path()).start(2).unwrap();
+    let mut cluster = patient_plan(dir.path()).start(2).unwrap();
     let client = Client::builder().seeds([cluster.clients(1)]).build().unwrap();
     let spec = |id: &str| MemberSpec::new(id, "web");
     let stays = client.register(spec("stays")).await.unwrap();

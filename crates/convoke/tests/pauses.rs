@@ -32,8 +32,8 @@ async fn a_node_that_sleeps_for_long_takes_nobody_down() {
     cluster.wait_meshed();
     for index in 0..3 {
         until("every node shows all of them as up", || {
-            let services = cluster.ask(index, &["services"]).unwrap();
-            let services = services["services"].as_array().unwrap();
+            let services = cluster.ask(index, &["services"]).unwrap_or_default();
+            let services = services["services"].as_array().map(Vec::as_slice).unwrap_or_default();
             services.iter().any(|service| service["service"] == "web" && service["up"] == 2 * CLIENTS)
         });
     }
@@ -87,7 +87,8 @@ async fn a_node_that_reads_nothing_costs_a_bound() {
     assert!(grown < written / 2, "{grown} KiB of {written} KiB");
     let last = format!("{:04}", ROUNDS - 1);
     let has_last = |index: usize| {
-        let member = cluster.ask(index, &["member", "m-0"]).unwrap();
+        // A node that slept for long takes no clients until it knows what it missed.
+        let member = cluster.ask(index, &["member", "m-0"]).unwrap_or_default();
         member["metadata"]["payload"].as_str().is_some_and(|payload| payload.starts_with(&last))
     };
     assert!(has_last(0));

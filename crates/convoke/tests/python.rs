@@ -8,7 +8,7 @@ use convoke_testkit::{Process, skip};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::plan;
+use support::patient_plan;
 use support::seen::Seen;
 
 fn sources() -> PathBuf {
@@ -40,7 +40,7 @@ fn over_http() {
 /// It registers, moves to the other node when its own is killed, resumes its watch, and unregisters.
 fn exercise(python: &mut Command, surface: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let mut cluster = plan(dir.path()).start(2).unwrap();
+    let mut cluster = patient_plan(dir.path()).start(2).unwrap();
     let seen = Seen::at(&cluster, 1, "service == \"python\"");
     python
         .env("PYTHONDONTWRITEBYTECODE", "1")

@@ -9,7 +9,7 @@ use convoke_testkit::{ProcessCluster, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::fleet::Fleet;
-use support::plan;
+use support::patient_plan;
 use support::seen::Seen;
 
 const CLIENTS: usize = 60;
@@ -18,7 +18,7 @@ const CLIENTS: usize = 60;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rolling_restart_under_load_is_not_noticed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut cluster = plan(dir.path()).start(3).unwrap();
+    let mut cluster = patient_plan(dir.path()).start(3).unwrap();
     let mut fleet = Fleet { clients: Vec::new() };
     for index in 0..3 {
         let name = format!("web{index}");
@@ -66,7 +66,7 @@ async fn write(registration: Registration, stop: Arc<AtomicBool>) -> (String, u6
     while !stop.load(Ordering::Relaxed) {
         count += 1;
         registration.update(Update::merge().set("count", count.to_string())).await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     (registration.id().to_owned(), count)
 }
@@ -82,7 +82,7 @@ fn written_last(cluster: &ProcessCluster, index: usize, id: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_total_restart_brings_everything_back() {
     let dir = tempfile::tempdir().unwrap();
-    let mut cluster = plan(dir.path()).start_at_once(3).unwrap();
+    let mut cluster = patient_plan(dir.path()).start_at_once(3).unwrap();
     let fleet = Fleet::start("web", CLIENTS, cluster.clients(1)).await;
     for (number, (_, registration)) in fleet.clients.iter().enumerate() {
         registration.update(Update::merge().set("number", number.to_string())).await.unwrap();

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 #[track_caller]
-fn assert_golden<M: Message + Default + PartialEq + Debug>(message: M, golden: &str) {
+fn assert_golden<M: Message + Default + PartialEq + Debug>(message: &M, golden: &str) {
     let golden: String = golden.split_whitespace().collect();
     assert_eq!(hex(&message.encode_to_vec()), golden);
-    assert_eq!(M::decode(unhex(&golden).as_slice()).unwrap(), message);
+    assert_eq!(M::decode(unhex(&golden).as_slice()).unwrap(), *message);
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -84,9 +84,9 @@ const ERROR: &str = "080d12026e6f1a05636c61696d200028ac02";
 
 #[test]
 fn parts() {
-    assert_golden(spec(), SPEC);
-    assert_golden(member(), MEMBER);
-    assert_golden(error(), ERROR);
+    assert_golden(&spec(), SPEC);
+    assert_golden(&member(), MEMBER);
+    assert_golden(&error(), ERROR);
 }
 
 #[test]
@@ -103,10 +103,10 @@ fn what_clients_send() {
         more: true,
     };
     assert_golden(
-        from_client(client_message::Message::Attach(attach)),
+        &from_client(client_message::Message::Attach(attach)),
         "0a520a016311080706050403020118ac0220ab02280230d8363a340a300a016d1201731a0465752e61220272312880d095ffbc313203683a313a080a01671203683a3240034a060a016b12017610014201784801",
     );
-    assert_golden(from_client(client_message::Message::Heartbeat(v1::Heartbeat { sent: 300 })), "120308ac02");
+    assert_golden(&from_client(client_message::Message::Heartbeat(v1::Heartbeat { sent: 300 })), "120308ac02");
     let update = v1::Update {
         id: "m".to_owned(),
         set: pairs(&[("k", "v")]),
@@ -123,21 +123,21 @@ fn what_clients_send() {
         operations.into_iter().zip(1..).map(|(operation, seq)| v1::Request { seq, operation: Some(operation) });
     let requests = v1::Requests { requests: requests.collect() };
     assert_golden(
-        from_client(client_message::Message::Requests(requests)),
+        &from_client(client_message::Message::Requests(requests)),
         "1a5e0a36080112320a300a016d1201731a0465752e61220272312880d095ffbc313203683a313a080a01671203683a3240034a060a016b1201760a1b08021a170a016d12060a016b1201761a016420012a05312e322e330a07080322030a016d",
     );
-    assert_golden(from_client(client_message::Message::Close(v1::Close {})), "2200");
+    assert_golden(&from_client(client_message::Message::Close(v1::Close {})), "2200");
     let resume = v1::Resume {
         token: vec![1, 2],
         recent: pairs(&[("m", "1.2.3")]),
         known: Some(v1::resume::Known { versions: pairs(&[("m", "1.2.3")]) }),
     };
     assert_golden(
-        v1::WatchRequest { filter: "f".to_owned(), resume: Some(resume) },
+        &v1::WatchRequest { filter: "f".to_owned(), resume: Some(resume) },
         "0a0166121e0a020102120a0a016d1205312e322e331a0c0a0a0a016d1205312e322e33",
     );
-    assert_golden(v1::ListRequest { filter: "f".to_owned(), limit: 10, cursor: "c".to_owned() }, "0a0166100a1a0163");
-    assert_golden(v1::GetRequest { id: "m".to_owned() }, "0a016d");
+    assert_golden(&v1::ListRequest { filter: "f".to_owned(), limit: 10, cursor: "c".to_owned() }, "0a0166100a1a0163");
+    assert_golden(&v1::GetRequest { id: "m".to_owned() }, "0a016d");
 }
 
 #[test]
@@ -152,16 +152,16 @@ fn what_nodes_answer() {
         more: true,
     };
     assert_golden(
-        from_node(server_message::Message::Attached(attached)),
+        &from_node(server_message::Message::Attached(attached)),
         "0a3508ac0212026e3118882720a09c012a0a0a016d1205312e322e3332170a01781212080d12026e6f1a05636c61696d200028ac023801",
     );
     let refused = v1::AttachRefused { claim: 300, error: Some(error()) };
     assert_golden(
-        from_node(server_message::Message::AttachRefused(refused)),
+        &from_node(server_message::Message::AttachRefused(refused)),
         "121708ac021212080d12026e6f1a05636c61696d200028ac02",
     );
     let ack = v1::HeartbeatAck { sent: 300, error: None };
-    assert_golden(from_node(server_message::Message::HeartbeatAck(ack)), "1a0308ac02");
+    assert_golden(&from_node(server_message::Message::HeartbeatAck(ack)), "1a0308ac02");
     let answers = v1::Answers {
         answers: vec![
             v1::Answer { seq: 1, version: "1.2.3".to_owned(), error: None },
@@ -169,10 +169,10 @@ fn what_nodes_answer() {
         ],
     };
     assert_golden(
-        from_node(server_message::Message::Answers(answers)),
+        &from_node(server_message::Message::Answers(answers)),
         "22230a0908011205312e322e330a1608021a12080d12026e6f1a05636c61696d200028ac02",
     );
-    assert_golden(from_node(server_message::Message::Closed(v1::Closed { error: None })), "2a00");
+    assert_golden(&from_node(server_message::Message::Closed(v1::Closed { error: None })), "2a00");
     let notices = [
         (notice::Notice::Lost(notice::Lost { known: 300 }), "32050a0308ac02"),
         (notice::Notice::Superseded(notice::Superseded { known: 300 }), "3205120308ac02"),
@@ -183,14 +183,14 @@ fn what_nodes_answer() {
         ),
     ];
     for (notice, golden) in notices {
-        assert_golden(from_node(server_message::Message::Notice(v1::Notice { notice: Some(notice) })), golden);
+        assert_golden(&from_node(server_message::Message::Notice(v1::Notice { notice: Some(notice) })), golden);
     }
     assert_golden(
-        v1::ListResponse { members: vec![member()], next_cursor: "c".to_owned() },
+        &v1::ListResponse { members: vec![member()], next_cursor: "c".to_owned() },
         "0a1e0a016d12017340015001580162060a026e3110056a05312e322e33720163120163",
     );
     assert_golden(
-        v1::GetResponse { member: Some(member()) },
+        &v1::GetResponse { member: Some(member()) },
         "0a1e0a016d12017340015001580162060a026e3110056a05312e322e33720163",
     );
 }
@@ -213,7 +213,7 @@ fn what_watchers_are_told() {
         (Event::Reset(Reset { reason: Reason::TooOld.into() }), "42020802"),
         (Event::Mark(Mark { token: vec![1, 2] }), "4a040a020102"),
     ] {
-        assert_golden(event(told), golden);
+        assert_golden(&event(told), golden);
     }
 }
 

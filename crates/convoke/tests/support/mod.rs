@@ -67,6 +67,13 @@ pub fn plan(dir: &Path) -> ProcessClusterPlan {
     TIMERS.iter().fold(plan, |plan, (name, value)| plan.environment(format!("CONVOKE_TIMERS_{name}"), *value))
 }
 
+/// The same for tests in which nobody has to fall silent: however busy the machine is, no client is taken for dead.
+pub fn patient_plan(dir: &Path) -> ProcessClusterPlan {
+    plan(dir)
+        .environment("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "40s")
+        .environment("CONVOKE_TIMERS_DEAD_PEER_TIMEOUT", "120s")
+}
+
 /// A network of so many hosts; where there can be none, the test says so and does nothing.
 pub fn network(test: &str, hosts: usize) -> Option<Network> {
     Network::create(hosts).map_err(|why| skip(test, why)).ok()
