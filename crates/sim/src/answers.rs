@@ -6,6 +6,7 @@ use crate::invariants::Violation;
 use crate::network::Micros;
 use crate::truth::Claimed;
 use crate::world::{ClientTimer, Event, World, micros};
+use convoke_core::member::Status;
 use convoke_core::node::{Attached, Notice};
 use convoke_core::version::Version;
 use convoke_core::{Code, Refusal};
@@ -162,15 +163,19 @@ impl World {
         self.truth.abandoned(id, client, now);
     }
 
-    /// Somebody must have wanted what was taken, not long ago: a tombstone takes nothing from a living client (C4).
+    /// The tombstone of an earlier registration takes nothing from a living client (C4).
     fn require_taker(&mut self, client: usize, id: &str) {
+        let c = &self.clients[client];
+        let slot = c.attached_to().and_then(|host| self.hosts[host].node.as_ref()?.slot(id));
+        let ended = slot.is_some_and(|slot| slot.stated == Status::Left && slot.client != c.id);
+        // Whoever unregistered it a moment ago may have taken it before.
         let patience = self.linger();
-        let nobody = |claimed: &Claimed| {
+        let long_ago = |claimed: &Claimed| {
             let sole = claimed.wanted_by.len() == 1 && claimed.wanted_by.contains(&client);
             sole && claimed.releasing.is_empty() && self.now - claimed.freed_at > patience
         };
-        if self.truth.get(id).is_some_and(nobody) && !self.clients[client].shares_id {
-            self.violate(Violation::new("answers", self.now, format!("c{client} lost {id} to nobody")));
+        if ended && self.truth.get(id).is_some_and(long_ago) {
+            self.violate(Violation::new("answers", self.now, format!("c{client} lost {id} to a tombstone")));
         }
     }
 

@@ -65,7 +65,7 @@ enum Command {
         name: Option<String>,
         #[arg(long)]
         threads: Option<usize>,
-        /// Print the table of docs/mutants.md.
+        /// Print docs/mutants.md.
         #[arg(long)]
         markdown: bool,
     },
@@ -242,7 +242,7 @@ fn hunt(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) 
     });
     bar.finish_and_clear();
     if markdown {
-        print!("{}", mutants::table(&caught, seeds));
+        print!("{}", mutants::page(&caught, seeds));
     }
     let missed: Vec<&str> = caught.iter().filter(|one| !one.is_caught()).map(|one| one.mutant.name()).collect();
     let by_seed = caught.iter().filter(|one| one.seed.is_some()).count();

@@ -102,11 +102,37 @@ pub fn hunt_all(mutants: &[Mutant], seeds: u64, threads: usize, each: impl Fn(&C
     caught.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The table of docs/mutants.md.
-pub fn table(caught: &[Caught], seeds: u64) -> String {
-    let mut text =
-        "| Mutant | Rule | What is wrong | Noticed by seeds | Noticed by a scenario |\n|---|---|---|---|---|\n"
-            .to_owned();
+/// docs/mutants.md up to its table.
+const INTRODUCTION: &str = "# Mutants
+
+Deliberate bugs (`crates/core/src/mutant.rs`): each switches off one rule of [protocol.md](protocol.md), or is an ordinary slip. They exist only in
+builds with the `mutants` feature, which only the simulator turns on; without it every check is the constant `false`.
+
+```
+cargo run --profile sim -p convoke-sim -- mutants                                 # all; fails if one is not caught
+cargo run --profile sim -p convoke-sim -- mutants --name NoExchange               # one
+cargo run --profile sim -p convoke-sim -- replay --seed 1 --focused --mutant NoExchange --verbose
+cargo run --profile sim -p convoke-sim -- mutants --markdown > docs/mutants.md    # this page
+```
+
+Every mutant is tried with the named stories, those about its rule first, and with seeds from 1 on until one notices. Three of four seeds are
+*focused*: a few minutes of faults that belong together (`crates/sim/src/themes`); every fourth is *brief*: a few minutes of everything. Only what
+is not violated without the mutant counts. The table says which invariant noticed it at which seed, and which scenario did: by its own
+requirements, or by the invariant named after the colon. A few of them are checked with every change (`crates/sim/tests/mutants.rs`).
+";
+
+/// docs/mutants.md.
+pub fn page(caught: &[Caught], seeds: u64) -> String {
+    let all = caught.len();
+    let either = caught.iter().filter(|one| one.is_caught()).count();
+    let by_seed = caught.iter().filter(|one| one.seed.is_some()).count();
+    let by_scenario = caught.iter().filter(|one| one.scenario.is_some()).count();
+    let sum = format!("Caught: {either} of {all}; {by_seed} within {seeds} seeds, {by_scenario} by a scenario.\n");
+    [INTRODUCTION, "\n", &sum, "\n", &table(caught, seeds)].concat()
+}
+
+fn table(caught: &[Caught], seeds: u64) -> String {
+    let mut text = "| Mutant | Rule | What is wrong | Invariant, seed | Scenario |\n|---|---|---|---|---|\n".to_owned();
     for Caught { mutant, seed, scenario, .. } in caught {
         let by_seed = seed.as_ref().map_or(format!("none of {seeds}"), |by| {
             format!("`{}`, {}{}", by.invariant, by.seed, by.kind.option().replace(" --", ", "))

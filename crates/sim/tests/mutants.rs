@@ -24,9 +24,11 @@ fn some_mutants_are_caught() {
 }
 
 #[test]
-fn the_table_tells_what_was_not_caught() {
+fn the_page_tells_what_was_not_caught() {
     let nothing =
         mutants::Caught { mutant: Mutant::NoExchange, seed: None, scenario: None, took: std::time::Duration::ZERO };
     assert!(!nothing.is_caught());
-    assert!(mutants::table(&[nothing], 7).ends_with("| none of 7 | none |\n"));
+    let page = mutants::page(&[nothing], 7);
+    assert!(page.contains("Caught: 0 of 1"), "{page}");
+    assert!(page.ends_with("| none of 7 | none |\n"), "{page}");
 }
