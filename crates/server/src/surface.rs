@@ -5,6 +5,7 @@ use crate::error::not_ready;
 use crate::grpc::Health;
 use crate::metrics::Metrics;
 use crate::{grpc, http};
+use convoke_dns::Dns;
 use convoke_node::{NodeHandle, Phase};
 use convoke_proto::Error;
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ pub(crate) struct Surface {
     pub(crate) config: Config,
     /// Of the client port.
     pub(crate) address: SocketAddr,
+    pub(crate) dns: Option<Dns>,
     pub(crate) gates: Gates,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
@@ -57,7 +59,7 @@ impl Gates {
 }
 
 impl Surface {
-    pub(crate) fn new(config: Config, address: SocketAddr, node: NodeHandle) -> Arc<Surface> {
+    pub(crate) fn new(config: Config, address: SocketAddr, node: NodeHandle, dns: Option<Dns>) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Table::new(config.limits.sessions);
         Arc::new(Surface {
@@ -66,6 +68,7 @@ impl Surface {
             node,
             config,
             address,
+            dns,
             gates,
             metrics: Metrics::new(http::requests(), grpc::requests()),
             health: Health::new(),
