@@ -49,6 +49,7 @@ pub(super) async fn join(common: &BenchCommon, load: &JoinLoad) -> Outcome<Repor
         operations: served,
         seconds: joined_in.as_secs_f64(),
         per_second: served as f64 / joined_in.as_secs_f64(),
+        server_cpu_us: None,
         server_cores: None,
         ..report
     };

@@ -61,7 +61,7 @@ impl Report {
             lines.push(("Server CPU", format!("{each:.1} µs each; {cores:.2} cores in use")));
         }
         for figure in &self.figures {
-            lines.push((figure.name, format!("{} {}", rounded(figure.value), figure.unit)));
+            lines.push((figure.name, format!("{} {}", rounded(figure.value), figure.unit).trim_end().to_owned()));
         }
         let errors = match self.errors.is_empty() {
             true => "none".to_owned(),
@@ -77,7 +77,7 @@ impl Report {
 
 /// With as many digits as mean something.
 fn rounded(value: f64) -> String {
-    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+    if value >= 100.0 || value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
 fn time(micros: u64) -> String {

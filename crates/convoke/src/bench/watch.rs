@@ -123,6 +123,8 @@ pub(super) async fn idle(common: &BenchCommon, load: &WatchLoad, count: u32) -> 
     let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / f64::from(count) / 1_000.0;
     let (after_own, after_shared) = (own.resident()?, shared.resident()?);
     drop(held);
+    // Not what the subscribers cost: they were there before.
+    let report = Report { server_cpu_us: None, server_cores: None, ..report };
     Ok(report
         .figure("subscribers", "Subscribers", count.into(), "")
         .figure("own_connection_kb", "With own connection", each(before_own, after_own), "kB each")

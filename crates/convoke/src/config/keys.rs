@@ -190,7 +190,7 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key!(Time, client_timeouts.request, "For the body of a request, and for the answer to it."),
     key!(Time, client_timeouts.stall, "A client that takes nothing of what is written to it for so long is disconnected."),
-    key!(Time, client_timeouts.keep_alive, "Between signs of life to clients."),
+    key!(Time, client_timeouts.keep_alive, "Between signs of life in event streams that have nothing to tell."),
     key!(Time, client_timeouts.forward, "For another node to answer a request of one of its sessions."),
     key!(Time, client_timeouts.farewell, "From the node's end to cutting what clients have not finished."),
     key!(Switch, dns.enabled, "Whether DNS is served."),
