@@ -1,4 +1,5 @@
-//! A way between two nodes that can be blocked: bytes wait, as they would on a link that is too slow.
+//! A way to a node that can be blocked, so that bytes wait as on a link that is too slow or swallows them, and whose
+//! connections can be dropped.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ const BUFFER_BYTES: u32 = 16 * 1024;
 pub struct Proxy {
     address: String,
     blocked: Arc<watch::Sender<bool>>,
+    /// How often all connections were dropped.
+    drops: Arc<watch::Sender<u64>>,
     _tasks: JoinSet<()>,
 }
 
@@ -34,6 +37,8 @@ impl Proxy {
         let blocked = Arc::new(watch::Sender::new(false));
         let mut tasks = JoinSet::new();
         let gate = blocked.clone();
+        let drops = Arc::new(watch::Sender::new(0));
+        let dropping = drops.clone();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
@@ -41,11 +46,19 @@ impl Proxy {
                 outward.set_recv_buffer_size(BUFFER_BYTES).expect("a socket has a buffer");
                 let Ok(onward) = outward.connect(target).await else { continue };
                 let ((read, write), (onward_read, onward_write)) = (stream.into_split(), onward.into_split());
-                connections.spawn(pass(read, onward_write, gate.subscribe()));
-                connections.spawn(pass(onward_read, write, gate.subscribe()));
+                let (gate, mut dropped) = (gate.clone(), dropping.subscribe());
+                connections.spawn(async move {
+                    tokio::select! {
+                        ((), ()) = async { tokio::join!(
+                            pass(read, onward_write, gate.subscribe()),
+                            pass(onward_read, write, gate.subscribe()),
+                        ) } => {}
+                        _ = dropped.changed() => {}
+                    }
+                });
             }
         });
-        Proxy { address, blocked, _tasks: tasks }
+        Proxy { address, blocked, drops, _tasks: tasks }
     }
 
     pub fn address(&self) -> &str {
@@ -55,6 +68,11 @@ impl Proxy {
     /// Holds everything back, or lets it flow again.
     pub fn block(&self, blocked: bool) {
         self.blocked.send_replace(blocked);
+    }
+
+    /// Closes all connections there are; new ones are passed on.
+    pub fn drop_connections(&self) {
+        self.drops.send_modify(|drops| *drops += 1);
     }
 }
 

@@ -2,7 +2,11 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part; in a test a panic is the message")]
 
-use convoke_testkit::{NodeProcess, Process, run};
+pub mod fleet;
+pub mod http;
+pub mod seen;
+
+use convoke_testkit::{Network, NodeProcess, Process, ProcessCluster, ProcessClusterPlan, run, skip};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -49,6 +53,17 @@ pub fn start(data_dir: &Path, arguments: &[&str]) -> Command {
         command.env(format!("CONVOKE_TIMERS_{name}"), value);
     }
     command
+}
+
+/// Nodes with short timers that keep their ports, to be started.
+pub fn plan(dir: &Path) -> ProcessClusterPlan {
+    let plan = ProcessCluster::plan(binary(), dir);
+    TIMERS.iter().fold(plan, |plan, (name, value)| plan.environment(format!("CONVOKE_TIMERS_{name}"), *value))
+}
+
+/// A network of so many hosts; where there can be none, the test says so and does nothing.
+pub fn network(test: &str, hosts: usize) -> Option<Network> {
+    Network::create(hosts).map_err(|why| skip(test, why)).ok()
 }
 
 /// Nodes `n1`, `n2`, … that have found each other, each with a directory of its own in `dir`.

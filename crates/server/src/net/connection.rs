@@ -6,6 +6,7 @@ use super::preface::{self, Protocol};
 use crate::surface::{Service, Surface, Tie};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::error::Error;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -48,6 +49,9 @@ pub(super) async fn serve(
                 }
             };
             if let Err(error) = result {
+                if is_malformed(&error) {
+                    surface.metrics.connections_malformed.add(1);
+                }
                 tracing::debug!("a client's connection ended: {error}");
             }
         }};
@@ -74,6 +78,12 @@ pub(super) async fn serve(
         ),
     }
     surface.sessions.cut(&tie);
+}
+
+/// Whether a connection ended because of what the client sent, as opposed to its going away.
+fn is_malformed(error: &hyper::Error) -> bool {
+    let http2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    error.is_parse() || http2.is_some_and(|error| error.is_go_away() && error.is_library())
 }
 
 async fn closing(stage: &mut watch::Receiver<Stage>) {

@@ -1,0 +1,65 @@
+//! Clients that are killed, or lose their connection.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_testkit::Proxy;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use support::plan;
+use support::seen::Seen;
+
+/// R-11, scaled down: 3 s of silence are `down`, 2 s more are `left`.
+#[test]
+fn a_killed_client_is_down_and_then_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(dir.path())
+        .environment("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "3s")
+        .environment("CONVOKE_TIMERS_RECONNECT_TIMEOUT", "2s");
+    let cluster = plan.start(2).unwrap();
+    let seen = Seen::at(&cluster, 1, "service == \"web\"");
+    let mut web = support::registered(cluster.clients(0), "web-1");
+    let _other = support::registered(cluster.clients(0), "web-2");
+    seen.all_up(2);
+    web.kill();
+    let killed = Instant::now();
+    seen.event("status", "web-1");
+    let down = killed.elapsed();
+    seen.event("unregister", "web-1");
+    let left = killed.elapsed();
+    println!("down {:.2} s after the kill, left {:.2} s later", down.as_secs_f64(), (left - down).as_secs_f64());
+    // The last heartbeat was up to an interval of 0.5 s before the kill. Nothing may come early; late is the machine.
+    assert!(down > Duration::from_millis(2_400), "{down:?}");
+    assert!(left - down > Duration::from_millis(1_900), "{left:?}");
+    assert!(left < Duration::from_secs(20), "{left:?}");
+    let other = seen.view();
+    assert_eq!(other["web-2"]["status"], "up", "{other:?}");
+    assert_eq!(other.len(), 1);
+}
+
+/// a lost connection changes nothing, wherever the client comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_connection_is_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = plan(dir.path()).start(2).unwrap();
+    let proxy = Proxy::start(cluster.clients(0)).await;
+    let seen = Seen::at(&cluster, 1, "service == \"web\"");
+    let web = support::registered(proxy.address(), "web-1");
+    seen.all_up(1);
+    for _ in 0..3 {
+        let before = web.stderr().matches("connected to").count();
+        proxy.drop_connections();
+        convoke_testkit::until("it is back", || web.stderr().matches("connected to").count() > before || moved(&seen));
+    }
+    // A way that swallows everything: no end of file. The client goes elsewhere before anybody misses it.
+    proxy.block(true);
+    convoke_testkit::until("it is elsewhere", || moved(&seen));
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    seen.nothing_bad();
+    drop(web);
+}
+
+fn moved(seen: &Seen) -> bool {
+    seen.events().iter().any(|event: &Value| event["event"] == "owner" && event["member"]["owner"]["node"] == "n2")
+}
