@@ -3,13 +3,17 @@
 mod args;
 mod bench;
 mod client;
+mod cluster;
 mod config;
+mod demo;
 #[cfg(test)]
 mod docs;
 mod failure;
+mod http;
 mod node;
 mod output;
 mod signals;
+mod top;
 
 use args::{Arguments, Command, ConfigCommand, NodesCommand, PrintArgs};
 use clap::{CommandFactory, Parser};
@@ -40,8 +44,10 @@ fn run(command: Command) -> Outcome<ExitCode> {
     let done = match command {
         Command::Dev(arguments) => serve(node::Plan::dev(&Loaded::effective(None, &arguments.flags())?)?),
         Command::Start(arguments) => {
+            arguments.end_with.map_or(Ok(()), node::end_with)?;
             serve(node::Plan::start(&Loaded::effective(arguments.config.as_deref(), &arguments.flags())?)?)
         }
+        Command::Demo(arguments) => ask(demo::run(&arguments)),
         Command::Status(inspect) => ask(client::status(&inspect)),
         Command::Nodes(arguments) => match &arguments.command {
             None => ask(client::nodes(&arguments.inspect)),
@@ -56,6 +62,8 @@ fn run(command: Command) -> Outcome<ExitCode> {
         Command::Drain(arguments) => ask(client::drain(&arguments)),
         Command::Undrain(arguments) => ask(client::undrain(&arguments)),
         Command::Bench(arguments) => runtime(Builder::new_multi_thread())?.block_on(bench::bench(&arguments)),
+        Command::Top(arguments) => ask(top::run(&arguments)),
+        Command::Cluster(arguments) => return ask(cluster::run(arguments)).map(ExitCode::from),
         Command::Config(ConfigCommand::Check { file }) => check(&file),
         Command::Config(ConfigCommand::Print(arguments)) => print(&arguments),
         Command::Completions { shell } => {

@@ -11,6 +11,7 @@ mod services;
 mod status;
 mod watch;
 
+pub(crate) use connect::{Node, addresses};
 pub(crate) use explain::explain;
 pub(crate) use maintain::{drain, forget, undrain};
 pub(crate) use members::{member, members};

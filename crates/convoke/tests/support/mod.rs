@@ -4,6 +4,7 @@
 
 pub mod fleet;
 pub mod http;
+pub mod lab;
 pub mod seen;
 
 use convoke_testkit::{Network, NodeProcess, Process, ProcessCluster, ProcessClusterPlan, run, skip};
