@@ -252,6 +252,8 @@ impl ProcessCluster {
         if !member.join.is_empty() {
             command.args(["--join", &member.join.join(",")]);
         }
+        // Nobody asks for it by number.
+        command.args(["--dns-port", "0"]);
         if self.plan.network.is_some() {
             command.arg("--insecure-public");
         }

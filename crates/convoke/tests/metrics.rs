@@ -1,14 +1,14 @@
-//! The reference of the metrics, from what a node really says. `UPDATE_GOLDEN=1 cargo test -p convoke-server --test metrics` writes it.
+//! The reference of the metrics, from what a node really says. `UPDATE_GOLDEN=1 cargo test -p convoke --test metrics` writes it.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod support;
 
-use convoke_proto::v1;
-use convoke_testkit::golden;
+use convoke_testkit::{NodeProcess, golden};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use support::Served;
+use support::http::request;
+use support::{convoke, output};
 
 const HEAD: &str = "# Metrics\n\n\
     *Generated from what a node says (`crates/server/src/metrics`).*\n\n\
@@ -35,6 +35,7 @@ const SECTIONS: &[(&str, &str, &str)] = &[
         "Connections of clients",
         "`connections_refused` means that the bound `clients.connections` is reached.",
     ),
+    ("convoke_dns_", "DNS", "Only where DNS is on."),
     ("convoke_http_", "Requests over HTTP", ""),
     ("convoke_grpc_", "Calls over gRPC", ""),
 ];
@@ -46,16 +47,15 @@ struct Metric {
     labels: BTreeSet<String>,
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_reference_of_the_metrics_is_up_to_date() {
-    let served = Served::start("n0", &[], |_| {}, |_| {}).await;
-    // What has labels shows them once it was used.
-    served.get("/healthz").await.ok();
-    let channel = tonic::transport::Channel::from_shared(format!("http://{}", served.address())).unwrap();
-    let mut client = v1::registry_client::RegistryClient::new(channel.connect().await.unwrap());
-    client.list(v1::ListRequest::default()).await.unwrap();
-    let metrics = parse(&served.get("/metrics").await.body_text());
-    golden!("../../../docs/metrics.md", &document(&metrics));
+#[test]
+fn the_reference_of_the_metrics_is_up_to_date() {
+    let ports = ["--client-port", "0", "--peer-port", "0", "--dns-port", "0"];
+    let node = NodeProcess::spawn(&mut convoke(&[["dev"].as_slice(), &ports].concat())).ready();
+    // What has labels shows them once it was used: over HTTP, and over gRPC.
+    assert_eq!(request(&node.clients, "GET", "/healthz", "").0, 200);
+    output(&["members", "--addr", &node.clients]);
+    let (_, text) = request(&node.clients, "GET", "/metrics", "");
+    golden!("../../../docs/metrics.md", &document(&parse(&text)));
 }
 
 fn parse(text: &str) -> Vec<Metric> {
