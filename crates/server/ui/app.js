@@ -57,9 +57,12 @@ function navigate() {
     // On a phone not all of them fit.
     if (current) element("nav").scrollLeft = link.offsetLeft - element("nav").offsetLeft - 40;
   }
+  const first = shown === null;
   shown = found.page.mount(root, { argument, query });
   shown?.update?.();
   scrollTo(0, 0);
+  // What had the focus may be gone with the last page.
+  if (!first && document.activeElement === document.body) element("title").focus({ preventScroll: true });
 }
 
 function buildNav() {

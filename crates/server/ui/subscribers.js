@@ -25,6 +25,11 @@ export function mount(root) {
   let timer = 0;
 
   async function ask() {
+    clearTimeout(timer);
+    if (document.hidden) {
+      timer = setTimeout(ask, AGAIN);
+      return;
+    }
     const nodes = live.nodes.filter((node) => node.self || askable(node));
     const answers = await Promise.all(nodes.map(async (node) => {
       try {

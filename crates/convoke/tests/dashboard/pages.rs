@@ -5,6 +5,9 @@ use super::{Members, encoded, page, support};
 use convoke_testkit::NodeProcess;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 /// Would run, if it ever became part of the page.
 const HOSTILE: &str = "<img src=x onerror=\"window.broken=true\">";
@@ -69,6 +72,10 @@ fn every_page_renders_and_follows() {
     silent.ask("PUT", &path, &json!({"service": "search"}).to_string());
     let _watch = support::watch(&nodes[1].clients, "service == \"orders\" and routable");
 
+    let (busy, ended) = mpsc::channel();
+    let mut batch = Members::at(&nodes[0]);
+    let churning = thread::spawn(move || churn(&mut batch, &ended));
+
     overview(&browser, &nodes[0]);
     services(&browser, &nodes[0], &mut members[1]);
     members_page(&browser, &nodes[0], &mut members[2]);
@@ -93,7 +100,24 @@ fn every_page_renders_and_follows() {
     browser.picture("rates");
 
     look(&browser, &nodes[0]);
+    drop(busy);
+    churning.join().unwrap();
     quiet(&browser);
+}
+
+/// Members that come, change and go, until told to end.
+fn churn(members: &mut Members, ended: &mpsc::Receiver<()>) {
+    for round in 0_usize.. {
+        if ended.recv_timeout(Duration::from_millis(100)) != Err(mpsc::RecvTimeoutError::Timeout) {
+            return;
+        }
+        let id = format!("batch-{}", round % 7);
+        if round % 5 == 4 && round > 7 {
+            members.delete(&id);
+        } else {
+            members.put(&id, &json!({"service": "batch", "metadata": {"round": round.to_string()}}));
+        }
+    }
 }
 
 /// Whatever others register is text.
@@ -131,7 +155,6 @@ fn overview(browser: &Browser, node: &NodeProcess) {
     browser.wait("events are there", "document.querySelectorAll('.timeline li').length > 3");
     browser.wait("lines are drawn", "document.querySelectorAll('.chart-line[d^=M]').length === 3");
     assert!(browser.text(".tiles").contains("3 of 3"), "{}", browser.text(".tiles"));
-    browser.picture("overview");
     quiet(browser);
 }
 
@@ -254,6 +277,7 @@ fn look(browser: &Browser, node: &NodeProcess) {
     browser.open(&page(node, ""));
     browser.wait("nodes are drawn", "document.querySelectorAll('.graph-nodes > g').length === 3");
     let light = ground();
+    browser.picture("overview");
     browser.scheme("dark");
     let dark = ground();
     assert_ne!(light, dark);
