@@ -92,9 +92,9 @@ async fn health(manager: &Asking, name: Option<String>, wait: Option<Duration>, 
         tokio::time::sleep(HEALTH_PAUSE).await;
     };
     if json {
-        print_json(&health)?
+        print_json(&health)?;
     } else {
-        print(&show::health(&health))?
+        print(&show::health(&health))?;
     }
     Ok(if health.healthy { 0 } else { exit::FAILED })
 }

@@ -32,7 +32,7 @@ pub(crate) async fn examine(nodes: &[NodeInfo]) -> Health {
             Err(why) => problems.push(format!("{} does not answer: {why}", node.id)),
         }
     }
-    compare(&views, nodes.iter().map(|node| node.id.clone()).collect(), problems)
+    compare(&views, &nodes.iter().map(|node| node.id.clone()).collect(), problems)
 }
 
 async fn ask(node: &NodeInfo) -> Result<View, String> {
@@ -55,7 +55,7 @@ async fn ask(node: &NodeInfo) -> Result<View, String> {
     }
 }
 
-pub(crate) fn compare(views: &[View], nodes: BTreeSet<String>, mut problems: Vec<String>) -> Health {
+pub(crate) fn compare(views: &[View], nodes: &BTreeSet<String>, mut problems: Vec<String>) -> Health {
     for view in views {
         for other in nodes.iter().filter(|other| **other != view.node) {
             match view.sees.get(other) {
@@ -102,7 +102,7 @@ mod tests {
     fn the_same_everywhere_is_healthy() {
         let a = view("n1", &[("n2", NodeState::Up)], &[("web-1", "1 up")]);
         let b = view("n2", &[("n1", NodeState::Up)], &[("web-1", "1 up")]);
-        let health = compare(&[a, b], nodes(&["n1", "n2"]), Vec::new());
+        let health = compare(&[a, b], &nodes(&["n1", "n2"]), Vec::new());
         assert!(health.healthy && health.equal && health.members == 1, "{health:?}");
     }
 
@@ -110,7 +110,7 @@ mod tests {
     fn differences_are_told_by_node() {
         let a = view("n1", &[("n2", NodeState::Up)], &[("web-1", "2 up"), ("web-2", "1 up")]);
         let b = view("n2", &[("n1", NodeState::Up)], &[("web-1", "1 up")]);
-        let health = compare(&[a, b], nodes(&["n1", "n2"]), Vec::new());
+        let health = compare(&[a, b], &nodes(&["n1", "n2"]), Vec::new());
         assert!(!health.healthy && !health.equal);
         assert_eq!(health.problems, ["2 of 2 members are not the same everywhere"]);
         assert_eq!(health.differences["web-2"]["n2"], None);
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_lost_link_is_unhealthy_even_if_views_are_equal() {
         let a = view("n1", &[("n2", NodeState::Lost)], &[]);
-        let health = compare(&[a], nodes(&["n1", "n2", "n3"]), vec!["n2 is paused".into()]);
+        let health = compare(&[a], &nodes(&["n1", "n2", "n3"]), vec!["n2 is paused".into()]);
         assert!(!health.healthy && health.equal);
         assert_eq!(health.problems, ["n2 is paused", "n1 sees n2 as lost", "n1 does not know n3"]);
     }
