@@ -245,8 +245,6 @@ impl ProcessCluster {
             client_port,
             "--peer-port",
             peer_port,
-            "--dns-port",
-            "0",
         ]);
         command.arg("--data-dir").arg(&member.data_dir);
         if !member.join.is_empty() {
