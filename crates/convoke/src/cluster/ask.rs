@@ -36,13 +36,18 @@ impl Asking {
     /// The manager, if there is one. Something else at its port is an error.
     pub(crate) async fn knock(&self) -> Outcome<Option<Manager>> {
         let asking = async {
-            let answer = http::request(&self.address, Method::GET, "/healthz", None).await?;
-            answer.body().await
+            loop {
+                match self.who().await {
+                    // A manager that is ending still accepts, and closes.
+                    Err(Unanswered::Broken(_)) => sleep(LOOK_AGAIN).await,
+                    answer => return answer,
+                }
+            }
         };
         let body = match timeout(KNOCK_TIMEOUT, asking).await {
             Ok(Ok(body)) => body,
-            Ok(Err(Unanswered::Refused)) => return Ok(None),
-            Ok(Err(Unanswered::Broken(_))) | Err(_) => Vec::new(),
+            Ok(Err(_)) => return Ok(None),
+            Err(_) => Vec::new(),
         };
         let manager: Option<Manager> = serde_json::from_slice(&body).ok();
         match manager.filter(|manager| manager.service == SERVICE) {
@@ -52,6 +57,10 @@ impl Asking {
                 self.address
             ))),
         }
+    }
+
+    async fn who(&self) -> Result<Vec<u8>, Unanswered> {
+        http::request(&self.address, Method::GET, "/healthz", None).await?.body().await
     }
 
     /// What a manager that was killed left behind is removed, if there is none.
