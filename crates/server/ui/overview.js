@@ -80,7 +80,7 @@ export function mount(root) {
       const [up, down, drained] = [sum("up"), sum("down"), sum("drained")];
       tiles.members.set(count(up + down + drained), `${count(up)} up · ${count(down)} down · ${count(drained)} drained`);
       const ill = services.filter((service) => service.down > 0).sort((a, b) => b.down - a.down);
-      tiles.services.set(count(services.length), ill.length > 0 ? `${count(ill.length)} with some down` : "all members up");
+      tiles.services.set(count(services.length), ill.length > 0 ? `${count(ill.length)} partly down` : "all members up");
       keyed(troubled, ill.slice(0, TROUBLED), (service) => service.service, make, refresh);
       sound.hidden = ill.length > 0 && ill.length <= TROUBLED;
       text(sound, ill.length > 0 ? `The worst ${TROUBLED} of ${count(ill.length)}.` : "None.");

@@ -8,11 +8,17 @@ import { askable, askNode, live } from "./live.js";
 const AGAIN = 4000;
 const SHOWN = 500;
 
+/** What a client calls itself; of the many names of a browser the telling one. */
+function called(agent) {
+  const browser = agent.startsWith("Mozilla/") && /(?:Firefox|Edg|HeadlessChrome|Chrome|Safari)\/[\d.]+/.exec(agent);
+  return browser ? browser[0] : agent || "says nothing of itself";
+}
+
 function row(subscriber) {
   const { node, surface, address, agent, filter, since } = subscriber;
   return h("li", {},
     h("span", { class: "s-filter" }, h("a", { class: "mono", href: membersLink(filter) }, filter || "everything")),
-    h("span", { class: "s-who" }, h("span", { class: "mono" }, address || "unknown address"), h("span", { class: "muted" }, ` ${agent || "says nothing of itself"}`)),
+    h("span", { class: "s-who" }, h("span", { class: "mono" }, address || "unknown address"), h("span", { class: "muted" }, ` ${called(agent)}`)),
     h("span", { class: "s-where" }, `${surface === "grpc" ? "gRPC" : "HTTP"} at `, h("span", { class: "mono" }, node)),
     h("span", { class: "s-since" }, "since ", time(since)));
 }

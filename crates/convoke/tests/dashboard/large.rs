@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 const COUNT: usize = 10_000;
 const AHEAD: usize = 100;
-/// The goal is 100 ms; machines that are busy with something else need more, and those that stand still need much more.
-const TASK_MAX_MS: f64 = 400.0;
+/// The goal is 100 ms. On a machine that is busy with something else a task takes as long as it waits for its turn, and more is no fault of
+/// the page; a page that draws every row stands still for longer than this.
+const TASK_MAX_MS: f64 = 1_000.0;
 
 fn register(node: &NodeProcess) -> Members {
     let mut members = Members::at(node);

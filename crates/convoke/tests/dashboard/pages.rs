@@ -87,6 +87,10 @@ fn every_page_renders_and_follows() {
         "a stream at another node is listed",
         "document.querySelector('.subscribers')?.innerText.includes('routable')",
     );
+    browser.wait(
+        "pages that were left have no streams any more",
+        "document.querySelectorAll('.subscribers li').length === 1",
+    );
     assert!(browser.text(".subscribers").contains("gRPC at n2"), "{}", browser.text(".subscribers"));
     browser.picture("subscribers");
     browser.open(&page(&nodes[0], "keys"));
