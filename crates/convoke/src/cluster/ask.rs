@@ -2,7 +2,7 @@
 
 use super::api::{Clusters, Manager, SERVICE, check_name};
 use super::manager::directory;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, exit};
 use crate::http::{self, Answer, Unanswered};
 use convoke_lab::StateDir;
 use convoke_proto::json::ErrorBody;
@@ -10,10 +10,10 @@ use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long the manager may take to say who it is.
-const KNOCK_TIMEOUT: Duration = Duration::from_secs(5);
+const KNOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long it may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -35,22 +35,30 @@ impl Asking {
 
     /// The manager, if there is one. Something else at its port is an error.
     pub(crate) async fn knock(&self) -> Outcome<Option<Manager>> {
-        let asking = async {
-            let answer = http::request(&self.address, Method::GET, "/healthz", None).await?;
-            answer.body().await
-        };
-        let body = match timeout(KNOCK_TIMEOUT, asking).await {
-            Ok(Ok(body)) => body,
-            Ok(Err(Unanswered::Refused)) => return Ok(None),
-            Ok(Err(Unanswered::Broken(_))) | Err(_) => Vec::new(),
-        };
-        let manager: Option<Manager> = serde_json::from_slice(&body).ok();
-        match manager.filter(|manager| manager.service == SERVICE) {
-            Some(manager) => Ok(Some(manager)),
-            None => Err(Failure::unreachable(format!(
-                "something else than a cluster manager listens at {}: name another port with --port",
-                self.address
-            ))),
+        let deadline = Instant::now() + KNOCK_TIMEOUT;
+        loop {
+            let asking = async {
+                let answer = http::request(&self.address, Method::GET, "/healthz", None).await?;
+                answer.body().await
+            };
+            let body = match timeout_at(deadline, asking).await {
+                Ok(Ok(body)) => body,
+                Ok(Err(Unanswered::Refused)) => return Ok(None),
+                // A manager that is just ending closes connections without an answer.
+                Ok(Err(Unanswered::Broken(_))) if Instant::now() < deadline => {
+                    sleep(LOOK_AGAIN).await;
+                    continue;
+                }
+                Ok(Err(Unanswered::Broken(_))) | Err(_) => Vec::new(),
+            };
+            let manager: Option<Manager> = serde_json::from_slice(&body).ok();
+            return match manager.filter(|manager| manager.service == SERVICE) {
+                Some(manager) => Ok(Some(manager)),
+                None => Err(Failure::unreachable(format!(
+                    "something else than a cluster manager listens at {}: name another port with --port",
+                    self.address
+                ))),
+            };
         }
     }
 
@@ -60,11 +68,18 @@ impl Asking {
     }
 
     pub(crate) async fn clusters(&self) -> Outcome<Clusters> {
-        if self.knock().await?.is_none() {
-            self.clean_up();
-            return Ok(Clusters { clusters: Vec::new() });
+        let deadline = Instant::now() + END_TIMEOUT;
+        while self.knock().await?.is_some() {
+            match self.get("/clusters").await {
+                // It has ended in between, or is about to.
+                Err(failure) if failure.exit == exit::UNREACHABLE && Instant::now() < deadline => {
+                    sleep(LOOK_AGAIN).await
+                }
+                answer => return answer,
+            }
         }
-        self.get("/clusters").await
+        self.clean_up();
+        Ok(Clusters { clusters: Vec::new() })
     }
 
     /// The name that was given, or that of the only cluster.
@@ -89,6 +104,10 @@ impl Asking {
 
     pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Outcome<T> {
         self.ask(Method::POST, path, Some(json(body)?)).await
+    }
+
+    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Outcome<T> {
+        self.ask(Method::PUT, path, Some(json(body)?)).await
     }
 
     pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &str) -> Outcome<T> {

@@ -4,6 +4,7 @@
 //! killed, by the next command.
 
 mod clusters;
+mod crowd;
 mod faults;
 mod health;
 mod routes;
