@@ -73,7 +73,7 @@ impl Asking {
             match self.get("/clusters").await {
                 // It has ended in between, or is about to.
                 Err(failure) if failure.exit == exit::UNREACHABLE && Instant::now() < deadline => {
-                    sleep(LOOK_AGAIN).await
+                    sleep(LOOK_AGAIN).await;
                 }
                 answer => return answer,
             }

@@ -227,10 +227,6 @@ async fn pause(stage: &Stage, node: usize) -> Outcome {
     let (kept, of) = kept(stage, observer, &owned).await;
     stage.cluster.lock().await.resume(&victim).unwrap_or(Ok(())).map_err(|error| failed(&error))?;
     let lasted = begin.elapsed();
-    // Its subscriber has gone elsewhere, if it waited long enough.
-    if !stage.witnesses.read().await[node].in_place() {
-        stage.witness_again(node).await?;
-    }
     let same = stage.same_everywhere(stage.scaled(REPAIR).max(NOTICE)).await;
     let flaps = before.flaps(stage).await;
     let repaired = match same {
