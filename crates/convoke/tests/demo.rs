@@ -18,7 +18,7 @@ fn of(line: &str, event: &str) -> bool {
 #[test]
 fn a_partition_and_a_crash_are_told_as_they_were() {
     let world = World::new();
-    let mut demo = world.spawn(&mut world.command(&["demo", "--json", "--speed", "6", "--seed", "7"]));
+    let mut demo = world.spawn(&mut world.command(&["demo", "--json", "--speed", "3", "--seed", "7"]));
     let started: Value = serde_json::from_str(&demo.line("started", |line| of(line, "started"))).unwrap();
     let nodes: Vec<&str> = started["nodes"].as_array().unwrap().iter().map(|node| node.as_str().unwrap()).collect();
     assert_eq!(nodes.len(), 3);

@@ -153,6 +153,35 @@ fn several_clusters_and_prometheus_targets() {
 }
 
 #[test]
+fn clients_come_and_go() {
+    let world = World::new();
+    create(&world, "crowd", "2");
+    let info = world.json(&["clients", "6", "--service", "orders"]);
+    assert_eq!(info["clients"], json!({ "orders": 6 }));
+    world.json(&["clients", "1"]);
+    let (healthy, report) = health(&world, &["--wait", "30s"]);
+    assert!(healthy && report["members"] == 9, "{report}");
+    let nodes: std::collections::BTreeSet<String> = {
+        let address = info["nodes"][0]["address"].as_str().unwrap();
+        let members = support::output(&["members", "service == \"orders\"", "--json", "--addr", address]);
+        let members: Value = serde_json::from_str(&members).unwrap();
+        members["members"].as_array().unwrap().iter().map(|member| member["owner"]["node"].to_string()).collect()
+    };
+    assert_eq!(nodes.len(), 2, "they are spread over the nodes");
+    let info = world.json(&["clients", "2", "--service", "orders"]);
+    assert_eq!(info["clients"], json!({ "orders": 2, "web": 1 }));
+    let (healthy, report) = health(&world, &["--wait", "30s"]);
+    assert!(healthy && report["members"] == 5, "goodbyes are known at once: {report}");
+    assert_eq!(world.json(&["clients", "0"])["clients"], json!({ "orders": 2 }));
+    let (exit, said) = world.refused(&["clients", "2000"]);
+    assert_eq!((exit, said.as_str()), (2, "convoke: 2002 clients: a cluster has at most 1000"));
+    let (exit, said) = world.refused(&["clients", "1", "--service", ""]);
+    assert!(exit == 2 && said.contains("service"), "{exit} {said}");
+    world.json(&["delete"]);
+    world.nothing_left();
+}
+
+#[test]
 fn bad_input_gets_a_clear_answer_and_nothing_falls_over() {
     let world = World::new();
     let refused = |arguments: &[&str]| world.refused(arguments);

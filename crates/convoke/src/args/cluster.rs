@@ -45,6 +45,18 @@ pub(crate) enum ClusterCommand {
         #[command(flatten)]
         cluster: NameFlag,
     },
+    /// Have so many clients of a service, each with a member, spread over the nodes; 0 ends them all.
+    Clients {
+        count: usize,
+        /// Their members are of it.
+        #[arg(long, default_value = "web")]
+        service: String,
+        /// Those that are too many end without goodbye.
+        #[arg(long)]
+        crash: bool,
+        #[command(flatten)]
+        cluster: NameFlag,
+    },
     /// Make something go wrong, or right again.
     Fault {
         #[command(flatten)]

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 /// Tells the manager from whatever else may listen at its port.
 pub(crate) const SERVICE: &str = "convoke-cluster-manager";
 pub(crate) const CLUSTERS_MAX: usize = 16;
+/// Of one cluster.
+pub(crate) const CLIENTS_MAX: usize = 1_000;
 const NAME_MAX: usize = 32;
 
 /// `GET /healthz`
@@ -45,6 +47,22 @@ pub(crate) struct AddRequest {
     pub(crate) region: String,
 }
 
+/// `PUT /clusters/{name}/clients`: from now on there are so many of this service.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClientsRequest {
+    pub(crate) count: usize,
+    #[serde(default = "web")]
+    pub(crate) service: String,
+    /// Those that are too many end without goodbye.
+    #[serde(default)]
+    pub(crate) crash: bool,
+}
+
+fn web() -> String {
+    "web".to_owned()
+}
+
 /// Lines of the answer to requests that take a while. The last one is `Done` or `Failed`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -66,6 +84,8 @@ pub(crate) enum Progress {
 pub(crate) struct ClusterInfo {
     pub(crate) name: String,
     pub(crate) nodes: Vec<NodeInfo>,
+    /// By service, how many clients the manager runs.
+    pub(crate) clients: BTreeMap<String, usize>,
     pub(crate) faults: Vec<WayFault>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::api::{Clusters, Manager, SERVICE, check_name};
 use super::manager::directory;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, exit};
 use crate::http::{self, Answer, Unanswered};
 use convoke_lab::StateDir;
 use convoke_proto::json::ErrorBody;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long the manager may take to say who it is.
-const KNOCK_TIMEOUT: Duration = Duration::from_secs(5);
+const KNOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long it may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -69,11 +69,18 @@ impl Asking {
     }
 
     pub(crate) async fn clusters(&self) -> Outcome<Clusters> {
-        if self.knock().await?.is_none() {
-            self.clean_up();
-            return Ok(Clusters { clusters: Vec::new() });
+        let deadline = Instant::now() + END_TIMEOUT;
+        while self.knock().await?.is_some() {
+            match self.get("/clusters").await {
+                // It has ended in between, or is about to.
+                Err(failure) if failure.exit == exit::UNREACHABLE && Instant::now() < deadline => {
+                    sleep(LOOK_AGAIN).await;
+                }
+                answer => return answer,
+            }
         }
-        self.get("/clusters").await
+        self.clean_up();
+        Ok(Clusters { clusters: Vec::new() })
     }
 
     /// The name that was given, or that of the only cluster.
@@ -98,6 +105,10 @@ impl Asking {
 
     pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Outcome<T> {
         self.ask(Method::POST, path, Some(json(body)?)).await
+    }
+
+    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Outcome<T> {
+        self.ask(Method::PUT, path, Some(json(body)?)).await
     }
 
     pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &str) -> Outcome<T> {

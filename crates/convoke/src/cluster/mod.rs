@@ -13,7 +13,7 @@ mod show;
 use crate::args::{ClusterArgs, ClusterCommand, FaultCommand};
 use crate::failure::{Failure, Outcome, exit};
 use crate::output::{print, print_json};
-use api::{AddRequest, ClusterInfo, Fault, Health, NodeInfo};
+use api::{AddRequest, ClientsRequest, ClusterInfo, Fault, Health, NodeInfo};
 use ask::Asking;
 use serde_json::Value;
 use std::time::Duration;
@@ -49,6 +49,12 @@ pub(crate) async fn run(arguments: ClusterArgs) -> Outcome<u8> {
             eprintln!("stopping {node}; its clients go elsewhere");
             let answer: Value = manager.delete(&format!("/clusters/{name}/nodes/{}", path_part(&node)?)).await?;
             if json { print_json(&answer)? } else { print(&format!("{node} is gone\n"))? }
+        }
+        ClusterCommand::Clients { count, service, crash, cluster } => {
+            let name = manager.name(cluster.name).await?;
+            let request = ClientsRequest { count, service, crash };
+            let info: ClusterInfo = manager.put(&format!("/clusters/{name}/clients"), &request).await?;
+            if json { print_json(&info)? } else { print(&show::cluster(&info))? }
         }
         ClusterCommand::Fault { cluster, fault } => {
             let name = manager.name(cluster.name).await?;

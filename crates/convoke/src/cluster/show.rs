@@ -42,6 +42,9 @@ pub(crate) fn cluster(cluster: &ClusterInfo) -> String {
         ]);
     }
     let mut text = table.render(Palette::of_stdout());
+    for (service, count) in &cluster.clients {
+        text += &format!("{} of {service}\n", counted(*count as u64, "client"));
+    }
     for fault in &cluster.faults {
         let (from, to) = (&fault.from, &fault.to);
         if fault.cut {

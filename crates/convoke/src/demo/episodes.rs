@@ -85,21 +85,22 @@ async fn cut_and_heal(
     let noticed = stage.links.until(until.saturating_duration_since(Instant::now()), unlinked).await;
     if let Some(after) = noticed {
         let state = word(stage.links.state(here, there));
-        let kept = kept(stage, a, &owned).await;
-        let members = format!("{kept} of {} members kept", owned.len());
+        let (kept, of) = kept(stage, a, &owned).await;
+        let members = format!("{kept} of {of} members kept");
         let text = format!("{there} unreachable from {here} after {} ({state}); {members}", seconds(after));
-        let facts = json!({ "at": here, "from": there, "after_ms": millis(after), "state": state, "kept": kept, "of": owned.len() });
+        let facts =
+            json!({ "at": here, "from": there, "after_ms": millis(after), "state": state, "kept": kept, "of": of });
         stage.story.tell(Tone::Noticed, "unreachable", facts, &text)?;
     }
     sleep_until(until).await;
-    let kept = kept(stage, a, &owned).await;
+    let (kept, of) = kept(stage, a, &owned).await;
     ways.iter().for_each(|way| network.heal(*way));
     let lasted = begin.elapsed();
     let linked = |links: &super::links::Links| {
         links.state(here, there) == Some(NodeState::Up) && links.state(there, here) == Some(NodeState::Up)
     };
-    let relinked = stage.links.until(stage.scaled(REPAIR).max(NOTICE), linked).await;
-    let same = stage.same_everywhere(stage.scaled(REPAIR).max(NOTICE)).await;
+    let patience = stage.scaled(REPAIR).max(NOTICE);
+    let (relinked, same) = tokio::join!(stage.links.until(patience, linked), stage.same_everywhere(patience));
     let flaps = before.flaps(stage).await;
     let reached = match noticed {
         Some(_) => format!("{there} unreachable from {here}"),
@@ -107,31 +108,26 @@ async fn cut_and_heal(
     };
     let repaired = match (relinked, same) {
         (Some(linked), Some(same)) => {
-            format!("linked again {} later, all nodes show the same {} later", seconds(linked), seconds(linked + same))
+            format!("linked again {} later, all nodes show the same {} later", seconds(linked), seconds(same))
         }
         (Some(linked), None) => {
             format!("linked again {} later, but nodes still show different members", seconds(linked))
         }
         (None, _) => format!("but {here} and {there} are not linked again"),
     };
-    let text = format!(
-        "{reached}; {kept} of {} members kept; healed after {}, {flaps} flaps; {repaired}",
-        owned.len(),
-        seconds(lasted)
-    );
+    let text =
+        format!("{reached}; {kept} of {of} members kept; healed after {}, {flaps} flaps; {repaired}", seconds(lasted));
     let facts = json!({
-        "at": here, "from": there, "lasted_ms": millis(lasted), "kept": kept, "of": owned.len(), "flaps": flaps,
+        "at": here, "from": there, "lasted_ms": millis(lasted), "kept": kept, "of": of, "flaps": flaps,
         "noticed": noticed.is_some(), "linked": relinked.is_some(), "same": same.is_some(),
     });
     stage.story.tell(tone(flaps == 0 && relinked.is_some() && same.is_some()), "healed", facts, &text)
 }
 
-/// How many of these are up in the eyes of a node's subscribers, not counting those that left of their own will.
-async fn kept(stage: &Stage, node: usize, ids: &BTreeSet<String>) -> usize {
-    let gone = stage.wanted.change(|wanted| ids.difference(wanted).count());
-    let wanted = stage.wanted.change(|wanted| ids.intersection(wanted).cloned().collect());
-    // Who left meanwhile was kept as long as it was there.
-    stage.witnesses.read().await[node].look(|seen| seen.up_of(&wanted)) + gone
+/// How many of these are up in the eyes of a node's subscribers, and how many should be: those that have not left since.
+async fn kept(stage: &Stage, node: usize, ids: &BTreeSet<String>) -> (usize, usize) {
+    let wanted: BTreeSet<String> = stage.wanted.change(|wanted| ids.intersection(wanted).cloned().collect());
+    (stage.witnesses.read().await[node].look(|seen| seen.up_of(&wanted)), wanted.len())
 }
 
 async fn crash(stage: &Stage, node: usize) -> Outcome {
@@ -144,14 +140,9 @@ async fn crash(stage: &Stage, node: usize) -> Outcome {
     let text = format!("{victim} is killed; {} members were there", owned.len());
     stage.story.tell(Tone::Fault, "killed", json!({ "node": victim, "members": owned.len() }), &text)?;
 
-    moved_away(stage, node, observer, &owned, begin).await?;
-    let other = stage.id(observer);
-    let noticed = |links: &super::links::Links| links.state(other, &victim) == Some(NodeState::Failed);
-    if let Some(_after) = stage.links.until(stage.scaled(NOTICE), noticed).await {
-        let text = format!("{other} calls {victim} failed, {} after its death", seconds(begin.elapsed()));
-        let facts = json!({ "node": victim, "at": other, "after_ms": millis(begin.elapsed()) });
-        stage.story.tell(Tone::Noticed, "failed", facts, &text)?;
-    }
+    let (moved, noticed) =
+        tokio::join!(moved_away(stage, node, observer, &owned, begin), called_failed(stage, node, observer, begin));
+    moved.and(noticed)?;
     sleep_until(begin + stage.scaled(LASTS)).await;
     let restarted = stage.cluster.lock().await.restart(&victim).await;
     restarted.unwrap_or(Ok(())).map_err(|error| failed(&error))?;
@@ -168,6 +159,18 @@ async fn crash(stage: &Stage, node: usize) -> Outcome {
     };
     let facts = json!({ "node": victim, "after_ms": millis(begin.elapsed()), "members": members, "flaps": flaps, "same": state });
     stage.story.tell(tone(flaps == 0 && state), "back", facts, &text)
+}
+
+/// Tells when a node is called failed by another.
+async fn called_failed(stage: &Stage, node: usize, observer: usize, begin: Instant) -> Outcome {
+    let (victim, other) = (stage.id(node), stage.id(observer));
+    let failed = |links: &super::links::Links| links.state(other, victim) == Some(NodeState::Failed);
+    if stage.links.until(stage.scaled(LASTS), failed).await.is_none() {
+        return Ok(());
+    }
+    let after = begin.elapsed();
+    let text = format!("{other} calls {victim} failed, {} after its death", seconds(after));
+    stage.story.tell(Tone::Noticed, "failed", json!({ "node": victim, "at": other, "after_ms": millis(after) }), &text)
 }
 
 /// Tells where the members of a node went.
@@ -221,25 +224,18 @@ async fn pause(stage: &Stage, node: usize) -> Outcome {
         )?;
     }
     sleep_until(until).await;
-    let kept = kept(stage, observer, &owned).await;
+    let (kept, of) = kept(stage, observer, &owned).await;
     stage.cluster.lock().await.resume(&victim).unwrap_or(Ok(())).map_err(|error| failed(&error))?;
     let lasted = begin.elapsed();
-    // Its subscriber has gone elsewhere, if it waited long enough.
-    if !stage.witnesses.read().await[node].in_place() {
-        stage.witness_again(node).await?;
-    }
     let same = stage.same_everywhere(stage.scaled(REPAIR).max(NOTICE)).await;
     let flaps = before.flaps(stage).await;
     let repaired = match same {
         Some(same) => format!("all nodes show the same {} later", seconds(same)),
         None => "but nodes still show different members".to_owned(),
     };
-    let text = format!(
-        "{victim} goes on after {}; {kept} of {} members kept, {flaps} flaps; {repaired}",
-        seconds(lasted),
-        owned.len()
-    );
-    let facts = json!({ "node": victim, "lasted_ms": millis(lasted), "kept": kept, "of": owned.len(), "flaps": flaps, "same": same.is_some() });
+    let text =
+        format!("{victim} goes on after {}; {kept} of {of} members kept, {flaps} flaps; {repaired}", seconds(lasted));
+    let facts = json!({ "node": victim, "lasted_ms": millis(lasted), "kept": kept, "of": of, "flaps": flaps, "same": same.is_some() });
     stage.story.tell(tone(flaps == 0 && same.is_some()), "resumed", facts, &text)
 }
 

@@ -12,9 +12,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, RwLock};
+use tokio::time::timeout;
 
 /// How often views are compared while waiting for them to be the same.
 const COMPARE_PAUSE: Duration = Duration::from_millis(50);
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Stage {
@@ -54,9 +56,21 @@ impl Stage {
         within(patience, async || {
             while !self.is_same_everywhere().await {
                 tokio::time::sleep(COMPARE_PAUSE).await;
+                self.back_in_place().await;
             }
         })
         .await
+    }
+
+    /// Subscribers that went elsewhere while their node was slow say nothing about it: others take their place.
+    async fn back_in_place(&self) {
+        for node in 0..self.nodes.len() {
+            let in_place = self.witnesses.read().await[node].in_place();
+            if !in_place {
+                // If it cannot be reached, the next round tries again, while there is time.
+                let _ = timeout(REPLACE_TIMEOUT, self.witness_again(node)).await;
+            }
+        }
     }
 
     async fn is_same_everywhere(&self) -> bool {

@@ -26,7 +26,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Instant) {
     }
     let head = Layout::vertical([Constraint::Length(3), Constraint::Min(0), Constraint::Length(1)]);
     let [top, body, bottom] = head.areas(area);
-    frame.render_widget(header(model, now), top);
+    frame.render_widget(header(model, now, top.width), top);
     frame.render_widget(footer(model), bottom);
     let nodes_height = model.answers.as_ref().map_or(0, |answers| answers.nodes.len()) + 3;
     let nodes_height = u16::try_from(nodes_height).unwrap_or(u16::MAX).min(body.height / 3).max(4);
@@ -44,7 +44,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Instant) {
     events(frame, model, events_area);
 }
 
-fn header(model: &Model, now: Instant) -> Paragraph<'static> {
+fn header(model: &Model, now: Instant, width: u16) -> Paragraph<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let Some(answers) = &model.answers else {
         let why = model.trouble.clone().unwrap_or_else(|| "asking".to_owned());
@@ -80,17 +80,25 @@ fn header(model: &Model, now: Instant) -> Paragraph<'static> {
         "{} members, {} clients, {} subscribers, {} links; {log}",
         counts.members, counts.sessions, counts.subscribers, counts.links
     ));
-    Paragraph::new(vec![first, holds, rates(model)])
+    Paragraph::new(vec![first, holds, rates(model, width)])
 }
 
 fn number(value: Option<u64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-fn rates(model: &Model) -> Line<'static> {
+/// As many as there is room for.
+fn rates(model: &Model, width: u16) -> Line<'static> {
     let Some(rates) = &model.rates else { return Line::from("per second: not known yet") };
-    let shown: Vec<String> = rates.iter().map(|(name, rate)| format!("{name} {}", short(*rate))).collect();
-    Line::from(format!("per second: {}", shown.join(", ")))
+    let mut text = "per second:".to_owned();
+    for (index, (name, rate)) in rates.iter().enumerate() {
+        let next = format!("{} {name} {}", if index == 0 { "" } else { "," }, short(*rate));
+        if text.len() + next.len() > usize::from(width) {
+            break;
+        }
+        text += &next;
+    }
+    Line::from(text)
 }
 
 /// At most five characters.

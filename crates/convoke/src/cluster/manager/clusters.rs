@@ -1,6 +1,7 @@
 //! The clusters there are, from the moment their name is taken to the moment nothing of them is left.
 
 use crate::cluster::api::{CLUSTERS_MAX, ClusterInfo, CreateRequest, NodeInfo, Progress, WayFault, check_name};
+use crate::cluster::manager::crowd::Crowd;
 use crate::cluster::manager::faults::node_error;
 use crate::cluster::settings;
 use convoke_lab::{ClusterPlan, LocalCluster, NODES_MAX, StateDir};
@@ -30,6 +31,8 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     /// `None` before it is complete, and after its end has begun.
     pub(crate) cluster: tokio::sync::Mutex<Option<LocalCluster>>,
+    /// Taken after the cluster, if both are.
+    pub(crate) crowd: tokio::sync::Mutex<Crowd>,
     phase: watch::Sender<Phase>,
 }
 
@@ -105,7 +108,8 @@ impl Clusters {
         }
         let (id, name) = (self.next.fetch_add(1, Ordering::Relaxed), request.name.clone());
         let phase = watch::Sender::new(Phase::Creating);
-        let entry = Arc::new(Entry { id, name: name.clone(), cluster: tokio::sync::Mutex::new(None), phase });
+        let (cluster, crowd) = (tokio::sync::Mutex::new(None), tokio::sync::Mutex::default());
+        let entry = Arc::new(Entry { id, name: name.clone(), cluster, crowd, phase });
         entries.insert(name, entry.clone());
         Ok(entry)
     }
@@ -144,7 +148,7 @@ impl Clusters {
             started = start(&mut cluster, &request, &tell) => Some(started),
         };
         if let Some(Ok(())) = started {
-            let info = describe(&cluster);
+            let info = describe(&cluster, &Crowd::default());
             *entry.cluster.lock().await = Some(cluster);
             let completed = entry.advance(Phase::Creating, Phase::Complete);
             if !completed || tell.send(Progress::Done(info)).await.is_err() {
@@ -168,6 +172,7 @@ impl Clusters {
             return;
         }
         if let Some(cluster) = entry.cluster.lock().await.take() {
+            *entry.crowd.lock().await = Crowd::default();
             cluster.end().await;
             self.release(entry);
             return;
@@ -235,7 +240,7 @@ async fn start(
     Ok(())
 }
 
-pub(crate) fn describe(cluster: &LocalCluster) -> ClusterInfo {
+pub(crate) fn describe(cluster: &LocalCluster, crowd: &Crowd) -> ClusterInfo {
     let nodes = cluster.nodes().iter().map(|node| NodeInfo {
         id: node.id().to_owned(),
         state: node.state().as_str().to_owned(),
@@ -255,5 +260,6 @@ pub(crate) fn describe(cluster: &LocalCluster) -> ClusterInfo {
             delay_ms: u64::try_from(ways.delay(way).as_millis()).unwrap_or(u64::MAX),
         })
     });
-    ClusterInfo { name: cluster.name().to_owned(), nodes: nodes.collect(), faults: faults.collect() }
+    let (name, nodes, faults) = (cluster.name().to_owned(), nodes.collect(), faults.collect());
+    ClusterInfo { name, nodes, clients: crowd.counts(), faults }
 }

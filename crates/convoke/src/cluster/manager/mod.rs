@@ -4,6 +4,7 @@
 //! killed, by the next command.
 
 mod clusters;
+mod crowd;
 mod faults;
 mod health;
 mod routes;
@@ -35,6 +36,8 @@ pub(crate) fn directory(port: u16) -> String {
 /// Serves until a signal comes; in the background until there is nothing left to do.
 pub(crate) async fn serve(port: u16, background: bool) -> Outcome {
     let mut signals = Signals::listen()?;
+    // Every link between two nodes is two open files here.
+    crate::node::raise_open_files();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::failed(format!("cannot listen on {address}: {error}; name another port with --port"))

@@ -3,7 +3,8 @@
 use super::clusters::{Clusters, Entry, describe};
 use super::{faults, health};
 use crate::cluster::api::{
-    AddRequest, ClusterInfo, Clusters as List, CreateRequest, Fault, Manager, NodeInfo, SERVICE, TargetGroup,
+    AddRequest, ClientsRequest, ClusterInfo, Clusters as List, CreateRequest, Fault, Manager, NodeInfo, SERVICE,
+    TargetGroup,
 };
 use axum::Router;
 use axum::body::Body;
@@ -11,7 +12,7 @@ use axum::extract::{DefaultBodyLimit, Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use bytes::Bytes;
 use convoke_lab::NODES_MAX;
 use convoke_proto::json::ErrorBody;
@@ -37,6 +38,7 @@ pub(crate) fn router(clusters: Arc<Clusters>) -> Router {
         .route("/clusters/{name}", get(info).delete(remove_cluster))
         .route("/clusters/{name}/nodes", post(add))
         .route("/clusters/{name}/nodes/{node}", delete(remove_node))
+        .route("/clusters/{name}/clients", put(clients))
         .route("/clusters/{name}/faults", post(fault))
         .route("/clusters/{name}/health", get(check))
         .route("/clusters/{name}/sd/prometheus", get(targets))
@@ -98,7 +100,9 @@ async fn info(State(clusters): State<Arc<Clusters>>, Path(name): Path<String>) -
 async fn look(clusters: &Clusters, name: &str) -> Result<ClusterInfo, Refused> {
     let entry = clusters.find(name)?;
     let cluster = entry.cluster.lock().await;
-    Ok(describe(cluster.as_ref().ok_or_else(|| not_complete(&entry))?))
+    let cluster = cluster.as_ref().ok_or_else(|| not_complete(&entry))?;
+    let crowd = entry.crowd.lock().await;
+    Ok(describe(cluster, &crowd))
 }
 
 /// `?id=` deletes it only if it is still that one.
@@ -135,7 +139,7 @@ async fn add(
             return Err(Error::new(Code::ResourceExhausted, message).limit(NODES_MAX as u64));
         }
         let id = cluster.add(&request.region).await.map_err(|error| faults::node_error(&error))?;
-        let nodes = describe(cluster).nodes;
+        let nodes = describe(cluster, &*entry.crowd.lock().await).nodes;
         let added: Option<NodeInfo> = nodes.into_iter().find(|node| node.id == id);
         added.ok_or_else(|| Error::new(Code::Internal, "the node is gone"))
     });
@@ -167,9 +171,29 @@ async fn fault(
     let applying = tokio::spawn(async move {
         let mut cluster = entry.cluster.lock().await;
         let cluster = cluster.as_mut().ok_or_else(|| not_complete(&entry))?;
-        faults::apply(cluster, fault).await.map(|()| describe(cluster))
+        faults::apply(cluster, fault).await?;
+        Ok::<_, Error>(describe(cluster, &*entry.crowd.lock().await))
     });
     answer(&finished(applying.await)??)
+}
+
+async fn clients(
+    State(clusters): State<Arc<Clusters>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let request: ClientsRequest = parse(&headers, &body)?;
+    let entry = clusters.find(&name)?;
+    let addresses = {
+        let cluster = entry.cluster.lock().await;
+        let cluster = cluster.as_ref().ok_or_else(|| not_complete(&entry))?;
+        cluster.nodes().iter().map(|node| node.clients().to_string()).collect::<Vec<_>>()
+    };
+    // The cluster stays free meanwhile: faults go on, and it can be deleted.
+    let changing = tokio::spawn(async move { entry.crowd.lock().await.change(&request, &addresses).await });
+    finished(changing.await)??;
+    answer(&look(&clusters, &name).await?)
 }
 
 async fn check(State(clusters): State<Arc<Clusters>>, Path(name): Path<String>) -> Answer {
