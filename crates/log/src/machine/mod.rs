@@ -20,11 +20,12 @@ pub(crate) use session::{Ended, Session};
 pub(crate) use sessions::Sessions;
 
 use crate::command::{Command, Expire};
-use crate::id::{Epoch, Position, RequestId, SessionId};
+use crate::id::{Epoch, Position, ReplicaId, RequestId, SessionId};
 use crate::keys::Keys;
 use crate::limits::{Limits, LimitsError};
 use crate::mutant::{Mutant, Mutation};
 use crate::time::LogTime;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One committed entry.
@@ -125,8 +126,13 @@ impl Machine {
     }
 
     /// The newest recorded configuration (M1).
-    pub fn configuration(&self) -> &Configuration {
+    pub fn configuration(&self) -> &Arc<Configuration> {
         &self.membership.current
+    }
+
+    /// The highest replica id that was ever recorded; a new one must be above it (M2).
+    pub fn highest_replica(&self) -> ReplicaId {
+        self.membership.highest
     }
 
     /// The last entry applied.
