@@ -19,6 +19,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
 
+/// See docs/decisions/0009-allocator.md.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match run(Arguments::parse().command) {
         Ok(code) => code,

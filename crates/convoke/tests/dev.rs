@@ -9,7 +9,8 @@ use support::{ask, convoke, output};
 
 #[test]
 fn it_prints_where_to_look_and_is_there() {
-    let mut node = NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
+    let mut node =
+        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let status = ask(&node, &["status"]);
     assert_eq!((status["id"].as_str(), status["ready"].as_bool()), (Some("dev"), Some(true)));
     let port = |address: &str| address.rsplit(':').next().unwrap().parse::<u64>().unwrap();
@@ -35,7 +36,8 @@ fn taken_ports_are_replaced_unless_they_were_asked_for() {
 
 #[test]
 fn what_is_in_it_is_shown() {
-    let node = NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
+    let node =
+        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let _web = support::registered(&node.clients, "web-1");
     let services = output(&["services", "--addr", &node.clients]);
     assert_eq!(services, "SERVICE  UP  DOWN  DRAINED\nconvoke  1   0     0\nweb      1   0     0\n");
