@@ -160,3 +160,29 @@ pub(crate) async fn forward(raft: Raft, mut queued: mpsc::UnboundedReceiver<Queu
         }
     }
 }
+
+/// The engine's settings. A restarted leader begins a new term (E1); nobody disturbs a leader that is heard (pre-vote).
+pub(crate) fn config(config: &Config) -> Result<openraft::Config, String> {
+    let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let (timers, limits) = (&config.timers, &config.limits);
+    let engine = openraft::Config {
+        cluster_name: config.cluster.clone(),
+        heartbeat_interval: millis(timers.heartbeat_interval),
+        election_timeout_min: millis(timers.election_timeout_min),
+        election_timeout_max: millis(timers.election_timeout_max),
+        install_snapshot_timeout: millis(timers.snapshot_stall),
+        max_payload_entries: APPEND_ENTRIES,
+        api_channel_size: Some(2 * limits.proposals as u64),
+        // Both by bytes, in housekeeping.
+        snapshot_policy: openraft::SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: u64::MAX,
+        replication_lag_threshold: u64::MAX,
+        enable_pre_vote: Some(true),
+        enable_leader_restore: Some(false),
+        ..openraft::Config::default()
+    };
+    engine.validate().map_err(|error| error.to_string())
+}
+
+/// Entries in one message; bytes are the limit that counts.
+const APPEND_ENTRIES: u64 = 4_096;

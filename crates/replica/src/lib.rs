@@ -4,20 +4,29 @@
 //! segmented log and snapshot files keep them, replicas talk over a connection of their own. [`LogHandle`] is what the
 //! rest of a node sees. openraft is named in one module and nowhere in the interface.
 
+mod codec;
 mod config;
 mod counters;
 mod engine;
+mod group;
 mod handle;
+mod housekeeping;
+mod net;
 mod plane;
 mod raft;
 mod refusal;
+mod replica;
 mod state;
 mod status;
 mod store;
+mod term_watch;
 
 pub use config::{Config, ConfigError, ReplicaLimits, Timers};
 pub use convoke_log as log;
 pub use counters::Counters;
 pub use handle::{Answered, Backup, Consistency, Edit, LogHandle, OpenAnswered};
+pub use net::{Dial, Duplex, PREAMBLE, Tcp};
 pub use refusal::{ChangeError, Refusal, SubmitError};
+pub use replica::{Replica, StartError};
 pub use status::{Group, Member, Role, Status};
+pub use store::StoreError;

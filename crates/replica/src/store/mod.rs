@@ -3,18 +3,31 @@
 //! All entries that are not purged are in memory, where replication and apply read them; how much that is, is bounded by
 //! snapshots. The disk only ever gets appends, and is read once, when the store is opened.
 
+pub(crate) mod disk;
 mod entries;
+pub(crate) mod identity;
+mod open;
+mod record;
+mod segment;
+pub(crate) mod snapshot_file;
+#[cfg(test)]
+mod tests;
+mod writer;
 
 pub(crate) use entries::{Entries, entry_bytes};
+pub use open::StoreError;
 
+use crate::counters::Counting;
 use crate::raft::{Entry, LogId, Types, Vote};
+use disk::Disk;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use writer::{Begin, Step, Writer};
 
 /// The log of one replica. Copies share it.
 #[derive(Clone, Debug)]
@@ -25,6 +38,8 @@ pub(crate) struct LogStore {
 #[derive(Debug)]
 struct Shared {
     held: Mutex<Held>,
+    /// `None`: everything is lost with the process.
+    writer: Option<Writer>,
     /// Bytes of all entries held, for those who decide about snapshots.
     bytes: watch::Sender<u64>,
     /// Entries handed to replication at a time.
@@ -42,7 +57,34 @@ pub(crate) struct Held {
 impl LogStore {
     /// A log that is lost with the process.
     pub(crate) fn in_memory(read_bytes: usize) -> Self {
-        LogStore { shared: Arc::new(Shared { held: Mutex::default(), bytes: watch::Sender::new(0), read_bytes }) }
+        LogStore::new(Held::default(), None, read_bytes)
+    }
+
+    /// The log in a directory. It is read as a whole; only then it is written to.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        read_bytes: usize,
+        segment_bytes: u64,
+        counting: Arc<Counting>,
+    ) -> Result<Self, StoreError> {
+        let found = open::open(&*disk)?;
+        let path = disk.path("");
+        let begin = Begin {
+            disk,
+            known: found.known,
+            segments: found.segments,
+            scanned: found.scanned,
+            next_batch: found.next_batch,
+            segment_bytes,
+            counting,
+        };
+        let writer = Writer::start(begin).map_err(|source| StoreError::Disk { action: "write to", path, source })?;
+        Ok(LogStore::new(found.held, Some(writer), read_bytes))
+    }
+
+    fn new(held: Held, writer: Option<Writer>, read_bytes: usize) -> Self {
+        let bytes = watch::Sender::new(held.entries.bytes());
+        LogStore { shared: Arc::new(Shared { held: Mutex::new(held), writer, bytes, read_bytes }) }
     }
 
     /// Follows the bytes of all entries held.
@@ -57,6 +99,33 @@ impl LogStore {
     /// The last entry that may be purged so that entries of at least `keep` bytes stay, none behind `limit`.
     pub(crate) fn purgeable(&self, keep: u64, limit: u64) -> Option<u64> {
         self.lock().entries.purgeable(keep, limit)
+    }
+
+    /// To find out when nobody holds the log any more.
+    pub(crate) fn downgrade(&self) -> std::sync::Weak<impl Sized + use<>> {
+        Arc::downgrade(&self.shared)
+    }
+
+    pub(crate) fn purged(&self) -> Option<LogId> {
+        self.lock().entries.purged()
+    }
+
+    /// Every entry that is held, in order.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        self.lock().entries.range(0, u64::MAX).cloned().collect()
+    }
+
+    /// Writes something and waits until it is synced.
+    async fn write(&self, step: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Step) -> io::Result<()> {
+        let Some(writer) = &self.shared.writer else { return Ok(()) };
+        let (reply, written) = oneshot::channel();
+        writer.push(step(reply))?;
+        written.await.unwrap_or_else(|_| Err(io::Error::other("the log is closed")))
+    }
+
+    /// Puts something in line to be written with whatever comes next.
+    fn note(&self, step: Step) -> io::Result<()> {
+        self.shared.writer.as_ref().map_or(Ok(()), |writer| writer.push(step))
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -121,12 +190,12 @@ impl RaftLogStorage<Types> for LogStore {
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         self.lock().vote = Some(*vote);
-        Ok(())
+        self.write(|reply| Step::Vote(*vote, reply)).await
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         self.lock().committed = committed;
-        Ok(())
+        committed.map_or(Ok(()), |committed| self.note(Step::Committed(committed)))
     }
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
@@ -146,19 +215,25 @@ impl RaftLogStorage<Types> for LogStore {
             }
             held.entries.bytes()
         };
-        callback.io_completed(Ok(()));
         self.changed(bytes);
-        Ok(())
+        match &self.shared.writer {
+            Some(writer) => writer.push(Step::Append(entries, callback)),
+            None => {
+                callback.io_completed(Ok(()));
+                Ok(())
+            }
+        }
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
-        let bytes = {
+        let from = last.map_or(0, |last| last.index + 1);
+        let (bytes, last) = {
             let mut held = self.lock();
-            held.entries.truncate(last.map_or(0, |last| last.index + 1));
-            held.entries.bytes()
+            held.entries.truncate(from);
+            (held.entries.bytes(), held.entries.last())
         };
         self.changed(bytes);
-        Ok(())
+        self.note(Step::Truncate(from, last))
     }
 
     async fn purge(&mut self, upto: LogId) -> io::Result<()> {
@@ -168,6 +243,6 @@ impl RaftLogStorage<Types> for LogStore {
             held.entries.bytes()
         };
         self.changed(bytes);
-        Ok(())
+        self.write(|reply| Step::Purge(upto, reply)).await
     }
 }
