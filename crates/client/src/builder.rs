@@ -1,6 +1,6 @@
 //! Settings of a client.
 
-use crate::client::{Client, Inner};
+use crate::client::{Client, Inner, LogAccess};
 use crate::connection::endpoint;
 use crate::driver::Driver;
 use crate::seeds::Seeds;
@@ -85,13 +85,14 @@ impl Builder {
         };
         let id = identity.client.clone();
         let start = Instant::now();
+        let log = LogAccess::new(seeds.clone());
         let session = Session::new(identity, Seeds::new(seeds, self.region), random, start.elapsed());
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (states, state) = watch::channel(ConnectionState::Connecting { address: String::new() });
         let (links, link) = watch::channel(None);
         tokio::spawn(Driver::new(session, start, receiver, states, links).run());
         let operation_timeout = self.operation_timeout;
-        Ok(Client { inner: Arc::new(Inner { id, commands, states: state, links: link, operation_timeout }) })
+        Ok(Client { inner: Arc::new(Inner { id, commands, states: state, links: link, operation_timeout, log }) })
     }
 
     /// Starts the client and waits until it is connected, at most for the operation timeout.

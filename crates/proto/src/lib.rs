@@ -8,8 +8,9 @@
 
 mod error;
 pub mod json;
+mod log;
 
-pub use error::{Code, Error};
+pub use error::{Code, Error, LogContext};
 
 /// The generated types and services of package `convoke.v1`.
 #[allow(clippy::all, clippy::needless_pass_by_value, missing_debug_implementations, reason = "generated")]

@@ -25,6 +25,7 @@ mod error;
 mod grpc;
 mod http;
 mod listing;
+mod log;
 mod metrics;
 mod net;
 mod server;

@@ -2,10 +2,12 @@
 
 use crate::config::Config;
 use crate::error::StartError;
+use crate::log::LogPlane;
 use crate::net::{self, Stage};
 use crate::surface::Surface;
 use convoke_dns::Dns;
 use convoke_node::{Ending, NodeHandle};
+use convoke_replica::LogHandle;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -80,11 +82,17 @@ impl Bound {
         self.address
     }
 
-    /// Serves a node in the current tokio runtime.
+    /// Serves a node without a log plane in the current tokio runtime.
     pub fn serve(self, node: NodeHandle) -> Server {
+        self.serve_with_log(node, None)
+    }
+
+    /// Serves a node in the current tokio runtime, with its replica of the log if it has one.
+    pub fn serve_with_log(self, node: NodeHandle, log: Option<LogHandle>) -> Server {
         let Bound { config, listener, address, dns } = self;
         let farewell = config.timeouts.farewell;
-        let surface = Surface::new(config, address, node.clone(), dns.map(|dns| dns.serve(node)));
+        let log = log.map(|log| LogPlane::new(log, &config, address));
+        let surface = Surface::new(config, address, node.clone(), dns.map(|dns| dns.serve(node)), log);
         let (stage, told) = watch::channel(Stage::Serving);
         let following = tokio::spawn(surface.clone().follow());
         let accepting = tokio::spawn(net::accept(listener, surface.clone(), told));

@@ -3,6 +3,7 @@
 use crate::config::{Config, Limits};
 use crate::error::not_ready;
 use crate::grpc::Health;
+use crate::log::LogPlane;
 use crate::metrics::Metrics;
 use crate::{grpc, http};
 use ::http::{HeaderMap, Request, Response, header};
@@ -36,6 +37,7 @@ pub(crate) struct Surface {
     pub(crate) routes: http::Index,
     /// Over HTTP.
     pub(crate) sessions: http::Table,
+    pub(crate) log: Option<LogPlane>,
 }
 
 /// How many may be there at once.
@@ -44,6 +46,7 @@ pub(crate) struct Gates {
     pub(crate) connections: Arc<Semaphore>,
     pub(crate) attaches: Arc<Semaphore>,
     pub(crate) watchers: Arc<Semaphore>,
+    pub(crate) log_links: Arc<Semaphore>,
 }
 
 impl Gates {
@@ -53,6 +56,7 @@ impl Gates {
             connections: gate(limits.connections),
             attaches: gate(limits.attaches),
             watchers: gate(limits.watchers),
+            log_links: gate(limits.log_links),
         }
     }
 
@@ -66,7 +70,13 @@ impl Gates {
 }
 
 impl Surface {
-    pub(crate) fn new(config: Config, address: SocketAddr, node: NodeHandle, dns: Option<Dns>) -> Arc<Surface> {
+    pub(crate) fn new(
+        config: Config,
+        address: SocketAddr,
+        node: NodeHandle,
+        dns: Option<Dns>,
+        log: Option<LogPlane>,
+    ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Table::new(config.limits.sessions);
         Arc::new(Surface {
@@ -79,6 +89,7 @@ impl Surface {
             gates,
             metrics: Metrics::new(http::requests(), grpc::requests()),
             health: Health::new(),
+            log,
         })
     }
 
@@ -94,6 +105,7 @@ impl Surface {
         tokio::select! {
             () = self.health.follow(&self.node) => {}
             () = sweeping => {}
+            () = self.health.follow_log(self.log.as_ref().map(|log| &log.handle)) => {}
         }
     }
 

@@ -27,11 +27,20 @@ pub enum Edit {
 impl LogHandle {
     /// Records a change of the group, and returns its number. Only the leader can.
     pub async fn change(&self, edit: &Edit) -> Result<u64, ChangeError> {
+        self.change_from(edit, None).await
+    }
+
+    /// The same, but only if the configuration it replaces has a certain number: a change that was delayed on its way here
+    /// does nothing (M1).
+    pub async fn change_from(&self, edit: &Edit, replaces: Option<u64>) -> Result<u64, ChangeError> {
         let engine = self.engine().map_err(SubmitError::from)?;
         let machine = self.read(super::Consistency::Linearizable).await.map_err(SubmitError::from)?;
         if machine.configuration().number == 0 {
             // The driver has yet to record whom the log was begun with.
             return Err(SubmitError::from(Refusal::NotReady).into());
+        }
+        if replaces.is_some_and(|replaces| replaces != machine.configuration().number) {
+            return Err(ChangeError::Replaced);
         }
         let change = edit.apply(&machine)?;
         let answer = self.once(Body::Membership(change)).await?;

@@ -72,8 +72,7 @@ pub(crate) fn open(disk: &dyn Disk) -> Result<Found, StoreError> {
     }
     let Reading { held, .. } = reading;
     let entries = &held.entries;
-    let known =
-        Opening { vote: held.vote, purged: entries.purged(), committed: held.committed, last: entries.last() };
+    let known = Opening { vote: held.vote, purged: entries.purged(), committed: held.committed, last: entries.last() };
     Ok(Found { held, known, segments, scanned, next_batch: next.unwrap_or(1) })
 }
 

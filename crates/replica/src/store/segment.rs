@@ -219,7 +219,10 @@ pub(crate) fn scan(
 }
 
 enum Found<'a> {
-    Batch { sequence: u64, content: &'a [u8] },
+    Batch {
+        sequence: u64,
+        content: &'a [u8],
+    },
     /// A batch that was never synced.
     Torn,
     Nothing,

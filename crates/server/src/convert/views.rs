@@ -38,6 +38,7 @@ pub(crate) fn status(
         }),
         degraded: status.degraded.iter().map(|reason| degraded(*reason).to_owned()).collect(),
         ready: node.is_ready(),
+        log_role: "none".to_owned(),
     }
 }
 

@@ -3,6 +3,7 @@
 mod admin;
 mod attach;
 mod health;
+mod log;
 mod measure;
 mod registry;
 mod watch;
@@ -11,6 +12,7 @@ use crate::surface::Surface;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use convoke_proto::v1::admin_server::AdminServer;
+use convoke_proto::v1::log_server::LogServer;
 use convoke_proto::v1::registry_server::RegistryServer;
 use convoke_proto::{FILE_DESCRIPTOR_SET, MESSAGE_BYTES_MAX};
 use std::sync::Arc;
@@ -23,8 +25,10 @@ pub(crate) use measure::requests;
 pub(crate) fn router(surface: &Arc<Surface>) -> Router {
     let registry = RegistryServer::new(registry::Registry(surface.clone()));
     let admin = AdminServer::new(admin::Admin(surface.clone()));
+    let log = LogServer::new(log::Log(surface.clone()));
     let routes = Routes::new(registry.max_decoding_message_size(MESSAGE_BYTES_MAX))
         .add_service(admin)
+        .add_service(log.max_decoding_message_size(MESSAGE_BYTES_MAX))
         .add_service(surface.health.server());
     let reflection = || {
         tonic_reflection::server::Builder::configure()

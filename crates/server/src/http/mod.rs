@@ -5,6 +5,8 @@ mod bounds;
 mod discovery;
 mod extract;
 mod failure;
+mod kv;
+mod log;
 mod observe;
 mod reads;
 mod routes;
