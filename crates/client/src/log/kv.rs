@@ -144,11 +144,7 @@ impl Kv {
     }
 
     /// A key, read as told.
-    pub async fn get_with(
-        &self,
-        key: impl Into<Bytes>,
-        consistency: Consistency,
-    ) -> Result<Option<KeyValue>, Error> {
+    pub async fn get_with(&self, key: impl Into<Bytes>, consistency: Consistency) -> Result<Option<KeyValue>, Error> {
         Ok(self.get_revision(key, consistency).await?.0)
     }
 

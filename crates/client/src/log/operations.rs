@@ -13,14 +13,21 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A running node that is no replica becomes a learner. Without an address it is the one its node advertises.
-    Add { node: String, address: Option<String> },
+    Add {
+        node: String,
+        address: Option<String>,
+    },
     /// A learner becomes a voter.
     Promote(String),
     /// A voter becomes a learner.
     Demote(String),
     Remove(String),
     /// A node takes the place of another one, or of itself after it lost its disk.
-    Replace { old: String, node: String, address: Option<String> },
+    Replace {
+        old: String,
+        node: String,
+        address: Option<String>,
+    },
     /// The leader hands over to this voter.
     Transfer(String),
 }
@@ -99,7 +106,8 @@ impl Ambassador {
         let timeout = timeout.map(|timeout| timeout + wait);
         match within(timeout, changing).await {
             Err(error) if error.code == Code::Timeout => {
-                let message = "no answer in time; the change may or may not have been recorded: the status of the log tells";
+                let message =
+                    "no answer in time; the change may or may not have been recorded: the status of the log tells";
                 Err(Error::new(Code::OutcomeUnknown, message))
             }
             result => result,

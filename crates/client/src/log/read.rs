@@ -131,11 +131,8 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
     let addresses = shared.peers().all();
     let mut last = Error::new(Code::NotReady, "no node is known");
     for address in addresses.iter().rev() {
-        let request = v1::ReadRequest {
-            consistency: v1::Consistency::Local.into(),
-            barrier: None,
-            what: Some(what.clone()),
-        };
+        let request =
+            v1::ReadRequest { consistency: v1::Consistency::Local.into(), barrier: None, what: Some(what.clone()) };
         let asked = async {
             let channel = shared.channel(address).await?;
             client(channel).read(request).await.map_err(Error::from)

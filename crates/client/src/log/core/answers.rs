@@ -29,7 +29,7 @@ impl Core {
             (tagged, Some(Message::Refused(error))) => self.refused(now, tagged, error.into(), out),
             // The leader lost its place, or this is not of this protocol and as good as nothing.
             (tagged, _) => {
-                self.again(tagged, true);
+                self.again(tagged);
                 self.leave(Vec::new(), out);
             }
         }
@@ -163,17 +163,17 @@ impl Core {
     fn refused(&mut self, now: Time, tagged: Tagged, error: Error, out: &mut Output) {
         match error.code {
             Code::NotLeader | Code::NoQuorum | Code::NotReady | Code::StaleEpoch => {
-                self.again(tagged, false);
+                self.again(tagged);
                 self.leave(error.log.map(|log| log.members).unwrap_or_default(), out);
             }
             Code::ResourceExhausted => {
-                self.again(tagged, false);
+                self.again(tagged);
                 if let Tagged::Open(id) | Tagged::Request((id, _)) = tagged {
                     self.retry_later(now, id);
                 }
             }
             // The one before it is missing: it was refused as well, or is on its way again.
-            Code::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.again(tagged, false),
+            Code::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.again(tagged),
             _ => match tagged {
                 Tagged::Request((id, number)) => self.finish(id, number, Err(error), out),
                 Tagged::KeepAlive(_) => {}
@@ -183,9 +183,9 @@ impl Core {
     }
 
     /// To be sent again.
-    fn again(&mut self, tagged: Tagged, in_doubt: bool) {
+    fn again(&mut self, tagged: Tagged) {
         match tagged {
-            Tagged::Request((id, number)) => self.lane_mut(id).back_in_line(number, in_doubt),
+            Tagged::Request((id, number)) => self.lane_mut(id).back_in_line(number),
             Tagged::Open(id) => {
                 if let Session::Opening { sent, .. } = &mut self.lane_mut(id).session {
                     *sent = false;

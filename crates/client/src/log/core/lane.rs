@@ -65,8 +65,8 @@ pub(super) struct Call {
     pub(super) deadline_us: u64,
     /// The link it was sent over and may be answered on.
     pub(super) sent: Option<LinkId>,
-    /// A copy was sent that nobody has answered.
-    pub(super) in_doubt: bool,
+    /// A copy has left. Even if that one is refused: networks may repeat what they carry.
+    pub(super) left: bool,
     /// A later call has taken its place: it is not sent again.
     pub(super) superseded: bool,
 }
@@ -74,7 +74,7 @@ pub(super) struct Call {
 impl Call {
     /// Whether a copy of it may have reached the log.
     pub(super) fn may_have_arrived(&self) -> bool {
-        self.sent.is_some() || self.in_doubt
+        self.left
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
@@ -112,16 +112,7 @@ impl Lane {
 
     pub(super) fn issue(&mut self, body: Body, bytes: usize, patience: Option<Time>, deadline: Option<Time>) -> u64 {
         self.last_issued += 1;
-        let call = Call {
-            body,
-            bytes,
-            patience,
-            deadline,
-            deadline_us: 0,
-            sent: None,
-            in_doubt: false,
-            superseded: false,
-        };
+        let call = Call { body, bytes, patience, deadline, deadline_us: 0, sent: None, left: false, superseded: false };
         self.calls.insert(self.last_issued, call);
         self.queued.insert(self.last_issued);
         self.last_issued
@@ -158,17 +149,17 @@ impl Lane {
         self.queued.remove(&number);
         if let Some(call) = self.calls.get_mut(&number) {
             call.sent = Some(link);
+            call.left = true;
             self.in_flight += 1;
         }
     }
 
-    /// The copy that was sent did nothing, or nobody knows (`in_doubt`). Back in line, unless it is not wanted any more.
-    pub(super) fn back_in_line(&mut self, number: u64, in_doubt: bool) {
+    /// The copy that was sent did nothing, or nobody knows. Back in line, unless it is not wanted any more.
+    pub(super) fn back_in_line(&mut self, number: u64) {
         if let Some(call) = self.calls.get_mut(&number) {
             if call.sent.take().is_some() {
                 self.in_flight -= 1;
             }
-            call.in_doubt |= in_doubt;
             if !call.superseded {
                 self.queued.insert(number);
             }
@@ -179,7 +170,7 @@ impl Lane {
     pub(super) fn cut_off(&mut self) {
         let sent: Vec<u64> = self.calls.iter().filter(|(_, call)| call.is_in_flight()).map(|(n, _)| *n).collect();
         for number in sent {
-            self.back_in_line(number, true);
+            self.back_in_line(number);
         }
         if let Session::Opening { sent, .. } = &mut self.session {
             *sent = false;

@@ -128,7 +128,8 @@ impl Core {
     ) -> Result<CallId, Error> {
         let bytes = prost::Message::encoded_len(&v1::LogRequest { body: Some(body.clone()), ..Default::default() });
         if self.calls >= CALLS_MAX || self.bytes + bytes > BYTES_MAX {
-            let message = format!("{CALLS_MAX} requests or {BYTES_MAX} bytes of them wait to be answered; wait for some");
+            let message =
+                format!("{CALLS_MAX} requests or {BYTES_MAX} bytes of them wait to be answered; wait for some");
             return Err(Error::new(Code::ResourceExhausted, message).limit(CALLS_MAX as u64));
         }
         let lane = self.lanes.get_mut(&id).ok_or_else(closed)?;
@@ -262,7 +263,9 @@ impl Core {
         let lane = self.lane_mut(id);
         let Some(call) = lane.calls.get(&number) else { return };
         let error = match lane.request_id(number).filter(|_| call.may_have_arrived()) {
-            None => Error::new(Code::Timeout, "no leader of the log took the request in time; it has not been executed"),
+            None => {
+                Error::new(Code::Timeout, "no leader of the log took the request in time; it has not been executed")
+            }
             Some(request) => {
                 let message = format!(
                     "no answer in time; the request may or may not have been applied: resolve {request} tells, and makes it final"
@@ -346,5 +349,8 @@ fn closed() -> Error {
 }
 
 fn superseded() -> Error {
-    Error::new(Code::Superseded, "a later request of this handle was sent first; this one has not been and will not be applied")
+    Error::new(
+        Code::Superseded,
+        "a later request of this handle was sent first; this one has not been and will not be applied",
+    )
 }

@@ -45,7 +45,7 @@ impl Core {
             Session::Ended { id: session } => {
                 // What became of those that may have arrived? Nothing can come of asking, so those without a place ask as well. The others
                 // wait for the next session.
-                let asking = lane.calls.iter().filter(|(_, call)| call.in_doubt && call.sent.is_none());
+                let asking = lane.calls.iter().filter(|(_, call)| call.left && call.sent.is_none());
                 let asking: Vec<u64> = asking.map(|(number, _)| *number).collect();
                 for number in asking {
                     self.send_request((id, number), session, out);
