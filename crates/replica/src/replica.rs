@@ -195,8 +195,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     if let Some(founding) = &identity.founding {
         let initialized = raft.is_initialized().await.map_err(|error| StartError::Engine(error.to_string()))?;
         if !initialized {
-            let members: BTreeMap<u64, Place> =
-                founding.nodes().map(|(id, place)| (*id, place.clone())).collect();
+            let members: BTreeMap<u64, Place> = founding.nodes().map(|(id, place)| (*id, place.clone())).collect();
             raft.initialize(members).await.map_err(|error| StartError::Engine(error.to_string()))?;
         }
     }

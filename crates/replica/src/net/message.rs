@@ -1,8 +1,6 @@
 //! What replicas say to each other.
 
-use crate::codec::{
-    meta, put_entry, put_meta, put_some_log_id, put_vote, some_log_id, vote,
-};
+use crate::codec::{meta, put_entry, put_meta, put_some_log_id, put_vote, some_log_id, vote};
 use crate::raft::{SnapshotMeta, Types, Vote};
 use crate::status::{Group, Member};
 use convoke_log::codec::{CodecError, Reader, Writer};
@@ -384,11 +382,7 @@ mod tests {
         assert_eq!(decode_voted(&encode_voted(&voted)).unwrap(), voted);
         let transfer = Transfer::new(a_vote(1), 7, Some(at(1, 1)));
         assert_eq!(decode_transfer(&encode_transfer(&transfer)).unwrap(), transfer);
-        let hello = Hello {
-            cluster: "c".into(),
-            node: "n".into(),
-            to: Some(Target { log: u128::MAX, replica: 3 }),
-        };
+        let hello = Hello { cluster: "c".into(), node: "n".into(), to: Some(Target { log: u128::MAX, replica: 3 }) };
         assert_eq!(Hello::decode(&hello.encode()).unwrap(), hello);
         let adopt = Adopt { target: Target { log: 1, replica: 2 }, node: "n".into(), state: vec![1, 2] };
         assert_eq!(Adopt::decode(&adopt.encode()).unwrap(), adopt);

@@ -180,7 +180,8 @@ impl Conversation {
         let answer: BoxFuture<'static, Answer> = match kind {
             kind::APPEND => {
                 let append = message::decode_append(&content).map_err(garbage)?;
-                async move { said(kind, raft.append_entries(append).await.map(|a| message::encode_appended(&a))) }.boxed()
+                async move { said(kind, raft.append_entries(append).await.map(|a| message::encode_appended(&a))) }
+                    .boxed()
             }
             kind::VOTE => {
                 let ballot = message::decode_ballot(&content).map_err(garbage)?;

@@ -1,8 +1,6 @@
 //! What stands in the batches of a segment.
 
-use crate::codec::{
-    entry, log_id, put_entry, put_log_id, put_some_log_id, put_vote, some_log_id, vote,
-};
+use crate::codec::{entry, log_id, put_entry, put_log_id, put_some_log_id, put_vote, some_log_id, vote};
 use crate::raft::{Entry, LogId, Vote};
 use convoke_log::codec::{CodecError, Reader, Writer};
 use std::borrow::Cow;

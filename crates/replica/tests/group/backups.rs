@@ -1,0 +1,2 @@
+//! Backup, restore, and recovery after the loss of a majority.
+

@@ -1,0 +1,8 @@
+//! Groups of replicas over real sockets.
+
+mod begin;
+mod cluster;
+mod failover;
+mod members;
+mod single;
+mod snapshots;
