@@ -27,15 +27,13 @@ pub enum Edit {
 impl LogHandle {
     /// Records a change of the group, and returns its number. Only the leader can.
     pub async fn change(&self, edit: &Edit) -> Result<u64, ChangeError> {
-        let engine = self.engine().map_err(SubmitError::from)?;
         let machine = self.read(super::Consistency::Linearizable).await.map_err(SubmitError::from)?;
-        if machine.configuration().number == 0 {
+        if machine.configuration().number <= self.plane.inherited() {
             // The driver has yet to record whom the log was begun with.
             return Err(SubmitError::from(Refusal::NotReady).into());
         }
         let change = edit.apply(&machine)?;
         let answer = self.once(Body::Membership(change)).await?;
-        drop(engine);
         match answer.verdict.as_deref() {
             Ok(Outcome::Applied { response: Response::Configured(number), .. }) => Ok(*number),
             Ok(Outcome::NotApplied { reason: Reason::Replaced { .. }, .. }) => Err(ChangeError::Replaced),

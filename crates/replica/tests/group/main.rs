@@ -1,5 +1,6 @@
 //! Groups of replicas over real sockets.
 
+mod backups;
 mod begin;
 mod cluster;
 mod failover;
