@@ -84,7 +84,8 @@ fn nobody_there_is_3() {
 
 #[test]
 fn not_found_is_4_and_bad_input_is_2() {
-    let node = NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
+    let node =
+        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let at = ["--addr", &node.clients];
     assert_eq!(fails(&[["member", "nobody"], at].concat(), 4), "no member \"nobody\"");
     fails(&[["explain", "nobody"], at].concat(), 4);

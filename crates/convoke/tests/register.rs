@@ -8,7 +8,7 @@ use convoke_testkit::{NodeProcess, Process, until};
 use support::{cluster, convoke, failure, member_status, register, registered, watch};
 
 fn dev() -> NodeProcess {
-    NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready()
+    NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready()
 }
 
 #[test]

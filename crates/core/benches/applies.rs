@@ -8,7 +8,11 @@ use convoke_core::member::MetadataUpdate;
 use convoke_core::node::Effect;
 use divan::Bencher;
 use divan::counter::ItemsCount;
+use mimalloc::MiMalloc;
 use support::{Ids, NOW, PER_SESSION, Pair};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const BATCH: usize = 20_000;
 

@@ -10,8 +10,12 @@ use convoke_core::node::{Effect, LinkId};
 use convoke_core::{Node, Output, Time};
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
+use mimalloc::MiMalloc;
 use support::Ids;
 use support::cluster::Cluster;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const MEMBERS: [usize; 3] = [10_000, 100_000, 1_000_000];
 const CHANGES: usize = 1_000;

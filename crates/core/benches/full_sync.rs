@@ -13,9 +13,13 @@ use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{Effect, LinkId, SessionId};
 use convoke_core::time::Duration;
 use convoke_core::{Node, Output, Time};
+use mimalloc::MiMalloc;
 use std::time::Instant;
 use support::Ids;
 use support::cluster::Cluster;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const MEMBERS: [usize; 4] = [10, 100, 1_000, 10_000];
 const SESSIONS: usize = 5;

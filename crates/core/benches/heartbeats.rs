@@ -8,10 +8,11 @@ use convoke_core::Output;
 use convoke_core::node::SessionId;
 use divan::counter::ItemsCount;
 use divan::{AllocProfiler, Bencher};
+use mimalloc::MiMalloc;
 use support::{Ids, NOW};
 
 #[global_allocator]
-static ALLOCATOR: AllocProfiler = AllocProfiler::system();
+static ALLOCATOR: AllocProfiler<MiMalloc> = AllocProfiler::new(MiMalloc);
 
 const SESSIONS: usize = 100_000;
 const BATCH: usize = 1_000_000;

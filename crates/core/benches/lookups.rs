@@ -4,7 +4,11 @@ mod support;
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
+use mimalloc::MiMalloc;
 use support::{Ids, NOW, PER_SESSION};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const MEMBERS: usize = 1_000_000;
 const BATCH: usize = 1_000_000;

@@ -6,9 +6,13 @@ mod support;
 
 use bytes::Bytes;
 use convoke_core::Node;
+use mimalloc::MiMalloc;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use support::{Ids, NOW, PER_SESSION};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const MEMBERS: usize = 1_000_000;
 const SHAPES: [(&str, &str); 5] = [

@@ -8,8 +8,12 @@ use convoke_core::node::{Interest, Resume, SessionId, SubscriberId};
 use convoke_core::{Node, Output};
 use divan::Bencher;
 use divan::counter::ItemsCount;
+use mimalloc::MiMalloc;
 use std::cell::RefCell;
 use support::{Ids, NOW, SERVICES};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const SUBSCRIBERS: usize = 10_000;
 const MEMBERS: usize = 10_000;

@@ -7,8 +7,12 @@ use convoke_core::node::{AttachMember, SessionId};
 use convoke_core::{Node, Output, Time};
 use divan::Bencher;
 use divan::counter::ItemsCount;
+use mimalloc::MiMalloc;
 use support::cluster::Cluster;
 use support::{Ids, NOW, PER_SESSION, WALL_MS};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const BATCH: usize = 10_000;
 const HELD: [usize; 2] = [10_000, 1_000_000];

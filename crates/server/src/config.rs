@@ -10,6 +10,8 @@ pub struct Config {
     pub bind: String,
     /// Listen on other than loopback addresses although anybody who reaches the port may do everything.
     pub insecure_public: bool,
+    /// DNS beside it, or none.
+    pub dns: Option<convoke_dns::Config>,
     pub limits: Limits,
     pub timeouts: Timeouts,
 }
@@ -91,11 +93,12 @@ impl Default for Timeouts {
 }
 
 impl Default for Config {
-    /// Any free port of the loopback interface.
+    /// Any free port of the loopback interface, no DNS.
     fn default() -> Self {
         Config {
             bind: "127.0.0.1:0".to_owned(),
             insecure_public: false,
+            dns: None,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
         }

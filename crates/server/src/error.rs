@@ -14,6 +14,8 @@ pub enum StartError {
          bind to a loopback address, or allow it with --insecure-public"
     )]
     Public { address: String },
+    #[error(transparent)]
+    Dns(#[from] convoke_dns::StartError),
     #[error("{name} is 0: set it to at least 1")]
     Zero { name: &'static str },
 }

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::error::StartError;
 use crate::net::{self, Stage};
 use crate::surface::Surface;
+use convoke_dns::Dns;
 use convoke_node::{Ending, NodeHandle};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub struct Bound {
     config: Config,
     listener: TcpListener,
     address: SocketAddr,
+    dns: Option<convoke_dns::Bound>,
 }
 
 /// The client surface of a running node. Dropping it cuts all clients off.
@@ -31,13 +33,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the client port. Refuses addresses that other machines reach, unless told otherwise.
+    /// Binds the client port, and that of DNS if there is to be one. Refuses addresses that other machines reach, unless told otherwise.
     pub async fn bind(config: Config) -> Result<Bound, StartError> {
         config.validate()?;
         let listener = net::listen(&config).await?;
         let address =
             listener.local_addr().map_err(|source| StartError::Bind { address: config.bind.clone(), source })?;
-        Ok(Bound { config, listener, address })
+        let dns = match &config.dns {
+            Some(config) => Some(Dns::bind(config).await?),
+            None => None,
+        };
+        Ok(Bound { config, listener, address, dns })
     }
 
     /// Binds and serves, for a node that does not have to advertise the address.
@@ -48,6 +54,11 @@ impl Server {
     /// Of the client port.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Of DNS, if it is served.
+    pub fn dns_address(&self) -> Option<SocketAddr> {
+        self.surface.dns.as_ref().map(Dns::address)
     }
 
     /// Graceful stop of server and node (N6, R-31): no new connections; clients are told where to go; when the node has
@@ -71,9 +82,9 @@ impl Bound {
 
     /// Serves a node in the current tokio runtime.
     pub fn serve(self, node: NodeHandle) -> Server {
-        let Bound { config, listener, address } = self;
+        let Bound { config, listener, address, dns } = self;
         let farewell = config.timeouts.farewell;
-        let surface = Surface::new(config, address, node);
+        let surface = Surface::new(config, address, node.clone(), dns.map(|dns| dns.serve(node)));
         let (stage, told) = watch::channel(Stage::Serving);
         let following = tokio::spawn(surface.clone().follow());
         let accepting = tokio::spawn(net::accept(listener, surface.clone(), told));

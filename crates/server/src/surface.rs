@@ -9,6 +9,7 @@ use ::http::{HeaderMap, Request, Response, header};
 use axum::Router;
 use axum::body::Body;
 use axum::routing::future::RouteFuture;
+use convoke_dns::Dns;
 use convoke_node::{NodeHandle, Phase};
 use convoke_proto::Error;
 use hyper::body::Incoming;
@@ -28,6 +29,7 @@ pub(crate) struct Surface {
     pub(crate) config: Config,
     /// Of the client port.
     pub(crate) address: SocketAddr,
+    pub(crate) dns: Option<Dns>,
     pub(crate) gates: Gates,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
@@ -64,7 +66,7 @@ impl Gates {
 }
 
 impl Surface {
-    pub(crate) fn new(config: Config, address: SocketAddr, node: NodeHandle) -> Arc<Surface> {
+    pub(crate) fn new(config: Config, address: SocketAddr, node: NodeHandle, dns: Option<Dns>) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Table::new(config.limits.sessions);
         Arc::new(Surface {
@@ -73,6 +75,7 @@ impl Surface {
             node,
             config,
             address,
+            dns,
             gates,
             metrics: Metrics::new(http::requests(), grpc::requests()),
             health: Health::new(),

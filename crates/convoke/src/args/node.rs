@@ -16,6 +16,9 @@ pub(crate) struct DevArgs {
     /// Port for other nodes [default: 7701, or a free one].
     #[arg(long, value_name = "PORT")]
     peer_port: Option<u16>,
+    /// Port for DNS [default: 7753, or a free one].
+    #[arg(long, value_name = "PORT")]
+    dns_port: Option<u16>,
     #[command(flatten)]
     logging: LoggingArgs,
 }
@@ -49,6 +52,9 @@ pub(crate) struct StartArgs {
     /// Port for other nodes; 0 is any free one [default: 7701].
     #[arg(long, value_name = "PORT")]
     peer_port: Option<u16>,
+    /// Port for DNS, UDP and TCP; 0 is any free one [default: 7753, or a free one].
+    #[arg(long, value_name = "PORT")]
+    dns_port: Option<u16>,
     /// Host, or host:port of the peer port, that others dial [default: the address bound to].
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<String>,
@@ -75,6 +81,7 @@ impl DevArgs {
         flags.add("id", "--id", self.id.as_ref());
         flags.add("client_port", "--client-port", self.client_port.as_ref());
         flags.add("peer_port", "--peer-port", self.peer_port.as_ref());
+        flags.add("dns_port", "--dns-port", self.dns_port.as_ref());
         self.logging.flags(&mut flags);
         flags.0
     }
@@ -91,6 +98,7 @@ impl StartArgs {
         flags.add("bind", "--bind", self.bind.as_ref());
         flags.add("client_port", "--client-port", self.client_port.as_ref());
         flags.add("peer_port", "--peer-port", self.peer_port.as_ref());
+        flags.add("dns_port", "--dns-port", self.dns_port.as_ref());
         flags.add("advertise", "--advertise", self.advertise.as_ref());
         flags.add("insecure_public", "--insecure-public", self.insecure_public.then_some(&true));
         self.logging.flags(&mut flags);
@@ -129,7 +137,7 @@ mod tests {
     #[test]
     fn flags_and_keys_know_each_other() {
         let line = "convoke start --id a --data-dir d --join x:1 --region r --cluster c --bind b --client-port 1 \
-                    --peer-port 2 --advertise h --insecure-public --log debug --log-format json";
+                    --peer-port 2 --dns-port 3 --advertise h --insecure-public --log debug --log-format json";
         let Command::Start(arguments) = Arguments::parse_from(line.split_whitespace()).command else { panic!() };
         let mut loaded = Loaded::default();
         loaded.flags(&arguments.flags()).unwrap();

@@ -44,6 +44,11 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Outcome<Parts> {
     let server = convoke_server::Config {
         bind: host_port(&settings.bind, settings.client_port),
         insecure_public: settings.insecure_public,
+        dns: settings.dns.enabled.then(|| convoke_dns::Config {
+            bind: host_port(&settings.bind, settings.dns_port),
+            insecure_public: settings.insecure_public,
+            ttl: settings.dns.ttl,
+        }),
         limits: settings.clients.clone(),
         timeouts: settings.client_timeouts.clone(),
     };

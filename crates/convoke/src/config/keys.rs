@@ -72,6 +72,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("network", "Bounds of links to other nodes and of queues inside the node."),
     ("clients", "Bounds of what clients may make this node hold."),
     ("client_timeouts", "How long the client port waits for whom."),
+    ("dns", "The registry as a DNS zone: see docs/dns.md."),
 ];
 
 pub(crate) const KEYS: &[Key] = &[
@@ -90,6 +91,8 @@ pub(crate) const KEYS: &[Key] = &[
     key!(Text, bind, "Host to listen on, for clients and for peers.").flag("--bind"),
     key!(Port, client_port, "Port for clients, gRPC and HTTP; 0 is any free one.").flag("--client-port"),
     key!(Port, peer_port, "Port for other nodes; 0 is any free one.").flag("--peer-port"),
+    key!(Port, dns_port, "Port for DNS, UDP and TCP; 0 is any free one. If nobody set it and it is taken, a free one.")
+        .flag("--dns-port"),
     key!(
         Text,
         advertise,
@@ -189,6 +192,8 @@ pub(crate) const KEYS: &[Key] = &[
     key!(Time, client_timeouts.keep_alive, "Between signs of life to clients."),
     key!(Time, client_timeouts.forward, "For another node to answer a request of one of its sessions."),
     key!(Time, client_timeouts.farewell, "From the node's end to cutting what clients have not finished."),
+    key!(Switch, dns.enabled, "Whether DNS is served."),
+    key!(Time, dns.ttl, "How long resolvers may remember an answer; whole seconds."),
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Key> {

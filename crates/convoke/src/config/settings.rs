@@ -4,9 +4,11 @@ use convoke_node::NetworkLimits;
 use convoke_node::core::version::NodeId;
 use convoke_node::core::{self, Limits, Timers};
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(crate) const CLIENT_PORT: u16 = 7700;
 pub(crate) const PEER_PORT: u16 = 7701;
+const DNS_PORT: u16 = 7753;
 
 /// Field names are the names of the keys: see [`super::keys`].
 #[derive(Clone, Debug)]
@@ -19,6 +21,7 @@ pub(crate) struct Settings {
     pub(crate) bind: String,
     pub(crate) client_port: u16,
     pub(crate) peer_port: u16,
+    pub(crate) dns_port: u16,
     pub(crate) advertise: String,
     pub(crate) insecure_public: bool,
     pub(crate) mass_failure_share: f64,
@@ -29,6 +32,13 @@ pub(crate) struct Settings {
     pub(crate) network: NetworkLimits,
     pub(crate) clients: convoke_server::Limits,
     pub(crate) client_timeouts: convoke_server::Timeouts,
+    pub(crate) dns: DnsSettings,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct DnsSettings {
+    pub(crate) enabled: bool,
+    pub(crate) ttl: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +67,7 @@ impl Default for Settings {
             bind: "127.0.0.1".to_owned(),
             client_port: CLIENT_PORT,
             peer_port: PEER_PORT,
+            dns_port: DNS_PORT,
             advertise: String::new(),
             insecure_public: false,
             mass_failure_share: core.mass_failure_share,
@@ -67,6 +78,7 @@ impl Default for Settings {
             network: NetworkLimits::default(),
             clients: convoke_server::Limits::default(),
             client_timeouts: convoke_server::Timeouts::default(),
+            dns: DnsSettings { enabled: true, ttl: Duration::from_secs(1) },
         }
     }
 }

@@ -5,26 +5,49 @@ use crate::config::CLIENT_PORT;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Palette, Style, print};
 use convoke_node::NodeHandle;
+use convoke_server::Server;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+/// Where a node listens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    clients: SocketAddr,
+    peers: SocketAddr,
+    dns: Option<SocketAddr>,
+}
+
+impl Places {
+    pub(crate) fn of(node: &NodeHandle, server: &Server) -> Self {
+        Places { clients: server.address(), peers: node.local_address(), dns: server.dns_address() }
+    }
+}
+
+impl fmt::Display for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "clients {}, peers {}", self.clients, self.peers)?;
+        self.dns.map_or(Ok(()), |dns| write!(f, ", dns {dns}"))
+    }
+}
 
 pub(crate) fn port_taken(whom: &str, address: &str) -> Outcome {
     print(&format!("{address} is taken, perhaps by another node: listening for {whom} on a free port instead\n"))
 }
 
 /// `listening: …` and `ready: …` are lines that programs may read.
-pub(crate) fn listening(plan: &Plan, node: &NodeHandle, clients: SocketAddr) -> Outcome {
+pub(crate) fn listening(plan: &Plan, node: &NodeHandle, places: &Places) -> Outcome {
     let (version, id, cluster) = (env!("CARGO_PKG_VERSION"), node.id(), node.cluster());
     let mut text = format!("convoke {version}: node {id} of cluster {cluster}\n");
-    text += &places("listening", node, clients);
+    text += &format!("listening: {places}\n");
     if plan.dev {
-        text += &where_to_look(clients);
+        text += &where_to_look(places);
     }
     print(&text)
 }
 
 /// Says when the node is ready, and until then what it waits for. Ends only if nobody can be told.
-pub(crate) async fn when_ready(plan: &Plan, node: &NodeHandle, clients: SocketAddr, remind: Duration) -> Failure {
+pub(crate) async fn when_ready(plan: &Plan, node: &NodeHandle, places: &Places, remind: Duration) -> Failure {
     loop {
         match tokio::time::timeout(remind, node.ready()).await {
             Ok(Ok(())) => break,
@@ -36,23 +59,26 @@ pub(crate) async fn when_ready(plan: &Plan, node: &NodeHandle, clients: SocketAd
             }
         }
     }
-    match print(&places("ready", node, clients)) {
+    // For a service manager that waits for it; without one nothing happens.
+    if let Err(error) = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]) {
+        tracing::warn!("cannot tell the service manager that the node is ready: {error}");
+    }
+    match print(&format!("ready: {places}\n")) {
         Ok(()) => std::future::pending().await,
         Err(failure) => failure,
     }
 }
 
-fn places(what: &str, node: &NodeHandle, clients: SocketAddr) -> String {
-    format!("{what}: clients {clients}, peers {}\n", node.local_address())
-}
-
-fn where_to_look(clients: SocketAddr) -> String {
+fn where_to_look(places: &Places) -> String {
+    let clients = places.clients;
     let palette = Palette::of_stdout();
     let bold = |text: &str| palette.paint(Style::Bold, text);
+    let dns = places.dns.map(|dns| format!("  names     dig @{} -p {} web.service.convoke\n", dns.ip(), dns.port()));
+    let dns = dns.unwrap_or_default();
     let at = if clients.port() == CLIENT_PORT { String::new() } else { format!(" --addr {clients}") };
     format!(
         "\n  status    http://{clients}/api/v1/status\n  \
-           members   http://{clients}/api/v1/members\n\n\
+           members   http://{clients}/api/v1/members\n{dns}\n\
          In another terminal:\n  \
            {}\n  \
            {}\n\n\

@@ -17,6 +17,7 @@ pub(crate) struct Plan {
     /// Take a free port instead of a taken one; only if nobody asked for that port.
     pub(crate) any_client_port: bool,
     pub(crate) any_peer_port: bool,
+    pub(crate) any_dns_port: bool,
     /// A person is looking.
     pub(crate) dev: bool,
 }
@@ -61,6 +62,8 @@ impl Plan {
             doubts: loaded.doubts.clone(),
             any_client_port: false,
             any_peer_port: false,
+            // Several nodes of one machine are told apart by the other two; DNS of any of them will do.
+            any_dns_port: loaded.origin("dns_port").is_none(),
             dev: false,
         })
     }

@@ -27,13 +27,16 @@ pub(crate) async fn run(plan: Plan) -> Outcome {
         running = start(&plan) => running?,
         signal = signals.next() => return Err(cut_short(signal)),
     };
-    let (node, clients) = (running.node.handle(), running.server.address());
-    announce::listening(&plan, &node, clients)?;
+    let node = running.node.handle();
+    let places = announce::Places::of(&node, &running.server);
+    announce::listening(&plan, &node, &places)?;
     let signal = tokio::select! {
         ending = node.stopped() => return ended(&plan, ending),
         signal = signals.next() => signal,
-        failure = announce::when_ready(&plan, &node, clients, REMIND) => return Err(failure),
+        failure = announce::when_ready(&plan, &node, &places, REMIND) => return Err(failure),
     };
+    // If it cannot be told, it waits without knowing why.
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     tracing::info!(node = %node.id(), "{signal}: stopping; clients are sent elsewhere; once more stops at once");
     tokio::select! {
         ending = running.server.stop() => ended(&plan, ending),
@@ -62,9 +65,7 @@ async fn start(plan: &Plan) -> Outcome<Running> {
         None => clients.to_string(),
     };
     let node = match Node::start(config.clone()).await {
-        Err(convoke_node::StartError::Bind { source, .. })
-            if plan.any_peer_port && source.kind() == ErrorKind::AddrInUse =>
-        {
+        Err(convoke_node::StartError::Bind { source, .. }) if plan.any_peer_port && taken(&source) => {
             announce::port_taken("peers", &config.bind)?;
             config.bind = any_port(&config.bind);
             Node::start(config).await
@@ -77,23 +78,40 @@ async fn start(plan: &Plan) -> Outcome<Running> {
 }
 
 async fn bind(plan: &Plan) -> Outcome<Bound> {
+    use convoke_server::StartError as E;
     let mut config = plan.parts.server.clone();
-    let bound = match Server::bind(config.clone()).await {
-        Err(convoke_server::StartError::Bind { source, .. })
-            if plan.any_client_port && source.kind() == ErrorKind::AddrInUse =>
-        {
-            announce::port_taken("clients", &config.bind)?;
-            config.bind = any_port(&config.bind);
-            Server::bind(config).await
+    loop {
+        let error = match Server::bind(config.clone()).await {
+            Ok(bound) => return Ok(bound),
+            Err(error) => error,
+        };
+        match (error, &mut config.dns) {
+            (E::Bind { source, .. }, _) if plan.any_client_port && taken(&source) && !is_any_port(&config.bind) => {
+                announce::port_taken("clients", &config.bind)?;
+                config.bind = any_port(&config.bind);
+            }
+            (E::Dns(convoke_dns::StartError::Bind { source, .. }), Some(dns))
+                if plan.any_dns_port && taken(&source) && !is_any_port(&dns.bind) =>
+            {
+                announce::port_taken("DNS", &dns.bind)?;
+                dns.bind = any_port(&dns.bind);
+            }
+            (error @ (E::Public { .. } | E::Zero { .. } | E::Dns(convoke_dns::StartError::Public { .. })), _) => {
+                return Err(Failure::usage(error.to_string()));
+            }
+            (error @ (E::Bind { .. } | E::Dns(convoke_dns::StartError::Bind { .. })), _) => {
+                return Err(Failure::failed(error.to_string()));
+            }
         }
-        bound => bound,
-    };
-    bound.map_err(|error| match &error {
-        convoke_server::StartError::Public { .. } | convoke_server::StartError::Zero { .. } => {
-            Failure::usage(error.to_string())
-        }
-        convoke_server::StartError::Bind { .. } => Failure::failed(error.to_string()),
-    })
+    }
+}
+
+fn taken(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::AddrInUse
+}
+
+fn is_any_port(address: &str) -> bool {
+    address.ends_with(":0")
 }
 
 fn any_port(address: &str) -> String {

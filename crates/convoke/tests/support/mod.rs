@@ -43,7 +43,7 @@ pub fn convoke(arguments: &[&str]) -> Command {
 
 /// A node on any free ports, with short timers.
 pub fn start(data_dir: &Path, arguments: &[&str]) -> Command {
-    let mut command = convoke(&["start", "--client-port", "0", "--peer-port", "0", "--data-dir"]);
+    let mut command = convoke(&["start", "--client-port", "0", "--peer-port", "0", "--dns-port", "0", "--data-dir"]);
     command.arg(data_dir).args(arguments);
     for (name, value) in TIMERS {
         command.env(format!("CONVOKE_TIMERS_{name}"), value);

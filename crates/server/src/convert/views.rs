@@ -8,7 +8,12 @@ use convoke_proto::v1;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-pub(crate) fn status(node: &NodeHandle, status: &Status, client: SocketAddr) -> v1::StatusResponse {
+pub(crate) fn status(
+    node: &NodeHandle,
+    status: &Status,
+    client: SocketAddr,
+    dns: Option<SocketAddr>,
+) -> v1::StatusResponse {
     let sizes = &status.sizes;
     let count = |size: usize| u64::try_from(size).unwrap_or(u64::MAX);
     v1::StatusResponse {
@@ -21,7 +26,7 @@ pub(crate) fn status(node: &NodeHandle, status: &Status, client: SocketAddr) -> 
         ports: Some(v1::status_response::Ports {
             client: client.port().into(),
             peer: node.local_address().port().into(),
-            dns: 0,
+            dns: dns.map_or(0, |dns| dns.port().into()),
         }),
         counts: Some(v1::status_response::Counts {
             members: count(sizes.members),

@@ -3,6 +3,7 @@
 use crate::convert;
 use crate::error::{invalid, no_member, refused};
 use crate::surface::Surface;
+use convoke_dns::Dns;
 use convoke_node::core::member::NODE_ID_PREFIX;
 use convoke_node::core::version::NodeId;
 use convoke_node::core::{self, Refusal};
@@ -84,7 +85,7 @@ impl Admin {
 impl Surface {
     pub(crate) async fn status(&self) -> Result<v1::StatusResponse, Error> {
         let status = self.node.status().await.map_err(refused)?;
-        Ok(convert::status(&self.node, &status, self.address))
+        Ok(convert::status(&self.node, &status, self.address, self.dns.as_ref().map(Dns::address)))
     }
 
     pub(crate) async fn nodes(&self) -> Result<v1::NodesResponse, Error> {

@@ -2,6 +2,7 @@
 
 mod body;
 mod bounds;
+mod discovery;
 mod extract;
 mod failure;
 mod observe;

@@ -1,6 +1,6 @@
 //! Every route that is served. `openapi.json` describes the same ones; a test compares.
 
-use super::{observe, reads, sessions, watch};
+use super::{discovery, observe, reads, sessions, watch};
 use crate::surface::Surface;
 use ::http::Method;
 use axum::extract::{MatchedPath, Request};
@@ -49,6 +49,7 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/members" => reads::members,
         GET "/api/v1/members/{id}" => reads::member,
         GET "/api/v1/members/{id}/explain" => reads::explain,
+        GET "/api/v1/sd/prometheus" => discovery::prometheus,
         GET "/api/v1/watch" => watch::watch,
         POST "/api/v1/sessions" => sessions::create,
         DELETE "/api/v1/sessions/{session}" => sessions::close,

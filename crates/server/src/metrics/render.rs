@@ -44,6 +44,9 @@ pub(crate) fn render(surface: &Surface, status: &Status, counters: &Counters) ->
     registry(&mut text, &counters.registry);
     network(&mut text, &counters.network);
     clients(&mut text, surface);
+    if let Some(dns) = &surface.dns {
+        answers(&mut text, &dns.counters());
+    }
     surface.metrics.http.render(&mut text, "http");
     surface.metrics.grpc.render(&mut text, "grpc");
     text.into_string()
@@ -211,6 +214,35 @@ fn clients(text: &mut Text, surface: &Surface) {
         ("sessions_reattached", "Sessions over HTTP attached here again.", &metrics.sessions_reattached),
     ] {
         text.counter(&format!("convoke_client_{name}_total"), help, counter.read());
+    }
+}
+
+fn answers(text: &mut Text, counters: &convoke_dns::Counters) {
+    let convoke_dns::Counters {
+        queries_udp,
+        queries_tcp,
+        answered,
+        unknown_names,
+        refused,
+        malformed,
+        failed,
+        truncated,
+        ignored,
+        connections_refused,
+    } = counters;
+    for (name, help, value) in [
+        ("queries_udp", "DNS queries over UDP.", queries_udp),
+        ("queries_tcp", "DNS queries over TCP.", queries_tcp),
+        ("answered", "DNS queries answered with records, or that there are none.", answered),
+        ("unknown_names", "DNS queries for names that do not exist.", unknown_names),
+        ("refused", "DNS queries outside the zone, of another class, or for a transfer.", refused),
+        ("malformed", "DNS queries that were not one well-formed question.", malformed),
+        ("failed", "DNS queries while the node was not ready.", failed),
+        ("truncated", "DNS answers that did not fit.", truncated),
+        ("ignored", "DNS packets that deserved no answer.", ignored),
+        ("connections_refused", "DNS connections closed because there were too many.", connections_refused),
+    ] {
+        text.counter(&format!("convoke_dns_{name}_total"), help, *value);
     }
 }
 

@@ -1,0 +1,171 @@
+//! Which members an answer is about.
+
+use crate::names::Choice;
+use convoke_node::NodeHandle;
+use convoke_node::core::filter::Filter;
+use convoke_node::core::member::Member;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Members looked at in one go.
+const PAGE: usize = 256;
+/// Pages looked at for one answer, if the first ones have too little.
+const PAGES_MAX: usize = 16;
+/// Services with more than one page whose turn is remembered.
+const TURNS_MAX: usize = 4_096;
+
+/// A member that takes traffic, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) id: String,
+    pub(crate) host: Host,
+    pub(crate) port: u16,
+    pub(crate) weight: u16,
+    /// In the region of this node, or where it was asked for (Q2).
+    pub(crate) near: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Host {
+    Ip(IpAddr),
+    Name(String),
+}
+
+impl Host {
+    /// From `host:port`.
+    pub(crate) fn parse(address: &str) -> Option<(Host, u16)> {
+        if let Ok(address) = address.parse::<SocketAddr>() {
+            return Some((Host::Ip(address.ip()), address.port()));
+        }
+        let (host, port) = address.rsplit_once(':')?;
+        Some((Host::Name(host.to_owned()), port.parse().ok()?))
+    }
+}
+
+/// Whose turn it is: no member is always first (Q3).
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    count: AtomicUsize,
+    /// Where the next answer goes on, for services too large to look at as a whole.
+    pages: Mutex<HashMap<String, String>>,
+}
+
+impl Turns {
+    /// The members of the first choice that exists; `None` if none does.
+    pub(crate) fn of_service(&self, node: &NodeHandle, choices: &[Choice]) -> Option<Vec<Target>> {
+        choices.iter().find_map(|choice| {
+            let lower = choice.service.to_ascii_lowercase();
+            let found = self.gather(node, &choice.service, choice);
+            if found.is_none() && lower != choice.service { self.gather(node, &lower, choice) } else { found }
+        })
+    }
+
+    fn gather(&self, node: &NodeHandle, service: &str, choice: &Choice) -> Option<Vec<Target>> {
+        // To a filter it would be a wildcard.
+        if service.contains('*') {
+            return None;
+        }
+        let filter = Filter::service(service);
+        let start = self.pages.lock().unwrap_or_else(PoisonError::into_inner).get(service).cloned();
+        let mut cursor = start.clone();
+        let (mut exists, mut wrapped) = (false, start.is_none());
+        let mut targets = Vec::new();
+        for _ in 0..PAGES_MAX {
+            // A cursor that is refused is one of ours from before a change of their form: there is none.
+            let page = node.members(&filter, cursor.as_deref(), PAGE).ok()?;
+            exists |= !page.members.is_empty();
+            targets.extend(page.members.iter().filter_map(|member| target(node, member, choice)));
+            cursor = page.next;
+            if cursor.is_none() && !wrapped {
+                // From the beginning up to where this walk began, and a little further.
+                wrapped = true;
+            } else if cursor.is_none() || targets.len() >= PAGE {
+                break;
+            }
+        }
+        if start.is_some() {
+            // The walk may have come round to where it began.
+            let mut seen = HashSet::new();
+            targets.retain(|target: &Target| seen.insert(target.id.clone()));
+        }
+        if start.is_some() || cursor.is_some() {
+            self.remember(service, cursor);
+        }
+        if !exists {
+            return None;
+        }
+        let turn = self.count.fetch_add(1, Ordering::Relaxed);
+        let length = targets.len().max(1);
+        targets.rotate_left(turn % length);
+        Some(targets)
+    }
+
+    fn remember(&self, service: &str, cursor: Option<String>) {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        match cursor {
+            Some(cursor) => {
+                if pages.len() >= TURNS_MAX && !pages.contains_key(service) {
+                    // Everybody starts over: simpler than knowing who was asked for last.
+                    pages.clear();
+                }
+                pages.insert(service.to_owned(), cursor);
+            }
+            None => drop(pages.remove(service)),
+        }
+    }
+}
+
+fn target(node: &NodeHandle, member: &Member, choice: &Choice) -> Option<Target> {
+    if !member.routable() || !lies_in(member.locality(), &choice.locality) {
+        return None;
+    }
+    let address = match &choice.endpoint {
+        None => member.address(),
+        Some(wanted) => {
+            let named = |(name, _): &(&str, &str)| name.eq_ignore_ascii_case(wanted);
+            member.endpoints().iter().find(named).map(|(_, address)| address)?
+        }
+    };
+    let (host, port) = Host::parse(address)?;
+    let near = !choice.locality.is_empty() || lies_in(member.locality(), node.region());
+    Some(Target { id: member.id().to_owned(), host, port, weight: member.weight().max(1), near })
+}
+
+/// The member of an id as asked for, or in lower case (Q6).
+pub(crate) fn of_id(node: &NodeHandle, id: &str) -> Option<Member> {
+    node.member(id).or_else(|| node.member(&id.to_ascii_lowercase()))
+}
+
+/// Whether a locality is another one or lies below it. Everything lies below the empty one.
+fn lies_in(locality: &str, area: &str) -> bool {
+    let bytes = (locality.as_bytes(), area.as_bytes());
+    area.is_empty()
+        || (bytes.0.len() >= bytes.1.len()
+            && bytes.0[..bytes.1.len()].eq_ignore_ascii_case(bytes.1)
+            && matches!(bytes.0.get(bytes.1.len()), None | Some(b'.')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn localities_lie_in_each_other_by_whole_labels() {
+        for (locality, area) in [("eu", ""), ("", ""), ("eu", "eu"), ("EU.a", "eu"), ("eu.a.r1", "eu.A")] {
+            assert!(lies_in(locality, area), "{locality} in {area}");
+        }
+        for (locality, area) in [("", "eu"), ("europe", "eu"), ("eu", "eu.a"), ("us", "eu"), ("e\u{fc}", "e\u{f6}")] {
+            assert!(!lies_in(locality, area), "{locality} in {area}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_addresses_or_names() {
+        assert_eq!(Host::parse("10.0.0.1:80"), Some((Host::Ip([10, 0, 0, 1].into()), 80)));
+        assert_eq!(Host::parse("[::1]:80"), Some((Host::Ip(std::net::Ipv6Addr::LOCALHOST.into()), 80)));
+        assert_eq!(Host::parse("db.example:80"), Some((Host::Name("db.example".to_owned()), 80)));
+        assert_eq!(Host::parse(""), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! From bytes to a question, and from an answer to bytes that fit.
+
+use hickory_proto::ProtoError;
+use hickory_proto::op::{Edns, Header, HeaderCounts, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
+use hickory_proto::rr::Record;
+use hickory_proto::serialize::binary::{BinEncodable, BinEncoder};
+
+const HEADER_BYTES: usize = 12;
+/// What an OPT record without options takes.
+const OPT_BYTES: u16 = 11;
+/// What this server takes over UDP, and gives at most: fits every path without fragments.
+pub(crate) const UDP_BYTES: u16 = 1_232;
+const UDP_BYTES_PLAIN: u16 = 512;
+
+/// A question, or why there is none.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    Question(Box<Question>),
+    Wrong(Metadata, ResponseCode),
+    /// No answer is due: without a header there is nobody to answer, and answering answers makes loops.
+    Nothing,
+}
+
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) query: Query,
+    pub(crate) metadata: Metadata,
+    /// What the client offers by EDNS.
+    edns: Option<Edns>,
+}
+
+impl Question {
+    pub(crate) fn edns_version(&self) -> u8 {
+        self.edns.as_ref().map_or(0, Edns::version)
+    }
+
+    pub(crate) fn udp_bytes(&self) -> u16 {
+        self.edns.as_ref().map_or(UDP_BYTES_PLAIN, |edns| edns.max_payload().clamp(UDP_BYTES_PLAIN, UDP_BYTES))
+    }
+}
+
+pub(crate) fn read(bytes: &[u8]) -> Asked {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Asked::Nothing };
+    let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    let op_code = OpCode::from_u8(header[2] >> 3 & 0xf);
+    let mut metadata = Metadata::new(number(0), MessageType::Response, op_code);
+    metadata.recursion_desired = header[2] & 1 != 0;
+    if header[2] & 0x80 != 0 {
+        return Asked::Nothing;
+    }
+    if op_code != OpCode::Query {
+        return Asked::Wrong(metadata, ResponseCode::NotImp);
+    }
+    // Before anything is allocated for them: one question, no records but those about the query itself.
+    if number(4) != 1 || number(6) != 0 || number(8) != 0 || number(10) > 2 {
+        return Asked::Wrong(metadata, ResponseCode::FormErr);
+    }
+    let Ok(mut message) = Message::from_vec(bytes) else { return Asked::Wrong(metadata, ResponseCode::FormErr) };
+    let Some(query) = message.queries.pop() else { return Asked::Wrong(metadata, ResponseCode::FormErr) };
+    metadata.checking_disabled = message.metadata.checking_disabled;
+    Asked::Question(Box::new(Question { query, metadata, edns: message.edns }))
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) code: ResponseCode,
+    pub(crate) authoritative: bool,
+    pub(crate) answers: Vec<Record>,
+    pub(crate) authorities: Vec<Record>,
+    pub(crate) additionals: Vec<Record>,
+}
+
+impl Answer {
+    pub(crate) fn code(code: ResponseCode) -> Self {
+        Answer { code, ..Answer::default() }
+    }
+}
+
+/// An answer to what was no question.
+pub(crate) fn write_wrong(metadata: Metadata, code: ResponseCode) -> Result<Vec<u8>, ProtoError> {
+    let mut message = Message::response(metadata.id, metadata.op_code);
+    message.metadata = metadata;
+    message.metadata.response_code = code;
+    message.to_vec()
+}
+
+/// The bytes, at most `bytes_max`, and whether answers were cut off (Q7).
+pub(crate) fn write(question: &Question, answer: &Answer, bytes_max: u16) -> Result<(Vec<u8>, bool), ProtoError> {
+    let mut bytes = Vec::with_capacity(UDP_BYTES.into());
+    let mut encoder = BinEncoder::new(&mut bytes);
+    let edns = question.edns.as_ref().map(|_| {
+        let mut edns = Edns::new();
+        edns.set_max_payload(UDP_BYTES).set_version(0).set_rcode_high(answer.code.high());
+        Record::from(&edns)
+    });
+    encoder.set_max_size(if edns.is_some() { bytes_max - OPT_BYTES } else { bytes_max });
+    let place = encoder.place::<Header>()?;
+    question.query.emit(&mut encoder)?;
+    let (answers, answers_cut) = emit(&mut encoder, &answer.answers)?;
+    let (authorities, authorities_cut) = emit(&mut encoder, &answer.authorities)?;
+    let (mut additionals, _) = emit(&mut encoder, &answer.additionals)?;
+    encoder.set_max_size(bytes_max);
+    if let Some(edns) = edns {
+        edns.emit(&mut encoder)?;
+        additionals += 1;
+    }
+    let cut = answers_cut || authorities_cut;
+    let mut metadata = question.metadata;
+    metadata.response_code = answer.code;
+    metadata.authoritative = answer.authoritative;
+    metadata.truncation = cut;
+    let counts = HeaderCounts { queries: 1, answers, authorities, additionals };
+    place.replace(&mut encoder, Header { metadata, counts })?;
+    Ok((bytes, cut))
+}
+
+/// How many fit, and whether some did not.
+fn emit(encoder: &mut BinEncoder<'_>, records: &[Record]) -> Result<(u16, bool), ProtoError> {
+    let (count, cut) = match encoder.emit_all(records.iter()) {
+        Ok(count) => (count, false),
+        Err(ProtoError::NotAllRecordsWritten { count, .. }) => (count, true),
+        Err(error) => return Err(error),
+    };
+    Ok((u16::try_from(count).unwrap_or(u16::MAX), cut))
+}

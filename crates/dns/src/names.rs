@@ -1,0 +1,162 @@
+//! From names of the zone to what they are about, and back.
+
+use hickory_proto::rr::Name;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const ZONE: &str = "convoke";
+const SERVICES: &str = "service";
+const MEMBERS: &str = "member";
+const ADDRESSES: &str = "addr";
+
+/// What a name of the zone is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The zone itself.
+    Zone,
+    /// Exists, and has no records: only names below it do.
+    Between,
+    /// Each way to read the name as a service, the longest service first (Q5).
+    Service(Vec<Choice>),
+    Member(String),
+    Address(IpAddr),
+    Nothing,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) service: String,
+    /// Empty for all.
+    pub(crate) locality: String,
+    /// A named endpoint instead of the address.
+    pub(crate) endpoint: Option<String>,
+}
+
+/// `None` outside the zone.
+pub(crate) fn parse(name: &Name) -> Option<Subject> {
+    let mut labels = Vec::new();
+    for label in name {
+        // What is not text names nothing of ours, but it may still lie in the zone.
+        labels.push(std::str::from_utf8(label).unwrap_or("\u{fffd}"));
+    }
+    if !labels.pop()?.eq_ignore_ascii_case(ZONE) {
+        return None;
+    }
+    let Some(kind) = labels.pop() else { return Some(Subject::Zone) };
+    let kind = kind.to_ascii_lowercase();
+    Some(match (kind.as_str(), labels.as_slice()) {
+        (SERVICES | MEMBERS | ADDRESSES, []) => Subject::Between,
+        (SERVICES, labels) => service(labels),
+        (MEMBERS, labels) => Subject::Member(labels.join(".")),
+        (ADDRESSES, [label]) => written_address(label).map_or(Subject::Nothing, Subject::Address),
+        _ => Subject::Nothing,
+    })
+}
+
+fn service(labels: &[&str]) -> Subject {
+    let choice = |service: &[&str], locality: &[&str], endpoint| Choice {
+        service: service.join("."),
+        locality: locality.join("."),
+        endpoint,
+    };
+    let Some((protocol, labels)) = labels.split_last().filter(|(last, _)| last.starts_with('_')) else {
+        return Subject::Service((0..labels.len()).map(|at| choice(&labels[at..], &labels[..at], None)).collect());
+    };
+    if labels.is_empty() {
+        return Subject::Between;
+    }
+    let Some(at) = labels.iter().position(|label| label.starts_with('_')) else { return Subject::Nothing };
+    let endpoint = match protocol.trim_start_matches('_') {
+        protocol if protocol.eq_ignore_ascii_case("tcp") || protocol.eq_ignore_ascii_case("udp") => None,
+        endpoint => Some(endpoint.to_owned()),
+    };
+    let mut choice = choice(&labels[at..], &labels[..at], endpoint);
+    choice.service.remove(0);
+    Subject::Service(vec![choice])
+}
+
+fn written_address(label: &str) -> Option<IpAddr> {
+    match label.len() {
+        8 => u32::from_str_radix(label, 16).ok().map(|bits| Ipv4Addr::from_bits(bits).into()),
+        32 => u128::from_str_radix(label, 16).ok().map(|bits| Ipv6Addr::from_bits(bits).into()),
+        _ => None,
+    }
+}
+
+pub(crate) fn zone() -> Name {
+    Name::from_labels([ZONE]).expect("a label of letters")
+}
+
+/// Where SRV records point for a member at an IP address: its own name if that is a host name, else its address.
+pub(crate) fn target(id: &str, address: IpAddr) -> Name {
+    let by_id = is_host_name(id).then(|| Name::from_labels(id.split('.').chain([MEMBERS, ZONE])).ok()).flatten();
+    by_id.unwrap_or_else(|| {
+        let written = match address {
+            IpAddr::V4(address) => format!("{:08x}", address.to_bits()),
+            IpAddr::V6(address) => format!("{:032x}", address.to_bits()),
+        };
+        Name::from_labels([written.as_str(), ADDRESSES, ZONE]).expect("labels of letters and digits")
+    })
+}
+
+/// Whether an id, as part of a name, comes back unchanged from any resolver.
+fn is_host_name(id: &str) -> bool {
+    let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+    id.split('.').all(|label| (1..=63).contains(&label.len()) && label.bytes().all(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+    use super::*;
+
+    fn subject(name: &str) -> Option<Subject> {
+        parse(&Name::from_ascii(name).unwrap())
+    }
+
+    fn choice(service: &str, locality: &str) -> Choice {
+        Choice { service: service.to_owned(), locality: locality.to_owned(), endpoint: None }
+    }
+
+    #[test]
+    fn names_say_what_they_are_about() {
+        assert_eq!(subject("example.org."), None);
+        assert_eq!(subject("."), None);
+        assert_eq!(subject("convoke."), Some(Subject::Zone));
+        assert_eq!(subject("service.convoke."), Some(Subject::Between));
+        assert_eq!(subject("_tcp.service.convoke."), Some(Subject::Between));
+        assert_eq!(subject("Orders.SERVICE.Convoke."), Some(Subject::Service(vec![choice("Orders", "")])));
+        let choices = vec![choice("eu.a.orders", ""), choice("a.orders", "eu"), choice("orders", "eu.a")];
+        assert_eq!(subject("eu.a.orders.service.convoke."), Some(Subject::Service(choices)));
+        assert_eq!(subject("orders-1.member.convoke."), Some(Subject::Member("orders-1".to_owned())));
+        assert_eq!(subject("a.b.member.convoke."), Some(Subject::Member("a.b".to_owned())));
+        assert_eq!(subject("7F000001.addr.convoke."), Some(Subject::Address([127, 0, 0, 1].into())));
+        for nothing in ["other.convoke.", "x.other.convoke.", "7f00.addr.convoke.", "x.7f000001.addr.convoke."] {
+            assert_eq!(subject(nothing), Some(Subject::Nothing), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn srv_names_have_a_service_perhaps_a_locality_and_an_endpoint() {
+        assert_eq!(subject("_orders._tcp.service.convoke."), Some(Subject::Service(vec![choice("orders", "")])));
+        assert_eq!(
+            subject("eu.a._orders._TCP.service.convoke."),
+            Some(Subject::Service(vec![choice("orders", "eu.a")]))
+        );
+        assert_eq!(subject("_my.orders._udp.service.convoke."), Some(Subject::Service(vec![choice("my.orders", "")])));
+        let metrics = Choice { endpoint: Some("metrics".to_owned()), ..choice("orders", "") };
+        assert_eq!(subject("_orders._metrics.service.convoke."), Some(Subject::Service(vec![metrics])));
+        assert_eq!(subject("orders._tcp.service.convoke."), Some(Subject::Nothing));
+    }
+
+    #[test]
+    fn targets_come_back_from_any_resolver() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        assert_eq!(target("orders-1.eu", v4).to_ascii(), "orders-1.eu.member.convoke.");
+        for odd in ["Orders", "a/b", "a b", "a..b", &"x".repeat(64), &["y"; 130].join(".")] {
+            assert_eq!(target(odd, v4).to_ascii(), "0a000001.addr.convoke.", "{odd}");
+        }
+        let v6: IpAddr = "::1".parse().unwrap();
+        let written = target("A", v6);
+        assert_eq!(parse(&written), Some(Subject::Address(v6)));
+    }
+}

@@ -1,0 +1,222 @@
+//! What is answered to which question.
+
+use crate::counters::{Counters, Counting};
+use crate::members::{self, Host, Target, Turns};
+use crate::message::{self, Answer, Asked, Question};
+use crate::names::{self, Choice, Subject};
+use convoke_node::NodeHandle;
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::rdata::{A, AAAA, CNAME, SOA, SRV};
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Records in one answer at most.
+const RECORDS_MAX: usize = 512;
+
+/// How a query came, and so how much fits into its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    Tcp,
+}
+
+/// The zone `convoke`, as one node sees it.
+#[derive(Debug)]
+pub struct Zone {
+    node: NodeHandle,
+    ttl: u32,
+    turns: Turns,
+    pub(crate) counting: Counting,
+}
+
+impl Zone {
+    pub fn new(node: NodeHandle, ttl: Duration) -> Self {
+        let ttl = u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX);
+        Zone { node, ttl, turns: Turns::default(), counting: Counting::default() }
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counting.read()
+    }
+
+    /// The answer to a packet; `None` if none is due.
+    pub fn answer(&self, packet: &[u8], transport: Transport) -> Option<Vec<u8>> {
+        self.counting.query(transport == Transport::Tcp);
+        match message::read(packet) {
+            Asked::Nothing => {
+                self.counting.ignored();
+                None
+            }
+            Asked::Wrong(metadata, code) => {
+                self.counting.answer(code);
+                message::write_wrong(metadata, code).ok()
+            }
+            Asked::Question(question) => self.written(&question, transport),
+        }
+    }
+
+    fn written(&self, question: &Question, transport: Transport) -> Option<Vec<u8>> {
+        let answer = self.reply(question);
+        let bytes_max = match transport {
+            Transport::Udp => question.udp_bytes(),
+            Transport::Tcp => u16::MAX,
+        };
+        match message::write(question, &answer, bytes_max) {
+            Ok((bytes, cut)) => {
+                self.counting.answer(answer.code);
+                if cut {
+                    self.counting.truncated();
+                }
+                Some(bytes)
+            }
+            Err(error) => {
+                tracing::warn!("cannot write the answer to {}: {error}", question.query);
+                self.counting.answer(ResponseCode::ServFail);
+                message::write_wrong(question.metadata, ResponseCode::ServFail).ok()
+            }
+        }
+    }
+
+    fn reply(&self, question: &Question) -> Answer {
+        if question.edns_version() > 0 {
+            return Answer::code(ResponseCode::BADVERS);
+        }
+        let query = &question.query;
+        let known_class = matches!(query.query_class, DNSClass::IN | DNSClass::ANY);
+        let transfer = matches!(query.query_type, RecordType::AXFR | RecordType::IXFR);
+        let Some(subject) = names::parse(&query.name).filter(|_| known_class && !transfer) else {
+            return Answer::code(ResponseCode::Refused);
+        };
+        if !self.node.is_ready() {
+            return Answer::code(ResponseCode::ServFail);
+        }
+        self.about(subject, &query.name, query.query_type)
+    }
+
+    fn about(&self, subject: Subject, name: &Name, wanted: RecordType) -> Answer {
+        let found = match subject {
+            Subject::Zone if wanted == RecordType::SOA => {
+                Some(Records { answers: vec![self.soa()], ..Records::default() })
+            }
+            Subject::Zone | Subject::Between => Some(Records::default()),
+            Subject::Service(choices) => self.service(&choices, name, wanted),
+            Subject::Member(id) => self.member(&id, name, wanted),
+            Subject::Address(address) => Some(self.address(name, address, wanted)),
+            Subject::Nothing => None,
+        };
+        let code = if found.is_some() { ResponseCode::NoError } else { ResponseCode::NXDomain };
+        let Records { answers, additionals } = found.unwrap_or_default();
+        let authorities = if answers.is_empty() { vec![self.soa()] } else { Vec::new() };
+        Answer { code, authoritative: true, answers, authorities, additionals }
+    }
+
+    fn service(&self, choices: &[Choice], name: &Name, wanted: RecordType) -> Option<Records> {
+        let mut targets = self.turns.of_service(&self.node, choices)?;
+        if wanted == RecordType::SRV {
+            return Some(self.srv(name, &targets));
+        }
+        let fits = |target: &Target| matches!(&target.host, Host::Ip(address) if is_of(*address, wanted));
+        targets.retain(fits);
+        if targets.iter().any(|target| target.near) {
+            targets.retain(|target| target.near);
+        }
+        let addresses = targets.iter().filter_map(|target| match target.host {
+            Host::Ip(address) => Some(address),
+            Host::Name(_) => None,
+        });
+        let mut answers: Vec<Record> = Vec::new();
+        for address in addresses.take(RECORDS_MAX) {
+            // Several members at one address, behind different ports, are one record.
+            let record = self.record(name, address_data(address));
+            if !answers.contains(&record) {
+                answers.push(record);
+            }
+        }
+        Some(Records { answers, additionals: Vec::new() })
+    }
+
+    fn srv(&self, name: &Name, targets: &[Target]) -> Records {
+        let mut records = Records::default();
+        for target in targets.iter().take(RECORDS_MAX) {
+            let host = match &target.host {
+                Host::Ip(address) => {
+                    let host = names::target(&target.id, *address);
+                    records.additionals.push(self.record(&host, address_data(*address)));
+                    host
+                }
+                Host::Name(host) => match Name::from_ascii(host) {
+                    Ok(mut host) => {
+                        host.set_fqdn(true);
+                        host
+                    }
+                    // Its address is no host name: nobody could ask for it.
+                    Err(_) => continue,
+                },
+            };
+            let data = SRV::new(u16::from(!target.near), target.weight, target.port, host);
+            records.answers.push(self.record(name, RData::SRV(data)));
+        }
+        records
+    }
+
+    fn member(&self, id: &str, name: &Name, wanted: RecordType) -> Option<Records> {
+        let member = members::of_id(&self.node, id)?;
+        let place = Host::parse(member.address()).filter(|_| member.routable());
+        Some(match place {
+            None => Records::default(),
+            Some((Host::Ip(address), port)) if wanted == RecordType::SRV => {
+                let target = Target { id: id.to_owned(), host: Host::Ip(address), port, weight: 1, near: true };
+                self.srv(name, &[target])
+            }
+            Some((Host::Ip(address), _)) => self.address(name, address, wanted),
+            Some((Host::Name(host), _)) => match Name::from_ascii(host) {
+                Ok(mut host) => {
+                    host.set_fqdn(true);
+                    Records { answers: vec![self.record(name, RData::CNAME(CNAME(host)))], ..Records::default() }
+                }
+                Err(_) => Records::default(),
+            },
+        })
+    }
+
+    fn address(&self, name: &Name, address: IpAddr, wanted: RecordType) -> Records {
+        let answers = is_of(address, wanted).then(|| self.record(name, address_data(address)));
+        Records { answers: answers.into_iter().collect(), ..Records::default() }
+    }
+
+    fn record(&self, name: &Name, data: RData) -> Record {
+        Record::from_rdata(name.clone(), self.ttl, data)
+    }
+
+    /// How long a "no" may be remembered is all that matters in it.
+    fn soa(&self) -> Record {
+        let zone = names::zone();
+        let below = |label: &str| zone.prepend_label(label).unwrap_or_else(|_| zone.clone());
+        let (hour, week) = (3_600, 604_800);
+        let data = SOA::new(below("ns"), below("hostmaster"), 1, hour, 600, week, self.ttl);
+        self.record(&zone, RData::SOA(data))
+    }
+}
+
+/// What a name has of the wanted type, and what belongs to it.
+#[derive(Debug, Default)]
+struct Records {
+    answers: Vec<Record>,
+    additionals: Vec<Record>,
+}
+
+fn is_of(address: IpAddr, wanted: RecordType) -> bool {
+    match wanted {
+        RecordType::A => address.is_ipv4(),
+        RecordType::AAAA => address.is_ipv6(),
+        wanted => wanted == RecordType::ANY,
+    }
+}
+
+fn address_data(address: IpAddr) -> RData {
+    match address {
+        IpAddr::V4(address) => RData::A(A(address)),
+        IpAddr::V6(address) => RData::AAAA(AAAA(address)),
+    }
+}

@@ -1,0 +1,89 @@
+//! Members as targets for Prometheus (HTTP service discovery).
+
+use super::extract::Query;
+use super::failure::{Failure, Json};
+use crate::convert;
+use crate::surface::Surface;
+use axum::extract::State;
+use convoke_node::core::filter::Filter;
+use convoke_node::core::member::Member;
+use convoke_proto::{Code, Error};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Prometheus wants all targets in one answer.
+const TARGETS_MAX: usize = 50_000;
+const PAGE: usize = 1_000;
+/// The endpoint scraped if a member names one so.
+const METRICS: &str = "metrics";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TargetsQuery {
+    service: Option<String>,
+    filter: String,
+    /// Which named endpoint to scrape. Without it `metrics` if the member has one, else its address.
+    endpoint: Option<String>,
+}
+
+/// One group per member: labels differ.
+#[derive(Debug, Serialize)]
+pub(crate) struct Group {
+    targets: [String; 1],
+    labels: BTreeMap<String, String>,
+}
+
+/// Only members that take traffic and can be reached.
+pub(crate) async fn prometheus(
+    State(surface): State<Arc<Surface>>,
+    Query(query): Query<TargetsQuery>,
+) -> Result<Json<Vec<Group>>, Failure> {
+    let mut filter = convert::filter(&query.filter)?;
+    if let Some(pattern) = &query.service {
+        filter = Filter::service(pattern).and(filter);
+    }
+    let node = surface.readable()?;
+    let mut groups = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let page = node.members(&filter, cursor.as_deref(), PAGE).map_err(crate::error::refused)?;
+        let routable = page.members.iter().filter(|member| member.routable());
+        groups.extend(routable.filter_map(|member| group(member, query.endpoint.as_deref())));
+        if groups.len() > TARGETS_MAX {
+            let message = format!("more than {TARGETS_MAX} targets: narrow it down by service or filter");
+            return Err(Error::new(Code::ResourceExhausted, message).limit(TARGETS_MAX as u64).into());
+        }
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => return Ok(Json(groups)),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn group(member: &Member, endpoint: Option<&str>) -> Option<Group> {
+    let target = match endpoint {
+        Some(name) => member.endpoints().get(name)?,
+        None => member.endpoints().get(METRICS).unwrap_or_else(|| member.address()),
+    };
+    if target.is_empty() {
+        return None;
+    }
+    let named = |name: &str, value: &str| (format!("__meta_convoke_{name}"), value.to_owned());
+    let mut labels = BTreeMap::from([
+        named("id", member.id()),
+        named("service", member.service()),
+        named("locality", member.locality()),
+        named("revision", member.revision()),
+        named("address", member.address()),
+        named("node", member.owner().node),
+    ]);
+    labels.extend(member.metadata().iter().map(|(key, value)| named(&format!("metadata_{}", label(key)), value)));
+    Some(Group { targets: [target.to_owned()], labels })
+}
+
+/// Label names are letters, digits and underscores.
+fn label(key: &str) -> String {
+    key.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
+}
