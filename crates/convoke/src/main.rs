@@ -60,6 +60,7 @@ fn run(command: Command) -> Outcome<ExitCode> {
             clap_complete::generate(shell, &mut Arguments::command(), "convoke", &mut std::io::stdout());
             Ok(())
         }
+        Command::Man { directory } => manual(&directory),
         Command::Version { json } => version(json),
     };
     done.map(|()| ExitCode::SUCCESS)
@@ -91,6 +92,12 @@ fn print(arguments: &PrintArgs) -> Outcome {
         return output::print(&config::print::defaults());
     }
     output::print(&config::print::effective(&Loaded::effective(arguments.config.as_deref(), &[])?))
+}
+
+fn manual(directory: &Path) -> Outcome {
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory))
+        .map_err(|error| Failure::failed(format!("cannot write manual pages to {}: {error}", directory.display())))
 }
 
 fn version(json: bool) -> Outcome {

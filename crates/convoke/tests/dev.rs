@@ -54,3 +54,32 @@ fn what_is_in_it_is_shown() {
     let addresses = format!("127.0.0.1:1,{}", node.clients);
     assert!(output(&["status", "--addr", &addresses]).contains("dev, run 1"));
 }
+
+/// What systemd does for `Type=notify`.
+#[test]
+fn a_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let mut command = convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"]);
+    let mut node = NodeProcess::spawn(command.env("NOTIFY_SOCKET", &path)).ready();
+    let heard = || {
+        let mut message = [0; 256];
+        let length = socket.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).trim().to_owned()
+    };
+    assert_eq!(heard(), "READY=1");
+    node.process.terminate();
+    assert_eq!(heard(), "STOPPING=1");
+    assert!(node.process.wait().success());
+}
+
+#[test]
+fn there_is_a_manual() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man1");
+    support::output(&["man", pages.to_str().unwrap()]);
+    let main = std::fs::read_to_string(pages.join("convoke.1")).unwrap();
+    assert!(main.contains(".TH") && main.contains("convoke\\-register"), "{main}");
+    assert!(pages.join("convoke-register.1").exists());
+}

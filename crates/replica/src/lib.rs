@@ -12,6 +12,7 @@ mod group;
 mod handle;
 mod housekeeping;
 mod net;
+pub mod offline;
 mod plane;
 mod raft;
 mod refusal;

@@ -109,6 +109,11 @@ impl Plane {
         *self.lock_member() = None;
     }
 
+    /// Configurations up to this number are not of the log this node is a replica of.
+    pub(crate) fn inherited(&self) -> u64 {
+        self.lock_member().as_ref().map_or(0, |member| member.identity.inherited)
+    }
+
     fn lock_member(&self) -> std::sync::MutexGuard<'_, Option<Member>> {
         self.member.lock().unwrap_or_else(PoisonError::into_inner)
     }

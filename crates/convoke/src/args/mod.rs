@@ -54,6 +54,11 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     /// Print completions for a shell.
     Completions { shell: clap_complete::Shell },
+    /// Write manual pages, one for each command.
+    Man {
+        /// Where to; it is made if it is not there.
+        directory: PathBuf,
+    },
     /// Print the version.
     Version {
         /// JSON instead of text.

@@ -59,6 +59,10 @@ pub(crate) async fn when_ready(plan: &Plan, node: &NodeHandle, places: &Places, 
             }
         }
     }
+    // For a service manager that waits for it; without one nothing happens.
+    if let Err(error) = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]) {
+        tracing::warn!("cannot tell the service manager that the node is ready: {error}");
+    }
     match print(&format!("ready: {places}\n")) {
         Ok(()) => std::future::pending().await,
         Err(failure) => failure,

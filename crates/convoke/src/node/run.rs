@@ -35,6 +35,8 @@ pub(crate) async fn run(plan: Plan) -> Outcome {
         signal = signals.next() => signal,
         failure = announce::when_ready(&plan, &node, &places, REMIND) => return Err(failure),
     };
+    // If it cannot be told, it waits without knowing why.
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     tracing::info!(node = %node.id(), "{signal}: stopping; clients are sent elsewhere; once more stops at once");
     tokio::select! {
         ending = running.server.stop() => ended(&plan, ending),

@@ -33,9 +33,8 @@ impl LogHandle {
     /// The same, but only if the configuration it replaces has a certain number: a change that was delayed on its way here
     /// does nothing (M1).
     pub async fn change_from(&self, edit: &Edit, replaces: Option<u64>) -> Result<u64, ChangeError> {
-        let engine = self.engine().map_err(SubmitError::from)?;
         let machine = self.read(super::Consistency::Linearizable).await.map_err(SubmitError::from)?;
-        if machine.configuration().number == 0 {
+        if machine.configuration().number <= self.plane.inherited() {
             // The driver has yet to record whom the log was begun with.
             return Err(SubmitError::from(Refusal::NotReady).into());
         }
@@ -44,7 +43,6 @@ impl LogHandle {
         }
         let change = edit.apply(&machine)?;
         let answer = self.once(Body::Membership(change)).await?;
-        drop(engine);
         match answer.verdict.as_deref() {
             Ok(Outcome::Applied { response: Response::Configured(number), .. }) => Ok(*number),
             Ok(Outcome::NotApplied { reason: Reason::Replaced { .. }, .. }) => Err(ChangeError::Replaced),

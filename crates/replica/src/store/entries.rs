@@ -12,6 +12,8 @@ const ENTRY_BYTES: u64 = 128;
 pub(crate) struct Entries {
     entries: VecDeque<Entry>,
     purged: Option<LogId>,
+    /// Up to here entries were in segments that are gone. They were purged; where, is yet to be read.
+    assumed: Option<u64>,
     bytes: u64,
 }
 
@@ -49,9 +51,8 @@ impl Entries {
 
     /// Refuses an entry that does not follow the last one: a hole would go unnoticed for ever.
     pub(crate) fn append(&mut self, entry: Entry) -> io::Result<()> {
-        let (found, last) = (entry.log_id.index, self.last());
-        if last.is_some_and(|last| found != last.index + 1) {
-            let last = last.map_or(0, |last| last.index);
+        let found = entry.log_id.index;
+        if let Some(last) = self.last_index().filter(|last| found != last + 1) {
             return Err(io::Error::other(format!("entry {found} was to be appended behind entry {last}")));
         }
         self.bytes += entry_bytes(&entry);
@@ -64,6 +65,27 @@ impl Entries {
         while self.entries.back().is_some_and(|entry| entry.log_id.index >= from) {
             self.bytes -= self.entries.pop_back().map_or(0, |entry| entry_bytes(&entry));
         }
+        if self.assumed >= Some(from) {
+            self.assumed = from.checked_sub(1);
+        }
+    }
+
+    /// Index of the last entry there is, was, or must have been.
+    pub(crate) fn last_index(&self) -> Option<u64> {
+        match self.entries.back() {
+            Some(entry) => Some(entry.log_id.index),
+            None => self.assumed.max(self.purged.map(|purged| purged.index)),
+        }
+    }
+
+    /// Takes it that everything up to an entry was purged: the segments it was in are gone.
+    pub(crate) fn assume(&mut self, last: LogId) {
+        self.assumed = Some(last.index).filter(|last| Some(*last) > self.purged.map(|purged| purged.index));
+    }
+
+    /// Whether that was not borne out.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.assumed.is_some()
     }
 
     /// Removes everything up to an entry, which need not be there: a snapshot may reach further than the log.
@@ -72,6 +94,9 @@ impl Entries {
             self.bytes -= self.entries.pop_front().map_or(0, |entry| entry_bytes(&entry));
         }
         self.purged = self.purged.max(Some(upto));
+        if self.assumed <= Some(upto.index) {
+            self.assumed = None;
+        }
     }
 
     /// Index of the last entry that can go while entries of at least `keep` bytes stay; never above `limit`.

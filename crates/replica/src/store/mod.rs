@@ -110,6 +110,10 @@ impl LogStore {
         self.lock().entries.purged()
     }
 
+    pub(crate) fn committed(&self) -> Option<LogId> {
+        self.lock().committed
+    }
+
     /// Every entry that is held, in order.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         self.lock().entries.range(0, u64::MAX).cloned().collect()

@@ -71,6 +71,10 @@ pub(crate) fn open(disk: &dyn Disk) -> Result<Found, StoreError> {
         }
     }
     let Reading { held, .. } = reading;
+    if held.entries.is_missing() {
+        let what = "its first segments are missing".to_owned();
+        return Err(StoreError::Damaged { path: disk.path(""), what });
+    }
     let entries = &held.entries;
     let known = Opening { vote: held.vote, purged: entries.purged(), committed: held.committed, last: entries.last() };
     Ok(Found { held, known, segments, scanned, next_batch: next.unwrap_or(1) })
@@ -98,11 +102,13 @@ impl Reading {
                 self.held.vote = opening.vote;
                 self.held.committed = opening.committed;
                 if self.first {
-                    // Entries before were in segments that are gone: they were purged, or will be found to be missing.
-                    if let Some(purged) = opening.purged.max(opening.last) {
+                    if let Some(purged) = opening.purged {
                         entries.purge(purged);
                     }
-                } else if entries.last() != opening.last {
+                    if let Some(last) = opening.last {
+                        entries.assume(last);
+                    }
+                } else if entries.last_index() != opening.last.map(|last| last.index) {
                     return Err("entries before it are missing".to_owned());
                 }
             }

@@ -49,8 +49,9 @@ impl Preface {
 
     /// `None`: the file was never synced.
     fn decode(bytes: &[u8]) -> Result<Option<Self>, Damage> {
+        let short = bytes.len() < PREFACE_BYTES;
         let bytes = at::<PREFACE_BYTES>(bytes, 0);
-        if bytes == [0; PREFACE_BYTES] {
+        if short || bytes == [0; PREFACE_BYTES] {
             return Ok(None);
         }
         if bytes[..8] != MAGIC || number(&bytes, 20) != crc32c::crc32c(&bytes[..20]) || bytes[24..] != [0; 8] {
@@ -183,7 +184,7 @@ pub(crate) fn scan(
 ) -> Result<Option<Scanned>, Damage> {
     let Some(preface) = Preface::decode(bytes)? else {
         // Preface and first batch are written at once: a batch without a preface was synced with it.
-        return if last && bytes.iter().all(|byte| *byte == 0) {
+        return if last && (bytes.len() < PREFACE_BYTES || bytes.iter().all(|byte| *byte == 0)) {
             Ok(None)
         } else {
             Err(damage(0, "the beginning of a segment is missing"))
@@ -232,6 +233,9 @@ fn batch(bytes: &[u8], offset: usize, salt: u32) -> Result<Found<'_>, Damage> {
     let head = at::<HEAD_BYTES>(bytes, offset);
     if head == [0; HEAD_BYTES] {
         return Ok(Found::Nothing);
+    }
+    if bytes.len() < offset + HEAD_BYTES {
+        return Ok(Found::Torn);
     }
     let Some(head) = Head::decode(&head, salt) else { return Err(damage(offset, "the head of a batch is damaged")) };
     let start = offset + HEAD_BYTES;

@@ -1,0 +1,85 @@
+//! What is shipped for Prometheus and Grafana speaks of metrics that exist.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_testkit::NodeProcess;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::convoke;
+
+fn packaged(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(path)
+}
+
+/// Names of all metrics a node serves.
+fn served() -> BTreeSet<String> {
+    let node =
+        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+    let mut stream = TcpStream::connect(&node.clients).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let types = answer.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+/// Names of metrics in a query.
+fn named(query: &str) -> impl Iterator<Item = String> {
+    let words = query.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    words.filter(|word| word.starts_with("convoke_")).map(|word| word.trim_end_matches("_bucket").to_owned())
+}
+
+fn queries(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| queries(value, found)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(query) if name == "expr" || name == "query" => found.push(query.clone()),
+                    value => queries(value, found),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_ask_for_metrics_that_exist() {
+    let served = served();
+    let dashboard = std::fs::read_to_string(packaged("grafana/convoke.json")).unwrap();
+    let mut asked = Vec::new();
+    queries(&serde_json::from_str(&dashboard).unwrap(), &mut asked);
+    assert!(asked.len() > 20, "{asked:?}");
+    let alerts = std::fs::read_to_string(packaged("prometheus/alerts.yml")).unwrap();
+    let rules = alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).map(str::to_owned);
+    asked.extend(rules);
+    for query in asked {
+        for name in named(&query) {
+            assert!(served.contains(&name), "{name} in {query} is not served");
+        }
+    }
+}
+
+#[test]
+fn promtool_accepts_the_rules_and_their_tests() {
+    let promtool =
+        |arguments: &[&str]| Command::new("promtool").args(arguments).current_dir(packaged("prometheus")).output();
+    let Ok(tested) = promtool(&["test", "rules", "alerts_test.yml"]) else {
+        eprintln!("NOT TRIED: promtool is not installed (.ci/run installs it with Prometheus)");
+        return;
+    };
+    assert!(
+        tested.status.success(),
+        "{}",
+        String::from_utf8_lossy(&tested.stderr) + String::from_utf8_lossy(&tested.stdout)
+    );
+    let checked = promtool(&["check", "config", "prometheus.yml"]).unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+}
