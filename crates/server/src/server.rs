@@ -50,7 +50,7 @@ impl Server {
 
     /// Binds and serves, for a node that does not have to advertise the address.
     pub async fn start(config: Config, node: NodeHandle) -> Result<Server, StartError> {
-        Ok(Server::bind(config).await?.serve(node))
+        Ok(Server::bind(config).await?.serve(node, None))
     }
 
     /// Of the client port.
@@ -82,13 +82,8 @@ impl Bound {
         self.address
     }
 
-    /// Serves a node without a log plane in the current tokio runtime.
-    pub fn serve(self, node: NodeHandle) -> Server {
-        self.serve_with_log(node, None)
-    }
-
-    /// Serves a node in the current tokio runtime, with its replica of the log if it has one.
-    pub fn serve_with_log(self, node: NodeHandle, log: Option<LogHandle>) -> Server {
+    /// Serves a node in the current tokio runtime, and its log plane if it runs one.
+    pub fn serve(self, node: NodeHandle, log: Option<LogHandle>) -> Server {
         let Bound { config, listener, address, dns } = self;
         let farewell = config.timeouts.farewell;
         let log = log.map(|log| LogPlane::new(log, &config, address));

@@ -73,7 +73,7 @@ async fn start(plan: &Plan) -> Outcome<Running> {
         started => started,
     };
     let node = node.map_err(|error| cannot_start(&error))?;
-    let server = bound.serve(node.handle());
+    let server = bound.serve(node.handle(), None);
     Ok(Running { node, server })
 }
 
