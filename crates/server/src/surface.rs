@@ -12,6 +12,7 @@ use axum::routing::future::RouteFuture;
 use convoke_dns::Dns;
 use convoke_node::{NodeHandle, Phase};
 use convoke_proto::Error;
+use convoke_replica::LogHandle;
 use hyper::body::Incoming;
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -26,6 +27,8 @@ const SWEEP: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Surface {
     pub(crate) node: NodeHandle,
+    /// `None`: this node runs no log plane.
+    pub(crate) log: Option<LogHandle>,
     pub(crate) config: Config,
     /// Of the client port.
     pub(crate) address: SocketAddr,
@@ -66,13 +69,20 @@ impl Gates {
 }
 
 impl Surface {
-    pub(crate) fn new(config: Config, address: SocketAddr, node: NodeHandle, dns: Option<Dns>) -> Arc<Surface> {
+    pub(crate) fn new(
+        config: Config,
+        address: SocketAddr,
+        node: NodeHandle,
+        log: Option<LogHandle>,
+        dns: Option<Dns>,
+    ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Table::new(config.limits.sessions);
         Arc::new(Surface {
             routes: http::Index::new(),
             sessions,
             node,
+            log,
             config,
             address,
             dns,

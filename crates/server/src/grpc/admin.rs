@@ -85,7 +85,9 @@ impl Admin {
 impl Surface {
     pub(crate) async fn status(&self) -> Result<v1::StatusResponse, Error> {
         let status = self.node.status().await.map_err(refused)?;
-        Ok(convert::status(&self.node, &status, self.address, self.dns.as_ref().map(Dns::address)))
+        let mut response = convert::status(&self.node, &status, self.address, self.dns.as_ref().map(Dns::address));
+        response.degraded.extend(self.log.as_ref().and_then(convert::log_degraded));
+        Ok(response)
     }
 
     pub(crate) async fn nodes(&self) -> Result<v1::NodesResponse, Error> {
