@@ -110,6 +110,24 @@ impl LogHandle {
         });
     }
 
+    /// If this replica leads, lets another voter lead instead, if one is near enough. Does not take long.
+    pub async fn hand_over(&self) {
+        let Ok(engine) = self.engine() else { return };
+        let status = self.status();
+        let others = status.group.members.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
+        let matched = |id: ReplicaId| status.matched.iter().find(|(found, _)| *found == id).map(|(_, index)| *index);
+        let Some(next) = others.max_by_key(|member| matched(member.replica)) else { return };
+        if status.role != crate::Role::Leader || engine.raft.trigger().transfer_leader(next.replica.0).await.is_err() {
+            return;
+        }
+        let given_up = async {
+            while engine.state.term().epoch().is_some() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ = tokio::time::timeout(self.plane.config.timers.election_timeout_max, given_up).await;
+    }
+
     /// Ends the log plane of this node. The data directory is free when this returns.
     pub async fn stop(&self) {
         self.plane.stopping.send_replace(true);

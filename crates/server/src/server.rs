@@ -87,7 +87,7 @@ impl Bound {
         let Bound { config, listener, address, dns } = self;
         let farewell = config.timeouts.farewell;
         let log = log.map(|log| LogPlane::new(log, &config, address));
-        let surface = Surface::new(config, address, node.clone(), dns.map(|dns| dns.serve(node)), log);
+        let surface = Surface::new(config, address, node.clone(), log, dns.map(|dns| dns.serve(node)));
         let (stage, told) = watch::channel(Stage::Serving);
         let following = tokio::spawn(surface.clone().follow());
         let accepting = tokio::spawn(net::accept(listener, surface.clone(), told));

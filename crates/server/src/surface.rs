@@ -37,6 +37,7 @@ pub(crate) struct Surface {
     pub(crate) routes: http::Index,
     /// Over HTTP.
     pub(crate) sessions: http::Table,
+    /// `None`: this node runs no log plane.
     pub(crate) log: Option<LogPlane>,
 }
 
@@ -74,8 +75,8 @@ impl Surface {
         config: Config,
         address: SocketAddr,
         node: NodeHandle,
-        dns: Option<Dns>,
         log: Option<LogPlane>,
+        dns: Option<Dns>,
     ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Table::new(config.limits.sessions);
@@ -83,13 +84,13 @@ impl Surface {
             routes: http::Index::new(),
             sessions,
             node,
+            log,
             config,
             address,
             dns,
             gates,
             metrics: Metrics::new(http::requests(), grpc::requests()),
             health: Health::new(),
-            log,
         })
     }
 

@@ -39,6 +39,9 @@ impl Plan {
         let id = if settings.id.is_empty() { "dev".to_owned() } else { settings.id.clone() };
         let mut parts = build(&loaded, &id)?;
         parts.node.data_dir = None;
+        if let Some(log) = &mut parts.log {
+            log.data_dir = None;
+        }
         let plan = Plan::of(&loaded, parts)?;
         Ok(Plan {
             any_client_port: loaded.origin("client_port").is_none(),

@@ -87,13 +87,8 @@ impl Surface {
         let status = self.node.status().await.map_err(refused)?;
         let mut shown = convert::status(&self.node, &status, self.address, self.dns.as_ref().map(Dns::address));
         if let Some(log) = &self.log {
-            let status = log.handle.status();
-            shown.log_role = status.role.as_str().to_owned();
-            if let Some(fault) = status.fault {
-                shown.degraded.push(format!("the log plane of this node has stopped: {fault}"));
-            } else if !status.available {
-                shown.degraded.push("the log has no leader that this node knows of".to_owned());
-            }
+            shown.log_role = log.handle.status().role.as_str().to_owned();
+            shown.degraded.extend(convert::log_degraded(&log.handle));
         }
         Ok(shown)
     }

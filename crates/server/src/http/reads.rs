@@ -46,11 +46,7 @@ pub(crate) async fn ready(State(surface): Shared, Query(query): Query<ReadyQuery
         return if surface.log()?.handle.is_available() {
             Ok(Json(Ready { ready: true }))
         } else {
-            Err(Error::new(
-                Code::NotReady,
-                "the log has no leader that this node knows of; the registry does not need one",
-            )
-            .into())
+            Err(Error::new(Code::NotReady, "the log has no leader with a majority, or none is known here").into())
         };
     }
     if surface.node.is_ready() { Ok(Json(Ready { ready: true })) } else { Err(not_ready().into()) }

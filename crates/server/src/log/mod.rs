@@ -53,7 +53,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 impl Surface {
     /// The log plane, if this node has one.
     pub(crate) fn log(&self) -> Result<&LogPlane, Error> {
-        let message = "this node runs without the log plane; ask a node that has one";
+        let message = "this node runs no log plane: set log.enabled, or ask a node that does";
         self.log.as_ref().ok_or_else(|| Error::new(Code::NotReady, message))
     }
 
