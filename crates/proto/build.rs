@@ -35,7 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
     // Sorted maps: the same value is always the same bytes. Values of keys are shared, not copied.
-    let mut builder = tonic_prost_build::configure().build_transport(false).btree_map(".");
+    let mut builder =
+        tonic_prost_build::configure().build_transport(false).btree_map(".").codec_path("crate::SparingCodec");
     for message in ["PutKey", "DeleteKeys", "KeyRange", "KeyValue", "BackupResponse", "ReadRequest"] {
         builder = builder.bytes(format!(".convoke.v1.{message}"));
     }

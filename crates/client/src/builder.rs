@@ -7,6 +7,7 @@ use crate::seeds::Seeds;
 use crate::session::{Identity, Session};
 use crate::{Code, ConnectionState, Error, Liveness};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -90,9 +91,11 @@ impl Builder {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (states, state) = watch::channel(ConnectionState::Connecting { address: String::new() });
         let (links, link) = watch::channel(None);
-        tokio::spawn(Driver::new(session, start, receiver, states, links).run());
+        let abandoned = Arc::<AtomicBool>::default();
+        tokio::spawn(Driver::new(session, start, receiver, states, links, abandoned.clone()).run());
         let operation_timeout = self.operation_timeout;
-        Ok(Client { inner: Arc::new(Inner { id, commands, states: state, links: link, operation_timeout, log }) })
+        let inner = Inner { id, commands, states: state, links: link, operation_timeout, abandoned, log };
+        Ok(Client { inner: Arc::new(inner) })
     }
 
     /// Starts the client and waits until it is connected, at most for the operation timeout.

@@ -12,6 +12,7 @@ use crate::{Code, ConnectionState, Error, Event, Filter, Member, MemberSpec};
 use convoke_proto::v1;
 use convoke_proto::v1::registry_client::RegistryClient;
 use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -40,6 +41,8 @@ pub(crate) struct Inner {
     pub(crate) states: watch::Receiver<ConnectionState>,
     pub(crate) links: watch::Receiver<Option<Link>>,
     pub(crate) operation_timeout: Option<Duration>,
+    /// Somebody has stopped waiting for an answer; the driver looks who.
+    pub(crate) abandoned: Arc<AtomicBool>,
     pub(crate) log: LogAccess,
 }
 
@@ -233,8 +236,28 @@ impl Client {
 /// Asks the driver and waits for its answer.
 pub(crate) async fn ask<T>(client: &Client, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
     let (reply, answer) = oneshot::channel();
+    let mut waiting = Waiting { answer, answered: false, abandoned: &client.inner.abandoned };
     client.inner.commands.send(command(reply)).await.map_err(|_| closed())?;
-    answer.await.map_err(|_| closed())?
+    let answer = (&mut waiting.answer).await.map_err(|_| closed());
+    waiting.answered = true;
+    answer?
+}
+
+/// Tells the driver if the answer is not waited for any more.
+struct Waiting<'a, T> {
+    answer: oneshot::Receiver<T>,
+    answered: bool,
+    abandoned: &'a AtomicBool,
+}
+
+impl<T> Drop for Waiting<'_, T> {
+    fn drop(&mut self) {
+        if !self.answered {
+            // In this order: whoever sees the mark finds the closed channel.
+            self.answer.close();
+            self.abandoned.store(true, Ordering::Release);
+        }
+    }
 }
 
 async fn within<T>(timeout: Option<Duration>, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {

@@ -6,6 +6,8 @@ use crate::registration::Standing;
 use crate::session::{ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, Session, Time};
 use crate::{Code, ConnectionState, Error, MemberSpec, Update};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -39,6 +41,16 @@ enum Waiting {
     ForVersion { reply: Reply<String> },
 }
 
+impl Waiting {
+    /// Nobody waits any more.
+    fn is_over(&self) -> bool {
+        match self {
+            Waiting::ForRegistration { reply, .. } => reply.is_closed(),
+            Waiting::ForVersion { reply } => reply.is_closed(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Driver {
     session: Session,
@@ -50,6 +62,8 @@ pub(crate) struct Driver {
     happened: mpsc::Receiver<(ConnectionId, Happened)>,
     connection: Option<Connection>,
     waiting: BTreeMap<OperationId, Waiting>,
+    /// Some of those who waited do not any more.
+    abandoned: Arc<AtomicBool>,
     standings: BTreeMap<RegistrationId, watch::Sender<Standing>>,
     closers: Vec<oneshot::Sender<()>>,
     closed: bool,
@@ -62,6 +76,7 @@ impl Driver {
         commands: mpsc::Receiver<Command>,
         states: watch::Sender<ConnectionState>,
         links: watch::Sender<Option<Link>>,
+        abandoned: Arc<AtomicBool>,
     ) -> Driver {
         let (happenings, happened) = mpsc::channel(HAPPENINGS_MAX);
         Driver {
@@ -74,6 +89,7 @@ impl Driver {
             happened,
             connection: None,
             waiting: BTreeMap::new(),
+            abandoned,
             standings: BTreeMap::new(),
             closers: Vec::new(),
             closed: false,
@@ -122,7 +138,7 @@ impl Driver {
                         let (sender, standing) = watch::channel(Standing::default());
                         self.standings.insert(registration, sender);
                         let registered = Registered { registration, standing };
-                        self.waiting.insert(operation, Waiting::ForRegistration { id, registered, reply });
+                        self.wait(operation, Waiting::ForRegistration { id, registered, reply });
                     }
                     Err(error) => drop(reply.send(Err(error))),
                 }
@@ -147,9 +163,17 @@ impl Driver {
 
     fn wait_for(&mut self, asked: Result<OperationId, Error>, reply: Reply<String>) {
         match asked {
-            Ok(operation) => drop(self.waiting.insert(operation, Waiting::ForVersion { reply })),
+            Ok(operation) => self.wait(operation, Waiting::ForVersion { reply }),
             Err(error) => drop(reply.send(Err(error))),
         }
+    }
+
+    fn wait(&mut self, operation: OperationId, waiting: Waiting) {
+        if waiting.is_over() {
+            // Given up before we heard of it: the mark may have been taken already.
+            self.abandoned.store(true, Ordering::Release);
+        }
+        self.waiting.insert(operation, waiting);
     }
 
     fn learn(&mut self, id: ConnectionId, happened: Happened) {
@@ -177,11 +201,11 @@ impl Driver {
 
     /// Nobody waits for these any more: their futures were dropped.
     fn forget_the_impatient(&mut self, out: &mut Effects) {
-        let gone = |waiting: &Waiting| match waiting {
-            Waiting::ForRegistration { reply, .. } => reply.is_closed(),
-            Waiting::ForVersion { reply } => reply.is_closed(),
-        };
-        let ids: Vec<OperationId> = self.waiting.iter().filter(|(_, w)| gone(w)).map(|(id, _)| *id).collect();
+        if !self.abandoned.swap(false, Ordering::Acquire) {
+            return;
+        }
+        let gone = self.waiting.iter().filter(|(_, waiting)| waiting.is_over());
+        let ids: Vec<OperationId> = gone.map(|(id, _)| *id).collect();
         for operation in ids {
             let fate = self.session.cancel(operation, out);
             tracing::debug!(?operation, taken_back = fate == NotSent::TakenBack, "nobody waits for the answer");

@@ -66,7 +66,11 @@ fn describe(out: &mut String, command: &Command, parent: &str) {
         return;
     }
     let _ = write!(out, "\n## `{name}`\n\n{}\n", command.get_about().map(ToString::to_string).unwrap_or_default());
-    let own = |argument: &&Arg| !["help", "addr", "timeout", "json"].contains(&argument.get_id().as_str());
+    // Told once for all: at the top, or with the command that they belong to.
+    let inherited = |argument: &Arg| argument.is_global_set() && parent.contains(' ');
+    let own = |argument: &&Arg| {
+        !["help", "addr", "timeout", "json"].contains(&argument.get_id().as_str()) && !inherited(argument)
+    };
     let arguments: Vec<&Arg> = command.get_arguments().filter(own).collect();
     if !arguments.is_empty() {
         out.push_str("\n| | |\n|---|---|\n");

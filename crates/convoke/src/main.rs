@@ -1,6 +1,7 @@
 //! The `convoke` binary: nodes, and the command line for those who look after them.
 
 mod args;
+mod bench;
 mod client;
 mod config;
 #[cfg(test)]
@@ -54,6 +55,9 @@ fn run(command: Command) -> Outcome<ExitCode> {
         Command::Register(arguments) => return ask(client::register(&arguments)).map(ExitCode::from),
         Command::Drain(arguments) => ask(client::drain(&arguments)),
         Command::Undrain(arguments) => ask(client::undrain(&arguments)),
+        Command::Kv(arguments) => ask(client::kv(&arguments)),
+        Command::Log(arguments) => ask(client::log(&arguments)),
+        Command::Bench(arguments) => runtime(Builder::new_multi_thread())?.block_on(bench::bench(&arguments)),
         Command::Config(ConfigCommand::Check { file }) => check(&file),
         Command::Config(ConfigCommand::Print(arguments)) => print(&arguments),
         Command::Completions { shell } => {

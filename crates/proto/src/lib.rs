@@ -6,10 +6,12 @@
 //!
 //! Nothing here knows how a registry works: servers convert to and from `convoke-core`, clients need no core.
 
+mod codec;
 mod error;
 pub mod json;
 mod log;
 
+pub use codec::{SparingCodec, SparingEncoder};
 pub use error::{Code, Error, LogContext};
 
 /// The generated types and services of package `convoke.v1`.

@@ -114,7 +114,8 @@ impl LogHandle {
     pub async fn hand_over(&self) {
         let Ok(engine) = self.engine() else { return };
         let status = self.status();
-        let others = status.group.members.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
+        let others =
+            status.group.members.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
         let matched = |id: ReplicaId| status.matched.iter().find(|(found, _)| *found == id).map(|(_, index)| *index);
         let Some(next) = others.max_by_key(|member| matched(member.replica)) else { return };
         if status.role != crate::Role::Leader || engine.raft.trigger().transfer_leader(next.replica.0).await.is_err() {

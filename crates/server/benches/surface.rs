@@ -16,6 +16,8 @@ use convoke_server::Server;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
@@ -27,15 +29,17 @@ const CLIENTS: usize = 8;
 const BATCH: usize = 64;
 const IN_FLIGHT: usize = 4;
 const HEARTBEAT_CLIENTS: usize = 500;
-const HEARTBEATS: usize = 200_000;
-const CHANGES: usize = 100_000;
+const HEARTBEATS: usize = 400_000;
+const CHANGES_PER_SECOND: usize = 12_000;
+const PORTIONS: usize = 100;
 
 fn main() {
-    let mut args = std::env::args().skip(1);
-    if args.next().as_deref() == Some("serve") {
-        runtime().block_on(serve(args.next().unwrap(), args.next()));
-    } else {
-        runtime().block_on(load());
+    // Cargo adds `--bench`.
+    let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    match args.next().as_deref() {
+        Some("serve") if std::env::var_os("ECHO").is_some() => runtime().block_on(echo()),
+        Some("serve") => runtime().block_on(serve(args.next().unwrap(), args.next())),
+        chosen => runtime().block_on(load(chosen.unwrap_or_default())),
     }
 }
 
@@ -55,6 +59,22 @@ async fn serve(id: String, join: Option<String>) {
     node.stopped().await;
 }
 
+/// Gives back what it gets: what the system alone takes for a heartbeat and its answer.
+async fn echo() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("{} -", listener.local_addr().unwrap());
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        tokio::spawn(async move {
+            let mut bytes = [0; 64];
+            while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+                stream.write_all(&bytes[..count]).await.unwrap();
+            }
+        });
+    }
+}
+
 /// A node in a process of its own.
 struct Process {
     child: Child,
@@ -64,7 +84,16 @@ struct Process {
 
 impl Process {
     fn start(id: &str, join: Option<&str>) -> Process {
+        Process::spawn(Command::new(std::env::current_exe().unwrap()), id, join)
+    }
+
+    fn echo() -> Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env("ECHO", "1");
+        Process::spawn(command, "", None)
+    }
+
+    fn spawn(mut command: Command, id: &str, join: Option<&str>) -> Process {
         command.args(["serve", id]).args(join).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -102,10 +131,14 @@ struct Session {
 
 impl Session {
     async fn attach(process: &Process, client: String) -> Session {
+        Session::attach_on(process.connect().await, client).await
+    }
+
+    async fn attach_on(mut connection: RegistryClient<Channel>, client: String) -> Session {
         let (send, messages) = mpsc::channel(16);
         let attach = v1::Attach { client, nonce: 1, claim: 1, ..v1::Attach::default() };
         send.send(message(ClientMessage::Attach(attach))).await.unwrap();
-        let receive = process.connect().await.attach(ReceiverStream::new(messages)).await.unwrap().into_inner();
+        let receive = connection.attach(ReceiverStream::new(messages)).await.unwrap().into_inner();
         let mut this = Session { send, receive, seq: 0 };
         assert!(matches!(this.hear().await, ServerMessage::Attached(_)));
         this
@@ -177,22 +210,33 @@ impl<'a> Measure<'a> {
     }
 }
 
-async fn load() {
+/// Everything, or only what was chosen.
+async fn load(chosen: &str) {
     let first = Process::start("n0", None);
     let second = Process::start("n1", Some(&first.peer_address));
     let processes = [first, second];
+    if chosen != "heartbeats" {
+        let sessions = registrations(&processes).await;
+        changes(&processes, sessions).await;
+    }
+    if chosen.is_empty() || chosen == "heartbeats" {
+        heartbeats(&processes, HEARTBEAT_CLIENTS).await;
+        heartbeats(&processes, HEARTBEAT_CLIENTS / 50).await;
+        drop(processes);
+        echoes().await;
+    }
+}
 
+async fn registrations(processes: &[Process]) -> Vec<Session> {
     let mut sessions = Vec::new();
     for client in 0..CLIENTS {
         sessions.push(Session::attach(&processes[0], format!("client-{client}")).await);
     }
-    let measure = Measure::begin(&processes);
+    let measure = Measure::begin(processes);
     let each = MEMBERS / CLIENTS;
-    sessions = each_session(sessions, move |client| (0..each).map(move |index| register(client, index))).await;
+    let sessions = each_session(sessions, move |client| (0..each).map(move |index| register(client, index))).await;
     measure.end("acknowledged registrations", MEMBERS);
-
-    heartbeats(&processes).await;
-    changes(&processes, sessions).await;
+    sessions
 }
 
 /// Runs the operations of all sessions at once.
@@ -213,11 +257,16 @@ async fn each_session<I: Iterator<Item = Operation> + Send + 'static>(
     done.into_iter().map(|(_, session)| session).collect()
 }
 
-/// Each client on a connection of its own, one beat at a time.
-async fn heartbeats(processes: &[Process]) {
+/// Clients that share so many connections, one beat of each at a time.
+async fn heartbeats(processes: &[Process], connections: usize) {
     let mut sessions = Vec::new();
+    let mut shared = Vec::new();
+    for _ in 0..connections {
+        shared.push(processes[0].connect().await);
+    }
     for client in 0..HEARTBEAT_CLIENTS {
-        sessions.push(Session::attach(&processes[0], format!("beating-{client}")).await);
+        let connection = shared[client % connections].clone();
+        sessions.push(Session::attach_on(connection, format!("beating-{connections}-{client}")).await);
     }
     let each = HEARTBEATS / HEARTBEAT_CLIENTS;
     let measure = Measure::begin(processes);
@@ -232,11 +281,33 @@ async fn heartbeats(processes: &[Process]) {
         });
     }
     running.join_all().await;
-    measure.end("acknowledged heartbeats, one connection per client", HEARTBEATS);
+    let what = format!("acknowledged heartbeats of {HEARTBEAT_CLIENTS} clients on {connections} connections");
+    measure.end(&what, HEARTBEATS);
 }
 
-/// Updates at one node, seen by a subscriber at the other.
-async fn changes(processes: &[Process], sessions: Vec<Session>) {
+/// The same with nothing but TCP, to compare.
+async fn echoes() {
+    let processes = [Process::echo()];
+    let each = HEARTBEATS / HEARTBEAT_CLIENTS;
+    let measure = Measure::begin(&processes);
+    let mut running = JoinSet::new();
+    for _ in 0..HEARTBEAT_CLIENTS {
+        let mut stream = TcpStream::connect(&processes[0].address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        running.spawn(async move {
+            let mut bytes = [0; 20];
+            for _ in 0..each {
+                stream.write_all(&bytes).await.unwrap();
+                stream.read_exact(&mut bytes).await.unwrap();
+            }
+        });
+    }
+    running.join_all().await;
+    measure.end("for comparison, 20 bytes echoed over TCP", HEARTBEATS);
+}
+
+/// Updates at one node, seen by a subscriber at the other. As many as asked for each second, in ten portions.
+async fn changes(processes: &[Process], mut sessions: Vec<Session>) {
     let request = v1::WatchRequest { filter: "service matches \"orders-*\"".into(), resume: None };
     let mut watch = processes[1].connect().await.watch(request).await.unwrap().into_inner();
     loop {
@@ -246,23 +317,25 @@ async fn changes(processes: &[Process], sessions: Vec<Session>) {
             _ => {}
         }
     }
+    let portion = CHANGES_PER_SECOND / 10 / CLIENTS;
+    let all = portion * CLIENTS * PORTIONS;
     let measure = Measure::begin(processes);
-    let each = CHANGES / CLIENTS;
     let watching = tokio::spawn(async move {
         let mut seen = 0;
-        let mut resets = 0;
-        while seen < each * CLIENTS && resets == 0 {
+        while seen < all {
             match watch.message().await.unwrap().unwrap().event.unwrap() {
                 Event::Updated(_) => seen += 1,
-                Event::Reset(_) => resets += 1,
+                Event::Reset(_) => panic!("the subscriber was too slow"),
                 _ => {}
             }
         }
-        (seen, resets)
     });
-    let sessions = each_session(sessions, move |client| (0..each).map(move |index| update(client, index, 2))).await;
-    let (seen, resets) = watching.await.unwrap();
-    measure.end("changes seen by a subscriber at the other node", seen);
-    assert_eq!(resets, 0, "the subscriber was too slow");
-    drop(sessions);
+    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    for round in 0..PORTIONS {
+        ticks.tick().await;
+        sessions =
+            each_session(sessions, move |client| (0..portion).map(move |index| update(client, index, round + 2))).await;
+    }
+    watching.await.unwrap();
+    measure.end("changes seen by a subscriber at the other node", all);
 }

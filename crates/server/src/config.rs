@@ -77,7 +77,7 @@ pub struct Timeouts {
     pub request: Duration,
     /// A client that takes nothing of what is written to it for so long is disconnected.
     pub stall: Duration,
-    /// Between signs of life: comments in event streams, pings on HTTP/2 (answered within the same time).
+    /// Between signs of life in event streams that have nothing to tell.
     pub keep_alive: Duration,
     /// For another node to answer a request of one of its sessions.
     pub forward: Duration,

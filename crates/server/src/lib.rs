@@ -29,6 +29,7 @@ mod log;
 mod metrics;
 mod net;
 mod server;
+mod service;
 mod surface;
 
 pub use config::{Config, Limits, Timeouts};

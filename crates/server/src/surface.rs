@@ -1,4 +1,4 @@
-//! What all connections share: the node, the settings, what is counted and bounded, and the two routers.
+//! What all connections share: the node, the settings, what is counted and bounded.
 
 use crate::config::{Config, Limits};
 use crate::error::not_ready;
@@ -6,18 +6,11 @@ use crate::grpc::Health;
 use crate::log::LogPlane;
 use crate::metrics::Metrics;
 use crate::{grpc, http};
-use ::http::{HeaderMap, Request, Response, header};
-use axum::Router;
-use axum::body::Body;
-use axum::routing::future::RouteFuture;
 use convoke_dns::Dns;
 use convoke_node::{NodeHandle, Phase};
 use convoke_proto::Error;
-use hyper::body::Incoming;
-use std::collections::HashSet;
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -117,57 +110,4 @@ impl Surface {
             Phase::Starting | Phase::Stopped(_) => Err(not_ready()),
         }
     }
-}
-
-/// A client's connection, as far as sessions with `fast` liveness hang on it.
-#[derive(Debug, Default)]
-pub(crate) struct Tie(Mutex<HashSet<http::Key>>);
-
-impl Tie {
-    /// The session is lost with this connection, unless it is used on another one first.
-    pub(crate) fn bind(&self, key: http::Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-    }
-
-    /// Sessions bound to this connection.
-    pub(crate) fn take(&self) -> HashSet<http::Key> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Serves calls: gRPC and HTTP share connections, told apart by their content type. Cloning it is cheap.
-#[derive(Clone, Debug)]
-pub(crate) struct Service {
-    grpc: Router,
-    http: Router,
-    tie: Arc<Tie>,
-}
-
-impl Service {
-    pub(crate) fn new(surface: &Arc<Surface>) -> Self {
-        Service { grpc: grpc::router(surface), http: http::router(surface), tie: Arc::default() }
-    }
-
-    /// For one connection.
-    pub(crate) fn for_connection(&self, tie: &Arc<Tie>) -> Self {
-        Service { tie: tie.clone(), ..self.clone() }
-    }
-}
-
-impl hyper::service::Service<Request<Incoming>> for Service {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = RouteFuture<Infallible>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if is_grpc(request.headers()) {
-            return tower::Service::call(&mut self.grpc.clone(), request);
-        }
-        request.extensions_mut().insert(self.tie.clone());
-        tower::Service::call(&mut self.http.clone(), request)
-    }
-}
-
-fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }

@@ -66,6 +66,8 @@ pub(crate) struct Session {
     /// Unregistered by the application, not yet acknowledged by a node; perhaps registered anew since.
     unregistered: BTreeMap<String, Gone>,
     operations: BTreeMap<OperationId, Operation>,
+    /// When operations are to be answered at the latest, the first one first.
+    deadlines: BTreeSet<(Time, OperationId)>,
     /// Operations to send.
     waiting: BTreeSet<OperationId>,
     /// By the number of their request.
@@ -101,6 +103,7 @@ impl Session {
             holdings: BTreeMap::new(),
             unregistered: BTreeMap::new(),
             operations: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
             waiting: BTreeSet::new(),
             in_flight: BTreeMap::new(),
             seq: 0,
@@ -123,8 +126,8 @@ impl Session {
             Phase::Observing { .. } => None,
             Phase::Closed => return None,
         };
-        let deadlines = self.operations.values().filter_map(|operation| operation.deadline);
-        phase.into_iter().chain(deadlines).min()
+        let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
+        phase.into_iter().chain(deadline).min()
     }
 
     pub(crate) fn wake(&mut self, now: Time, out: &mut Effects) {

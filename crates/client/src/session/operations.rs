@@ -104,7 +104,9 @@ impl Session {
     pub(crate) fn cancel(&mut self, operation: OperationId, out: &mut Effects) -> NotSent {
         let Some(held) = self.operations.get_mut(&operation) else { return NotSent::MayHaveHappened };
         held.answered = true;
-        held.deadline = None;
+        if let Some(deadline) = held.deadline.take() {
+            self.deadlines.remove(&(deadline, operation));
+        }
         let (id, registration, sent) = (held.id.clone(), held.registration, held.sent);
         match (&held.kind, sent) {
             (Kind::Register { .. }, _) => {
@@ -124,10 +126,10 @@ impl Session {
 
     /// Answers what was not answered in time.
     pub(super) fn expire(&mut self, now: Time, out: &mut Effects) {
-        let due = |operation: &Operation| operation.deadline.is_some_and(|deadline| now >= deadline);
-        let expired: Vec<OperationId> =
-            self.operations.iter().filter(|(_, operation)| due(operation)).map(|(id, _)| *id).collect();
-        for operation in expired {
+        while let Some((deadline, operation)) = self.deadlines.first().copied()
+            && now >= deadline
+        {
+            self.deadlines.pop_first();
             let error = match self.cancel(operation, out) {
                 NotSent::TakenBack => not_sent_in_time(),
                 NotSent::MayHaveHappened => outcome_unknown("it was not answered in time"),
@@ -204,6 +206,7 @@ impl Session {
         let held =
             Operation { id, registration, kind, seq: None, covered: false, sent: false, answered: false, deadline };
         self.operations.insert(operation, held);
+        self.deadlines.extend(deadline.map(|deadline| (deadline, operation)));
         self.waiting.insert(operation);
         operation
     }
@@ -218,6 +221,9 @@ impl Session {
     pub(super) fn finish(&mut self, operation: OperationId, result: Result<String, Error>, out: &mut Effects) {
         let Some(held) = self.operations.remove(&operation) else { return };
         self.waiting.remove(&operation);
+        if let Some(deadline) = held.deadline {
+            self.deadlines.remove(&(deadline, operation));
+        }
         if let Some(seq) = held.seq {
             self.in_flight.remove(&seq);
         }

@@ -123,7 +123,7 @@ pub(crate) struct RegisterArgs {
 }
 
 /// Seconds if there is no unit.
-fn timeout(text: &str) -> Result<Duration, String> {
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = seconds.or_else(|| duration(text)).filter(|time| !time.is_zero());
     time.ok_or_else(|| "write a time, for example 5s or 500ms".to_owned())

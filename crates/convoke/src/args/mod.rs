@@ -1,14 +1,21 @@
 //! The command line as people type it. What it means is decided elsewhere.
 
+mod bench;
 mod client;
+mod log;
 mod node;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
+pub(crate) use bench::{
+    BenchArgs, BenchCommand, BenchCommon, HeartbeatLoad, HttpLookupLoad, HttpRegisterLoad, JoinLoad, LogLoad,
+    PropagateLoad, WatchLoad, WriteLoad,
+};
 pub(crate) use client::{
     Connect, DrainArgs, Id, Inspect, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs,
 };
+pub(crate) use log::{Consistency, KvArgs, KvCommand, LogArgs, LogCommand, Offline};
 pub(crate) use node::{DevArgs, StartArgs};
 
 const AFTER: &str = "\
@@ -49,6 +56,12 @@ pub(crate) enum Command {
     Drain(DrainArgs),
     /// Take that mark back.
     Undrain(DrainArgs),
+    /// Read and write keys of the log plane.
+    Kv(KvArgs),
+    /// Look after the log plane: its group, backups, what became of requests.
+    Log(LogArgs),
+    /// Put nodes under load and report rates, latencies and what the nodes use.
+    Bench(BenchArgs),
     /// Check or print configuration.
     #[command(subcommand)]
     Config(ConfigCommand),

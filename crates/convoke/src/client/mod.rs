@@ -3,6 +3,7 @@
 mod child;
 mod connect;
 mod explain;
+mod log;
 mod maintain;
 mod members;
 mod nodes;
@@ -12,6 +13,7 @@ mod status;
 mod watch;
 
 pub(crate) use explain::explain;
+pub(crate) use log::{kv, log};
 pub(crate) use maintain::{drain, forget, undrain};
 pub(crate) use members::{member, members};
 pub(crate) use nodes::nodes;

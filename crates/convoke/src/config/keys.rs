@@ -1,7 +1,9 @@
 //! The table of all keys. It parses, prints and documents: nothing else lists them.
 
 use super::settings::Settings;
-use super::value::{Bytes, Count, Count32, Format, Kind, List, Path, Port, Raw, Share, Switch, Text, Time};
+use super::value::{
+    Bytes, Bytes64, Count, Count32, Count64, Format, Kind, List, Path, Port, Raw, Share, Switch, Text, Time,
+};
 
 /// One key of the configuration.
 pub(crate) struct Key {
@@ -76,7 +78,10 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("log", "The log plane. The registry does not depend on it."),
     ("log_timers", "Durations of the log plane. Give all nodes the same."),
     ("log_limits", "Bounds of what a replica of the log holds beside the state."),
-    ("log_state", "Bounds of the log's state. They are set when a log begins and are part of it from then on; later changes here do nothing."),
+    (
+        "log_state",
+        "Bounds of the log's state. They are set when a log begins and are part of it from then on; later changes here do nothing.",
+    ),
 ];
 
 pub(crate) const KEYS: &[Key] = &[
@@ -186,6 +191,8 @@ pub(crate) const KEYS: &[Key] = &[
     key!(Bytes, clients.header_bytes, "All headers of one request."),
     key!(Bytes, clients.uri_bytes, "Path and query of one request."),
     key!(Count, clients.page_members, "Members on one page of a listing."),
+    key!(Count, clients.log_links, "Links of SDKs to the log at once."),
+    key!(Bytes, clients.value_bytes, "Value of one key over HTTP; log_state.value_bytes holds as well."),
     key!(
         Time,
         client_timeouts.headers,
@@ -193,7 +200,7 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key!(Time, client_timeouts.request, "For the body of a request, and for the answer to it."),
     key!(Time, client_timeouts.stall, "A client that takes nothing of what is written to it for so long is disconnected."),
-    key!(Time, client_timeouts.keep_alive, "Between signs of life to clients."),
+    key!(Time, client_timeouts.keep_alive, "Between signs of life in event streams that have nothing to tell."),
     key!(Time, client_timeouts.forward, "For another node to answer a request of one of its sessions."),
     key!(Time, client_timeouts.farewell, "From the node's end to cutting what clients have not finished."),
     key!(Switch, dns.enabled, "Whether DNS is served."),

@@ -8,4 +8,4 @@ mod run;
 
 pub(crate) use logging::log_to_stderr;
 pub(crate) use plan::Plan;
-pub(crate) use run::run;
+pub(crate) use run::{raise_open_files, run};

@@ -58,7 +58,7 @@ pub(crate) async fn run(plan: Plan) -> Outcome {
 }
 
 /// Every client is an open file, and the usual soft limit of 1,024 is for programs that use `select`.
-fn raise_open_files() {
+pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!("cannot raise the limit of open files: {error}");

@@ -2,12 +2,10 @@
 
 use crate::error::invalid;
 use crate::metrics::Requests;
+use crate::service::Reply;
 use crate::surface::Surface;
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::Response;
+use ::http::Response;
 use convoke_proto::{Code, Error, MESSAGE_BYTES_MAX};
-use std::sync::Arc;
 use std::time::Instant;
 use tonic::Status;
 
@@ -58,16 +56,23 @@ pub(crate) fn requests() -> Requests {
     Requests::new(methods.map(|method| format!("method=\"{method}\"")), CODES.to_vec())
 }
 
+/// The place of a method in the counters.
+pub(super) fn method(path: &str) -> Option<usize> {
+    METHODS.iter().position(|method| *method == path)
+}
+
 /// Counts a call with the status it was refused with; a stream that began well counts as such.
-pub(super) async fn measured(State(surface): State<Arc<Surface>>, request: Request, next: Next) -> Response {
-    let begun = Instant::now();
-    let method = METHODS.iter().position(|method| *method == request.uri().path());
-    let mut response = next.run(request).await;
+pub(super) fn measured(
+    surface: &Surface,
+    method: Option<usize>,
+    begun: Instant,
+    mut response: Response<Reply>,
+) -> Response<Reply> {
     let mut code = tonic::Code::Ok;
     if let Some(status) = Status::from_header_map(response.headers()) {
         let status = typed(status);
         code = status.code();
-        response = status.into_http();
+        response = status.into_http().map(Reply::Grpc);
     }
     surface.metrics.grpc.record(method, code as usize, begun.elapsed());
     response

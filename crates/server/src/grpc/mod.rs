@@ -8,26 +8,62 @@ mod measure;
 mod registry;
 mod watch;
 
+use crate::service::Reply;
 use crate::surface::Surface;
+use ::http::{Request, Response};
 use axum::Router;
-use axum::middleware::from_fn_with_state;
 use convoke_proto::v1::admin_server::AdminServer;
 use convoke_proto::v1::log_server::LogServer;
 use convoke_proto::v1::registry_server::RegistryServer;
 use convoke_proto::{FILE_DESCRIPTOR_SET, MESSAGE_BYTES_MAX};
+use hyper::body::Incoming;
 use std::sync::Arc;
+use std::time::Instant;
+use tonic::server::NamedService;
 use tonic::service::Routes;
+use tower::Service;
 
 pub(crate) use health::Health;
 pub(crate) use measure::requests;
 
-/// The services, for requests with a gRPC content type; unknown methods are UNIMPLEMENTED.
-pub(crate) fn router(surface: &Arc<Surface>) -> Router {
-    let registry = RegistryServer::new(registry::Registry(surface.clone()));
+/// The services, for requests with a gRPC content type.
+#[derive(Clone, Debug)]
+pub(crate) struct Services {
+    surface: Arc<Surface>,
+    /// Called directly: its streams carry every heartbeat.
+    registry: RegistryServer<registry::Registry>,
+    /// All others; unknown methods are UNIMPLEMENTED.
+    others: Router,
+}
+
+impl Services {
+    pub(crate) fn new(surface: &Arc<Surface>) -> Self {
+        let registry = RegistryServer::new(registry::Registry(surface.clone()));
+        Services {
+            surface: surface.clone(),
+            registry: registry.max_decoding_message_size(MESSAGE_BYTES_MAX),
+            others: others(surface),
+        }
+    }
+
+    pub(crate) async fn call(mut self, request: Request<Incoming>) -> Response<Reply> {
+        let begun = Instant::now();
+        let method = measure::method(request.uri().path());
+        let service = request.uri().path().split('/').nth(1);
+        let response = if service == Some(RegistryServer::<registry::Registry>::NAME) {
+            self.registry.call(request).await.map(|response| response.map(Reply::Grpc))
+        } else {
+            self.others.call(request).await.map(|response| response.map(Reply::Routed))
+        };
+        let Ok(response) = response;
+        measure::measured(&self.surface, method, begun, response)
+    }
+}
+
+fn others(surface: &Arc<Surface>) -> Router {
     let admin = AdminServer::new(admin::Admin(surface.clone()));
     let log = LogServer::new(log::Log(surface.clone()));
-    let routes = Routes::new(registry.max_decoding_message_size(MESSAGE_BYTES_MAX))
-        .add_service(admin)
+    let routes = Routes::new(admin)
         .add_service(log.max_decoding_message_size(MESSAGE_BYTES_MAX))
         .add_service(surface.health.server());
     let reflection = || {
@@ -43,5 +79,5 @@ pub(crate) fn router(surface: &Arc<Surface>) -> Router {
             routes
         }
     };
-    routes.prepare().into_axum_router().layer(from_fn_with_state(surface.clone(), measure::measured))
+    routes.prepare().into_axum_router()
 }

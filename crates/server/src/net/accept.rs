@@ -1,7 +1,8 @@
 //! Accepting connections, as many as allowed, until told to stop; then waiting for them to end.
 
 use super::connection;
-use crate::surface::{Service, Surface};
+use crate::service::Service;
+use crate::surface::Surface;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};

@@ -3,10 +3,13 @@
 use super::accept::Stage;
 use super::guarded::Guarded;
 use super::preface::{self, Protocol};
-use crate::surface::{Service, Surface, Tie};
+use crate::service::{Service, Tie};
+use crate::surface::Surface;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Context;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -23,7 +26,7 @@ pub(super) async fn serve(
     mut stream: TcpStream,
     surface: Arc<Surface>,
     service: Service,
-    mut stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<Stage>,
 ) {
     let timeouts = surface.config.timeouts.clone();
     let Ok(Ok(first)) = tokio::time::timeout(timeouts.headers, preface::read(&mut stream)).await else {
@@ -40,13 +43,14 @@ pub(super) async fn serve(
         ($connection:expr) => {{
             let connection = $connection;
             tokio::pin!(connection);
-            let result = tokio::select! {
-                result = connection.as_mut() => result,
-                () = closing(&mut stage) => {
+            let mut closing = Closing::new(stage);
+            let result = std::future::poll_fn(|context| {
+                if closing.begins(context) {
                     connection.as_mut().graceful_shutdown();
-                    connection.await
                 }
-            };
+                connection.as_mut().poll(context)
+            })
+            .await;
             if let Err(error) = result {
                 tracing::debug!("a client's connection ended: {error}");
             }
@@ -68,15 +72,39 @@ pub(super) async fn serve(
                 .initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .max_send_buf_size(SEND_BUFFER)
-                .keep_alive_interval(timeouts.keep_alive)
-                .keep_alive_timeout(timeouts.keep_alive)
                 .serve_connection(io, service)
         ),
     }
     surface.sessions.cut(&tie);
 }
 
-async fn closing(stage: &mut watch::Receiver<Stage>) {
-    // An error means that the server itself is gone.
-    let _ = stage.wait_for(|stage| *stage == Stage::Closing).await;
+/// Tells a connection once that it should end. A connection is polled for every message; looking at a number is cheaper
+/// than asking the channel each time.
+struct Closing {
+    stage: watch::Receiver<Stage>,
+    change: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    told: bool,
+}
+
+impl Closing {
+    fn new(stage: watch::Receiver<Stage>) -> Self {
+        Closing { stage, change: None, told: false }
+    }
+
+    /// True once, when the time has come. The connection is woken for it.
+    fn begins(&mut self, context: &mut Context<'_>) -> bool {
+        // An error means that the server itself is gone.
+        let changed = self.stage.has_changed().unwrap_or(true);
+        if self.told || (self.change.is_some() && !changed) {
+            return false;
+        }
+        let mut stage = self.stage.clone();
+        let change = self.change.get_or_insert_with(|| {
+            Box::pin(async move {
+                let _ = stage.wait_for(|stage| *stage == Stage::Closing).await;
+            })
+        });
+        self.told = change.as_mut().poll(context).is_ready();
+        self.told
+    }
 }

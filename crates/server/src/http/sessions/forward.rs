@@ -5,7 +5,8 @@
 
 use crate::http::body;
 use crate::http::failure::Failure;
-use crate::surface::{Surface, Tie};
+use crate::service::Tie;
+use crate::surface::Surface;
 use ::http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use axum::body::Body;
 use axum::extract::FromRequest;

@@ -2,7 +2,7 @@
 
 use super::live::Live;
 use super::secret::Key;
-use crate::surface::Tie;
+use crate::service::Tie;
 use convoke_proto::{Code, Error};
 use std::collections::HashMap;
 use std::collections::hash_map;

@@ -1,0 +1,134 @@
+//! `convoke bench`: that it counts right and leaves nothing behind, not how fast anything is.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_testkit::{NodeProcess, Process, until};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use support::{ask, convoke, failure};
+
+/// Runs to the end and returns the report.
+#[track_caller]
+fn bench(arguments: &[&str]) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let mut all = vec!["bench", "--json", "--nodes", "2", "--duration", "500ms"];
+    all.extend(arguments);
+    let output = convoke(&all).env("TMPDIR", dir.path()).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_nothing_left(dir.path());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key} in {report}"));
+    assert_eq!(report["errors"], serde_json::json!({}), "{report}");
+    assert!(number("operations") > 0.0, "{report}");
+    let rate = number("operations") / number("seconds");
+    assert!((number("per_second") - rate).abs() < rate / 100.0, "{report}");
+    if let Some(latency) = report["latency_us"].as_object() {
+        let times = ["p50", "p99", "p99.9", "max"].map(|name| latency[name].as_u64().unwrap());
+        assert!(times.is_sorted(), "{report}");
+    }
+    report
+}
+
+/// Neither a file in this directory nor a process that uses it.
+#[track_caller]
+fn assert_nothing_left(dir: &Path) {
+    assert_eq!(processes(dir), Vec::<String>::new());
+    let names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.is_empty(), "{names:?}");
+}
+
+/// Command lines that name this directory.
+fn processes(dir: &Path) -> Vec<String> {
+    let dir = dir.to_str().unwrap();
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let lines = processes.filter_map(|process| fs::read_to_string(process.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains(dir)).collect()
+}
+
+#[test]
+fn registrations_end_with_the_members() {
+    let report = bench(&["register", "--clients", "3", "--pipeline", "8", "--members", "300", "--duration", "60s"]);
+    assert_eq!(report["operations"], 300);
+    assert_eq!(report["nodes"], 2);
+    assert!(report["server_cpu_us"].as_f64().is_some(), "{report}");
+}
+
+#[test]
+fn updates() {
+    bench(&["update", "--clients", "2", "--pipeline", "4", "--members", "20"]);
+}
+
+#[test]
+fn heartbeats() {
+    let report = bench(&["heartbeat", "--clients", "20", "--connections", "4"]);
+    assert_eq!((report["clients"].as_f64(), report["connections"].as_f64()), (Some(20.0), Some(4.0)));
+    bench(&["heartbeat", "--clients", "5", "--rate", "50"]);
+}
+
+#[test]
+fn every_change_arrives() {
+    let report = bench(&["propagate", "--rate", "200", "--members", "50", "--clients", "2"]);
+    // One change every 5 ms for half a second.
+    assert_eq!((report["operations"].as_u64(), report["missing"].as_f64()), (Some(100), Some(0.0)));
+}
+
+#[test]
+fn every_change_to_every_subscriber() {
+    let report = bench(&["watch", "--subscribers", "30", "--shared", "7", "--rate", "20"]);
+    assert_eq!(report["connections"].as_f64(), Some(5.0));
+    assert_eq!(report["operations"].as_u64(), Some(30 * 10), "{report}");
+}
+
+#[test]
+fn idle_subscribers() {
+    let report = bench(&["watch", "--idle", "40", "--shared", "20"]);
+    assert_eq!(report["operations"].as_u64(), Some(80));
+    assert!(report["own_connection_kb"].as_f64().unwrap() > 0.0, "{report}");
+}
+
+#[test]
+fn a_node_joins() {
+    let report = bench(&["join", "--members", "3000", "--per-client", "250"]);
+    assert_eq!((report["operations"].as_u64(), report["sessions"].as_f64()), (Some(3000), Some(12.0)));
+    assert!(report["resident_mb"].as_f64().unwrap() > 1.0, "{report}");
+}
+
+#[test]
+fn over_http() {
+    let report = bench(&["http-register", "--clients", "3", "--pipeline", "4", "--members", "60", "--duration", "60s"]);
+    assert_eq!(report["operations"], 60);
+    bench(&["http-lookup", "--clients", "3", "--pipeline", "2", "--services", "10", "--members", "3"]);
+}
+
+#[test]
+fn nodes_of_others_are_left_as_they_were() {
+    let node = NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
+    for arguments in [
+        &["register", "--clients", "2", "--members", "100"][..],
+        &["http-register", "--clients", "2", "--members", "100"],
+        &["http-lookup", "--clients", "2", "--services", "5"],
+    ] {
+        let mut all = arguments.to_vec();
+        all.extend(["--addr", &node.clients]);
+        let report = bench(&all);
+        assert_eq!((report["nodes"].as_u64(), report.get("server_cpu_us")), (Some(1), None));
+        assert_eq!(ask(&node, &["members"])["members"].as_array().unwrap().len(), 1, "only the node itself is left");
+    }
+    let error = failure(&convoke(&["bench", "join", "--addr", &node.clients]).output().unwrap(), 2);
+    assert!(error.contains("leave out --addr"), "{error}");
+}
+
+#[test]
+fn interrupted_it_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = convoke(&["bench", "register", "--nodes", "2", "--duration", "1h", "--members", "1000000000"]);
+    let mut bench = Process::spawn(command.env("TMPDIR", dir.path()));
+    until("its nodes run", || processes(dir.path()).len() == 2);
+    bench.interrupt();
+    assert_eq!(bench.wait().code(), Some(1));
+    assert_eq!(bench.stderr(), "convoke: SIGINT: stopped before there was a result");
+    assert_nothing_left(dir.path());
+}

@@ -1,0 +1,104 @@
+//! Serving the calls of one connection: gRPC and HTTP share it, told apart by their content type.
+
+use crate::grpc::Services;
+use crate::http;
+use crate::surface::Surface;
+use ::http::{HeaderMap, Request, Response, header};
+use axum::Router;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+/// Cloning it is cheap.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    grpc: Services,
+    http: Router,
+    tie: Arc<Tie>,
+}
+
+/// A client's connection, as far as sessions with `fast` liveness hang on it.
+#[derive(Debug, Default)]
+pub(crate) struct Tie(Mutex<HashSet<http::Key>>);
+
+impl Tie {
+    /// The session is lost with this connection, unless it is used on another one first.
+    pub(crate) fn bind(&self, key: http::Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+    }
+
+    /// Sessions bound to this connection.
+    pub(crate) fn take(&self) -> HashSet<http::Key> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Service {
+    pub(crate) fn new(surface: &Arc<Surface>) -> Self {
+        Service { grpc: Services::new(surface), http: http::router(surface), tie: Arc::default() }
+    }
+
+    /// For one connection.
+    pub(crate) fn for_connection(&self, tie: &Arc<Tie>) -> Self {
+        Service { tie: tie.clone(), ..self.clone() }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Response<Reply>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Reply>, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if is_grpc(request.headers()) {
+            let grpc = self.grpc.clone();
+            return Box::pin(async move { Ok(grpc.call(request).await) });
+        }
+        request.extensions_mut().insert(self.tie.clone());
+        let answering = tower::Service::call(&mut self.http.clone(), request);
+        Box::pin(async move { Ok(answering.await?.map(Reply::Routed)) })
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// The body of a response. Streams of many small messages go through no more layers than they have to.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Grpc(tonic::body::Body),
+    Routed(axum::body::Body),
+}
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            Reply::Grpc(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+            Reply::Routed(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Reply::Grpc(body) => body.is_end_stream(),
+            Reply::Routed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Reply::Grpc(body) => body.size_hint(),
+            Reply::Routed(body) => body.size_hint(),
+        }
+    }
+}
