@@ -139,6 +139,9 @@ pub(crate) struct LogLoad {
     /// Writes per second of all together; 0 is as many as possible.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) rate: u32,
+    /// Instead: the same writes to etcd, at these addresses, for comparison. See bench/etcd.py.
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', conflicts_with_all = ["reads", "rate"])]
+    pub(crate) etcd: Vec<String>,
 }
 
 #[derive(Clone, Debug, Args)]

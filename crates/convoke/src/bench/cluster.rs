@@ -59,7 +59,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn given(common: &BenchCommon) -> Cluster {
+    pub(super) fn given(common: &BenchCommon) -> Cluster {
         let given = common.nodes_given.iter().map(|address| with_port(address.trim(), CLIENT_PORT)).collect();
         Cluster { nodes: Vec::new(), given, directory: None }
     }

@@ -43,7 +43,13 @@ pub fn convoke(arguments: &[&str]) -> Command {
 
 /// A node on any free ports, with short timers.
 pub fn start(data_dir: &Path, arguments: &[&str]) -> Command {
-    let mut command = convoke(&["start", "--client-port", "0", "--peer-port", "0", "--dns-port", "0", "--data-dir"]);
+    start_at("0", data_dir, arguments)
+}
+
+/// The same on a certain port for peers.
+pub fn start_at(peer_port: &str, data_dir: &Path, arguments: &[&str]) -> Command {
+    let mut command =
+        convoke(&["start", "--client-port", "0", "--peer-port", peer_port, "--dns-port", "0", "--data-dir"]);
     command.arg(data_dir).args(arguments);
     for (name, value) in TIMERS {
         command.env(format!("CONVOKE_TIMERS_{name}"), value);

@@ -8,13 +8,16 @@ use convoke_client::log::{self, KeyValue, Kv, Options, Write, Written};
 use convoke_proto::json;
 use convoke_proto::{Code, Error};
 use std::io::Read;
+use std::time::Duration;
 
+/// A command is over soon; if it cannot say so, its session is not held for long.
+const SESSION_TTL: Duration = Duration::from_secs(5);
 /// Keys asked for at a time.
 const PAGE: u64 = 1_000;
 
 pub(crate) async fn kv(arguments: &KvArgs) -> Outcome {
     let (connect, json) = (&arguments.inspect.connect, arguments.inspect.json);
-    let kv = ambassador(connect)?.kv_with(Options::default().timeout(connect.timeout));
+    let kv = ambassador(connect)?.kv_with(Options::default().timeout(connect.timeout).ttl(SESSION_TTL));
     match &arguments.command {
         KvCommand::Get { key, raw, read } => {
             let found = asked(connect, kv.get_with(key.clone(), consistency(read.consistency)).await).await?;
