@@ -10,8 +10,8 @@ use convoke_core::node::StopReason;
 use convoke_core::version::NodeId;
 use convoke_core::{Code, Refusal};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 

@@ -11,7 +11,7 @@ use crate::raft::{Membership, Raft};
 use crate::state::{Snapshots, State, StateMachine};
 use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
-use crate::store::{LogStore, StoreError, snapshot_file};
+use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
 use crate::{housekeeping, term_watch};
 use convoke_log::command::Replica as Place;
 use convoke_log::{LimitsError, Machine, ReplicaId};
@@ -114,7 +114,8 @@ impl LogHandle {
     pub async fn hand_over(&self) {
         let Ok(engine) = self.engine() else { return };
         let status = self.status();
-        let others = status.group.members.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
+        let others =
+            status.group.members.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
         let matched = |id: ReplicaId| status.matched.iter().find(|(found, _)| *found == id).map(|(_, index)| *index);
         let Some(next) = others.max_by_key(|member| matched(member.replica)) else { return };
         if status.role != crate::Role::Leader || engine.raft.trigger().transfer_leader(next.replica.0).await.is_err() {
@@ -183,10 +184,15 @@ pub(crate) async fn begin(plane: &Arc<Plane>, identity: Identity) -> Result<(), 
 async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError> {
     let (config, counting) = (plane.config.clone(), plane.counting.clone());
     let limits = &config.limits;
+    let sizes = Sizes {
+        read_bytes: limits.append_bytes,
+        segment_bytes: limits.segment_bytes,
+        grown_bytes: limits.snapshot_log_bytes + limits.catch_up_bytes,
+    };
     let (store, image) = match &plane.disk {
         Some(disk) => {
             let image = snapshot_file::load(&**disk)?;
-            let store = LogStore::open(disk.clone(), limits.append_bytes, limits.segment_bytes, counting.clone())?;
+            let store = LogStore::open(disk.clone(), sizes, counting.clone())?;
             let covered = image.as_ref().and_then(|image| image.meta.last_log_id);
             if store.purged().map(|purged| purged.index) > covered.map(|covered| covered.index) {
                 let what = "the snapshot that the log begins behind is missing".to_owned();
@@ -194,7 +200,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
             }
             (store, image)
         }
-        None => (LogStore::in_memory(limits.append_bytes), None),
+        None => (LogStore::in_memory(sizes), None),
     };
     let machine = match &image {
         Some(image) => Machine::clone(&image.machine),
@@ -225,7 +231,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     let member = Member { identity: Arc::new(identity), engine };
     plane.spawn(engine::forward(raft, queued));
     plane.spawn(term_watch::watch(plane.clone(), member.engine.clone()));
-    plane.spawn(term_watch::expire(member.engine.clone()));
+    plane.spawn(term_watch::attend(member.engine.clone()));
     plane.spawn(housekeeping::keep(member.engine.clone()));
     plane.spawn(driver::drive(plane.clone(), member.clone()));
     if member.identity.founding.is_some() {

@@ -1,7 +1,9 @@
 //! The table of all keys. It parses, prints and documents: nothing else lists them.
 
 use super::settings::Settings;
-use super::value::{Bytes, Count, Count32, Format, Kind, List, Path, Port, Raw, Share, Switch, Text, Time};
+use super::value::{
+    Bytes, Bytes64, Count, Count32, Count64, Format, Kind, List, Path, Port, Raw, Share, Switch, Text, Time,
+};
 
 /// One key of the configuration.
 pub(crate) struct Key {
@@ -76,7 +78,10 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("log", "The log plane. The registry does not depend on it."),
     ("log_timers", "Durations of the log plane. Give all nodes the same."),
     ("log_limits", "Bounds of what a replica of the log holds beside the state."),
-    ("log_state", "Bounds of the log's state. They are set when a log begins and are part of it from then on; later changes here do nothing."),
+    (
+        "log_state",
+        "Bounds of the log's state. They are set when a log begins and are part of it from then on; later changes here do nothing.",
+    ),
 ];
 
 pub(crate) const KEYS: &[Key] = &[

@@ -45,7 +45,9 @@ pub(crate) async fn ready(State(surface): Shared, Query(query): Query<ReadyQuery
     if query.log.is_some() {
         return match &surface.log {
             Some(log) if log.is_available() => Ok(Json(Ready { ready: true })),
-            Some(_) => Err(Error::new(Code::NotReady, "the log has no leader with a majority, or none is known here").into()),
+            Some(_) => {
+                Err(Error::new(Code::NotReady, "the log has no leader with a majority, or none is known here").into())
+            }
             None => Err(Error::new(Code::NotReady, "this node runs no log plane; set log.enabled").into()),
         };
     }

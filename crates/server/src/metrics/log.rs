@@ -16,7 +16,11 @@ fn gauges(text: &mut Text, status: &Status) {
     let voters = status.group.members.iter().filter(|member| member.voter).count() as u64;
     let learners = status.group.members.len() as u64 - voters;
     for (name, help, value) in [
-        ("available", "Whether there is a leader that can serve, as far as this node can tell.", status.available.into()),
+        (
+            "available",
+            "Whether there is a leader that can serve, as far as this node can tell.",
+            status.available.into(),
+        ),
         ("settled", "Whether the group is as it was last recorded.", status.settled.into()),
         ("term", "Of the leader last heard of.", term),
         ("voters", "Replicas that vote.", voters),
