@@ -1,5 +1,5 @@
 //! Durable writes: replicas in one process over loopback sockets, each with a disk; clients that write one value after the
-//! other. `cargo bench -p convoke-replica --bench throughput -- [REPLICAS] [CLIENTS] [SECONDS]`.
+//! other; without clients, what an idle group costs. `cargo bench -p convoke-replica --bench throughput -- [REPLICAS] [CLIENTS] [SECONDS]`.
 
 #![allow(clippy::unwrap_used, reason = "in a bench a panic is the message")]
 
@@ -22,6 +22,9 @@ async fn main() {
     let dir = tempfile::tempdir().unwrap();
     let hosts = start(replicas, dir.path()).await;
     let leader = leader(&hosts).await;
+    if clients == 0 {
+        return idle(replicas, seconds).await;
+    }
     let before = leader.counters();
     let mut latencies = load(&leader, clients, Duration::from_secs(seconds)).await;
     let after = leader.counters();
@@ -39,6 +42,20 @@ async fn main() {
     for replica in &hosts {
         replica.handle().stop().await;
     }
+}
+
+/// What it costs when nobody asks for anything.
+async fn idle(replicas: u64, seconds: u64) {
+    let used = || {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let fields: Vec<u64> = stat.split(' ').filter_map(|field| field.parse().ok()).collect();
+        // Ticks of 10 ms in this process, in user mode and in the kernel: fields 14 and 15, of which two are no numbers.
+        fields.get(11).copied().unwrap_or(0) + fields.get(12).copied().unwrap_or(0)
+    };
+    let before = used();
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let share = (used() - before) as f64 / seconds as f64;
+    println!("{replicas} replicas, idle: {share:.2} % of a core in all");
 }
 
 async fn start(replicas: u64, dir: &std::path::Path) -> Vec<Replica> {

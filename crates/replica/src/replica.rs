@@ -17,6 +17,7 @@ use convoke_log::command::Replica as Place;
 use convoke_log::{LimitsError, Machine, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -95,14 +96,13 @@ impl Drop for Replica {
 
 impl LogHandle {
     /// Takes over a connection of the peer port whose first eight bytes were [`PREAMBLE`](crate::PREAMBLE).
-    pub fn accept(&self, stream: impl Duplex, from: impl ToString) {
+    pub fn accept(&self, stream: impl Duplex, from: SocketAddr) {
         let plane = self.plane.clone();
         let Ok(permit) = plane.connections.clone().try_acquire_owned() else {
             crate::counters::add(&plane.counting.connections_refused, 1);
             return;
         };
         crate::counters::add(&plane.counting.connections, 1);
-        let from = from.to_string();
         let serving = server::serve(plane.clone(), Box::new(stream), from);
         plane.spawn(async move {
             serving.await;
