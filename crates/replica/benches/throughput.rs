@@ -48,7 +48,7 @@ async fn main() {
 async fn idle(replicas: u64, seconds: u64) {
     let used = || {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        let fields: Vec<u64> = stat.split(' ').filter_map(|field| field.parse().ok()).collect();
+        let fields: Vec<i64> = stat.split(' ').filter_map(|field| field.parse().ok()).collect();
         // Ticks of 10 ms in this process, in user mode and in the kernel: fields 14 and 15, of which two are no numbers.
         fields.get(11).copied().unwrap_or(0) + fields.get(12).copied().unwrap_or(0)
     };
