@@ -37,8 +37,5 @@ async fn without_a_log_plane_they_are_closed() {
     let mut dialed = dial(&node).await;
     let mut nothing = [0; 1];
     assert!(!matches!(dialed.read(&mut nothing).await, Ok(1..)));
-    eventually("it was counted", async || {
-        node.counters().await.unwrap().network.log_connections_refused == 1
-    })
-    .await;
+    eventually("it was counted", async || node.counters().await.unwrap().network.log_connections_refused == 1).await;
 }
