@@ -28,9 +28,9 @@ pub struct Config {
 pub struct Timers {
     /// Pause between signs of life of a leader.
     pub heartbeat_interval: Duration,
-    /// A replica that has heard nothing of a leader for so long stands for election: at least …
+    /// A replica whose leader has been silent for `election_timeout_max` waits for a time between the two, then stands
+    /// for election. So a leader is missed after their sum at least, and twice the longer one at most.
     pub election_timeout_min: Duration,
-    /// … and at most.
     pub election_timeout_max: Duration,
     /// How long one message to another replica may go unanswered.
     pub rpc_timeout: Duration,
@@ -44,8 +44,8 @@ impl Default for Timers {
     fn default() -> Self {
         Timers {
             heartbeat_interval: Duration::from_millis(100),
-            election_timeout_min: Duration::from_millis(500),
-            election_timeout_max: Duration::from_secs(1),
+            election_timeout_min: Duration::from_millis(400),
+            election_timeout_max: Duration::from_millis(700),
             rpc_timeout: Duration::from_secs(1),
             snapshot_stall: Duration::from_secs(10),
             join_interval: Duration::from_millis(500),

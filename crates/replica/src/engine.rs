@@ -12,6 +12,7 @@ use convoke_log::{Command, Epoch, ReplicaId};
 use openraft::Instant;
 use openraft::async_runtime::watch::WatchReceiver;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Commands handed to the engine in one go.
@@ -28,6 +29,8 @@ pub(crate) struct Engine {
     queue: mpsc::UnboundedSender<Queued>,
     proposals: Arc<Semaphore>,
     pub(crate) reads: Arc<Semaphore>,
+    /// Whether a leader has lately heard from a majority.
+    quorum: AtomicBool,
     pub(crate) config: Arc<Config>,
 }
 
@@ -57,7 +60,8 @@ impl Engine {
         let Parts { raft, state, store, log, counting, config } = parts;
         let proposals = Arc::new(Semaphore::new(config.limits.proposals));
         let reads = Arc::new(Semaphore::new(config.limits.reads));
-        (Engine { raft, state, store, log, counting, queue, proposals, reads, config }, queued)
+        let quorum = AtomicBool::new(true);
+        (Engine { raft, state, store, log, counting, queue, proposals, reads, quorum, config }, queued)
     }
 
     /// Admits a command and puts it in line for the log. The order of admission is the order of the log.
@@ -69,9 +73,13 @@ impl Engine {
             let (found, limit) = (encoded.len() as u64, limits.command_bytes as u64);
             return Err(Refusal::TooLarge { found, limit });
         }
-        if *self.store.bytes().borrow() > limits.log_bytes {
+        if self.store.bytes() > limits.log_bytes {
             add(&self.counting.refused_busy, 1);
             return Err(Refusal::Busy { what: "bytes of the log", limit: limits.log_bytes });
+        }
+        if !self.has_quorum() {
+            add(&self.counting.refused, 1);
+            return Err(self.not_leading());
         }
         let Ok(permit) = self.proposals.clone().try_acquire_owned() else {
             add(&self.counting.refused_busy, 1);
@@ -106,7 +114,7 @@ impl Engine {
         if self.failed() {
             Refusal::Stopped
         } else if group.leader == Some(self.state.me()) {
-            Refusal::NotReady
+            if self.has_quorum() { Refusal::NotReady } else { Refusal::NoQuorum(group) }
         } else {
             Refusal::NotLeader(group)
         }
@@ -116,13 +124,19 @@ impl Engine {
         self.raft.metrics().borrow_watched().running_state.is_err()
     }
 
-    /// Whether a leader has lately heard from a majority.
+    /// Whether a majority was there when somebody last looked; if not, this replica refuses what it leads.
     pub(crate) fn has_quorum(&self) -> bool {
+        self.quorum.load(Ordering::Relaxed)
+    }
+
+    /// Whether a leader has lately heard from a majority. Others need not know.
+    pub(crate) fn look_for_quorum(&self) {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let alone = metrics.membership_config.membership().voter_ids().eq([self.state.me().0]);
         let patience = 2 * self.config.timers.election_timeout_max;
-        alone || metrics.last_quorum_acked.is_some_and(|acked| acked.elapsed() < patience)
+        let heard = metrics.last_quorum_acked.is_some_and(|acked| acked.elapsed() < patience);
+        self.quorum.store(alone || heard || !metrics.state.is_leader(), Ordering::Relaxed);
     }
 
     /// The group as the engine has it, the leader first.

@@ -11,11 +11,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Takes a snapshot when the log has grown enough, then lets go of what is behind it.
 pub(crate) async fn keep(engine: Arc<Engine>) {
     let limits = engine.config.limits.clone();
-    let mut bytes = engine.store.bytes();
     loop {
-        if bytes.wait_for(|bytes| *bytes > limits.snapshot_log_bytes + limits.catch_up_bytes).await.is_err() {
-            return;
-        }
+        engine.store.grown().await;
         let before = snapshot(&engine);
         if engine.raft.trigger().snapshot().await.is_err() {
             return;

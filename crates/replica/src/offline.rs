@@ -8,7 +8,7 @@ use crate::replica::{StartError, random};
 use crate::state::Image;
 use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
-use crate::store::{LogStore, StoreError, snapshot_file};
+use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
 use convoke_log::command::Replica as Place;
 use convoke_log::{Command, Entry, Machine, Position, ReplicaId};
 use openraft::storage::RaftLogStorage;
@@ -52,6 +52,9 @@ pub enum OfflineError {
     Start(#[from] StartError),
 }
 
+/// Nobody reads in pieces here, and nothing is written that a segment would be too small for.
+const WHOLE: Sizes = Sizes { read_bytes: usize::MAX, segment_bytes: u64::MAX, grown_bytes: u64::MAX };
+
 /// Where the old files go.
 const ASIDE: &str = "before-recovery";
 
@@ -64,7 +67,7 @@ pub async fn recover(directory: &Path, node: &str, address: &str) -> Result<Repo
             return Err(OfflineError::NoLog { path: directory.to_owned() });
         };
         let image = snapshot_file::load(&*disk)?;
-        let store = LogStore::open(disk, usize::MAX, u64::MAX, Arc::default())?;
+        let store = LogStore::open(disk, WHOLE, Arc::default())?;
         let mut machine = match image {
             Some(image) => Machine::clone(&image.machine),
             None => identity.machine().map_err(OfflineError::Unreadable)?,
@@ -185,7 +188,7 @@ async fn found(
     let meta = SnapshotMeta { last_log_id: last, last_membership: StoredMembership::new(last, membership) };
     let image = Image { meta, machine: Arc::new(machine) };
     snapshot_file::save(&*disk, &image).map_err(failed("write to", directory))?;
-    let mut store = LogStore::open(disk.clone(), usize::MAX, u64::MAX, Arc::default())?;
+    let mut store = LogStore::open(disk.clone(), WHOLE, Arc::default())?;
     let vote = Vote { leader_id: LeaderId { term, node_id: replica }, committed: false };
     store.save_vote(&vote).await.map_err(failed("write to", directory))?;
     if let Some(last) = last {

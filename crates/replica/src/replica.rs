@@ -11,12 +11,13 @@ use crate::raft::{Membership, Raft};
 use crate::state::{Snapshots, State, StateMachine};
 use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
-use crate::store::{LogStore, StoreError, snapshot_file};
+use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
 use crate::{housekeeping, term_watch};
 use convoke_log::command::Replica as Place;
 use convoke_log::{LimitsError, Machine, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -95,14 +96,13 @@ impl Drop for Replica {
 
 impl LogHandle {
     /// Takes over a connection of the peer port whose first eight bytes were [`PREAMBLE`](crate::PREAMBLE).
-    pub fn accept(&self, stream: impl Duplex, from: impl ToString) {
+    pub fn accept(&self, stream: impl Duplex, from: SocketAddr) {
         let plane = self.plane.clone();
         let Ok(permit) = plane.connections.clone().try_acquire_owned() else {
             crate::counters::add(&plane.counting.connections_refused, 1);
             return;
         };
         crate::counters::add(&plane.counting.connections, 1);
-        let from = from.to_string();
         let serving = server::serve(plane.clone(), Box::new(stream), from);
         plane.spawn(async move {
             serving.await;
@@ -184,10 +184,15 @@ pub(crate) async fn begin(plane: &Arc<Plane>, identity: Identity) -> Result<(), 
 async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError> {
     let (config, counting) = (plane.config.clone(), plane.counting.clone());
     let limits = &config.limits;
+    let sizes = Sizes {
+        read_bytes: limits.append_bytes,
+        segment_bytes: limits.segment_bytes,
+        grown_bytes: limits.snapshot_log_bytes + limits.catch_up_bytes,
+    };
     let (store, image) = match &plane.disk {
         Some(disk) => {
             let image = snapshot_file::load(&**disk)?;
-            let store = LogStore::open(disk.clone(), limits.append_bytes, limits.segment_bytes, counting.clone())?;
+            let store = LogStore::open(disk.clone(), sizes, counting.clone())?;
             let covered = image.as_ref().and_then(|image| image.meta.last_log_id);
             if store.purged().map(|purged| purged.index) > covered.map(|covered| covered.index) {
                 let what = "the snapshot that the log begins behind is missing".to_owned();
@@ -195,7 +200,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
             }
             (store, image)
         }
-        None => (LogStore::in_memory(limits.append_bytes), None),
+        None => (LogStore::in_memory(sizes), None),
     };
     let machine = match &image {
         Some(image) => Machine::clone(&image.machine),
@@ -226,7 +231,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     let member = Member { identity: Arc::new(identity), engine };
     plane.spawn(engine::forward(raft, queued));
     plane.spawn(term_watch::watch(plane.clone(), member.engine.clone()));
-    plane.spawn(term_watch::expire(member.engine.clone()));
+    plane.spawn(term_watch::attend(member.engine.clone()));
     plane.spawn(housekeeping::keep(member.engine.clone()));
     plane.spawn(driver::drive(plane.clone(), member.clone()));
     if member.identity.founding.is_some() {

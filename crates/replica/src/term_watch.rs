@@ -22,21 +22,15 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
             (metrics.vote, metrics.state.is_leader(), fault)
         };
         let epoch = (vote.committed && leads).then(|| raft::epoch(&vote.leader_id));
-        {
-            let mut term = engine.state.term();
-            if term.epoch().is_some() && term.epoch() != epoch {
-                term.end();
-            }
+        if engine.state.end_term_unless(epoch) {
+            tracing::info!(node = %plane.config.node, "leads no more");
         }
-        // Those who wait behind a barrier of a term that is over have to hear of it.
-        engine.state.nudge();
         if epoch.is_some() && epoch != led {
             add(&engine.counting.terms, 1);
         }
         led = epoch.or(led);
         if let Some(fault) = fault {
-            engine.state.term().end();
-            engine.state.nudge();
+            engine.state.end_term_unless(None);
             if !plane.is_stopped() {
                 plane.fail(fault);
             }
@@ -48,9 +42,10 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
     }
 }
 
-/// Proposes to expire sessions that were silent for too long (S6).
-pub(crate) async fn expire(engine: Arc<Engine>) {
+/// Proposes to expire sessions that were silent for too long (S6), and looks whether a majority is.
+pub(crate) async fn attend(engine: Arc<Engine>) {
     loop {
+        engine.look_for_quorum();
         let state = &engine.state;
         let due = state.term().due(state.now(), &state.machine());
         let pause = match due {

@@ -25,7 +25,6 @@ use crate::keys::Keys;
 use crate::limits::{Limits, LimitsError};
 use crate::mutant::{Mutant, Mutation};
 use crate::time::LogTime;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// One committed entry.
@@ -126,7 +125,7 @@ impl Machine {
     }
 
     /// The newest recorded configuration (M1).
-    pub fn configuration(&self) -> &Arc<Configuration> {
+    pub fn configuration(&self) -> &Configuration {
         &self.membership.current
     }
 

@@ -82,10 +82,10 @@ pub(crate) struct Client {
     counting: Arc<Counting>,
 }
 
-fn rpc_error(error: LinkError) -> RPCError<Types> {
+fn rpc_error(error: &LinkError) -> RPCError<Types> {
     match error {
-        LinkError::Unreachable { .. } | LinkError::Refused { .. } => RPCError::Unreachable(Unreachable::new(&error)),
-        LinkError::Broken(_) | LinkError::Overdue(_) => RPCError::Network(NetworkError::new(&error)),
+        LinkError::Unreachable { .. } | LinkError::Refused { .. } => RPCError::Unreachable(Unreachable::new(error)),
+        LinkError::Broken(_) | LinkError::Overdue(_) => RPCError::Network(NetworkError::new(error)),
     }
 }
 
@@ -97,7 +97,8 @@ impl RaftNetworkV2<Types> for Client {
     type SnapshotData = Image;
 
     async fn append_entries(&mut self, append: Append, _: RPCOption) -> Result<Appended, RPCError<Types>> {
-        let answer = self.link.ask(kind::APPEND, message::encode_append(&append)).await.map_err(rpc_error)?;
+        let answer =
+            self.link.ask(kind::APPEND, message::encode_append(&append)).await.map_err(|error| rpc_error(&error))?;
         message::decode_appended(&answer).map_err(garbled)
     }
 
@@ -117,7 +118,7 @@ impl RaftNetworkV2<Types> for Client {
                 let pending = link.send(kind::APPEND, message::encode_append(&append));
                 let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
                 async move {
-                    let answer = link.answer(pending).await.map_err(rpc_error)?;
+                    let answer = link.answer(pending).await.map_err(|error| rpc_error(&error))?;
                     let appended = message::decode_appended(&answer).map_err(garbled)?;
                     Ok(appended.into_stream_result(append.prev_log_id, last))
                 }
@@ -133,12 +134,14 @@ impl RaftNetworkV2<Types> for Client {
     }
 
     async fn vote(&mut self, ballot: Ballot, _: RPCOption) -> Result<Voted, RPCError<Types>> {
-        let answer = self.link.ask(kind::VOTE, message::encode_ballot(&ballot)).await.map_err(rpc_error)?;
+        let answer =
+            self.link.ask(kind::VOTE, message::encode_ballot(&ballot)).await.map_err(|error| rpc_error(&error))?;
         message::decode_voted(&answer).map_err(garbled)
     }
 
     async fn pre_vote(&mut self, ballot: Ballot, _: RPCOption) -> Result<Voted, RPCError<Types>> {
-        let answer = self.link.ask(kind::PRE_VOTE, message::encode_ballot(&ballot)).await.map_err(rpc_error)?;
+        let answer =
+            self.link.ask(kind::PRE_VOTE, message::encode_ballot(&ballot)).await.map_err(|error| rpc_error(&error))?;
         message::decode_voted(&answer).map_err(garbled)
     }
 
@@ -156,7 +159,11 @@ impl RaftNetworkV2<Types> for Client {
     }
 
     async fn transfer_leader(&mut self, transfer: Transfer, _: RPCOption) -> Result<Transferred, RPCError<Types>> {
-        let answer = self.link.ask(kind::TRANSFER, message::encode_transfer(&transfer)).await.map_err(rpc_error)?;
+        let answer = self
+            .link
+            .ask(kind::TRANSFER, message::encode_transfer(&transfer))
+            .await
+            .map_err(|error| rpc_error(&error))?;
         message::decode_transferred(&answer).map_err(garbled)
     }
 
@@ -175,7 +182,7 @@ impl Client {
         snapshot: EngineSnapshot,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
         let stall = self.config.timers.snapshot_stall;
-        let failed = |error| StreamingError::from(rpc_error(error));
+        let failed = |error: LinkError| StreamingError::from(rpc_error(&error));
         let begun = self.link.send(kind::SNAPSHOT, message::encode_snapshot(&vote, &snapshot.meta));
         self.link.answer_within(begun, stall).await.map_err(failed)?;
         let image = snapshot.snapshot.machine.snapshot();

@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -37,7 +38,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 type Answer = Result<(u8, Vec<u8>), String>;
 
 /// Serves a connection whose preamble has been read, until it ends.
-pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: String) {
+pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: SocketAddr) {
     let (read, write) = tokio::io::split(stream);
     let mut frames = Frames::new(read, plane.config.limits.frame_bytes);
     let mut writer = Writer { write, buffer: BytesMut::new() };
@@ -259,8 +260,8 @@ async fn install(raft: Raft, incoming: Incoming) -> Result<Vote, String> {
     Ok(installed.vote)
 }
 
-fn garbage(what: impl ToString) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.to_string())
+fn garbage(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 /// Writes answers, all that are there at once.

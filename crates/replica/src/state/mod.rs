@@ -77,6 +77,23 @@ impl State {
         self.progress.send_modify(|_| {});
     }
 
+    /// Ends the term in memory unless it is this one; says whether there was one to end. Those who wait behind a barrier
+    /// of it hear of that.
+    pub(crate) fn end_term_unless(&self, epoch: Option<Epoch>) -> bool {
+        let over = {
+            let mut term = self.term();
+            let over = term.epoch().is_some() && term.epoch() != epoch;
+            if over {
+                term.end();
+            }
+            over
+        };
+        if over {
+            self.nudge();
+        }
+        over
+    }
+
     /// Whether an epoch can be this replica's present one.
     fn is_mine(&self, epoch: Epoch) -> bool {
         epoch.leader == self.me && epoch.term > self.over

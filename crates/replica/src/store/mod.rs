@@ -25,8 +25,9 @@ use openraft::{LogState, OptionalSend, RaftLogReader};
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 use writer::{Begin, Step, Writer};
 
 /// The log of one replica. Copies share it.
@@ -40,10 +41,23 @@ struct Shared {
     held: Mutex<Held>,
     /// `None`: everything is lost with the process.
     writer: Option<Writer>,
-    /// Bytes of all entries held, for those who decide about snapshots.
-    bytes: watch::Sender<u64>,
+    /// Bytes of all entries held.
+    bytes: AtomicU64,
+    /// Told when they are more than so many.
+    grown: Notify,
+    grown_bytes: u64,
     /// Entries handed to replication at a time.
     read_bytes: usize,
+}
+
+/// What sizes matter to a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Entries handed to replication at a time.
+    pub(crate) read_bytes: usize,
+    pub(crate) segment_bytes: u64,
+    /// From so much on a snapshot is worth it.
+    pub(crate) grown_bytes: u64,
 }
 
 /// What is held in memory.
@@ -56,17 +70,12 @@ pub(crate) struct Held {
 
 impl LogStore {
     /// A log that is lost with the process.
-    pub(crate) fn in_memory(read_bytes: usize) -> Self {
-        LogStore::new(Held::default(), None, read_bytes)
+    pub(crate) fn in_memory(sizes: Sizes) -> Self {
+        LogStore::new(Held::default(), None, sizes)
     }
 
     /// The log in a directory. It is read as a whole; only then it is written to.
-    pub(crate) fn open(
-        disk: Arc<dyn Disk>,
-        read_bytes: usize,
-        segment_bytes: u64,
-        counting: Arc<Counting>,
-    ) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: Arc<dyn Disk>, sizes: Sizes, counting: Arc<Counting>) -> Result<Self, StoreError> {
         let found = open::open(&*disk)?;
         let path = disk.path("");
         let begin = Begin {
@@ -75,21 +84,30 @@ impl LogStore {
             segments: found.segments,
             scanned: found.scanned,
             next_batch: found.next_batch,
-            segment_bytes,
+            segment_bytes: sizes.segment_bytes,
             counting,
         };
         let writer = Writer::start(begin).map_err(|source| StoreError::Disk { action: "write to", path, source })?;
-        Ok(LogStore::new(found.held, Some(writer), read_bytes))
+        Ok(LogStore::new(found.held, Some(writer), sizes))
     }
 
-    fn new(held: Held, writer: Option<Writer>, read_bytes: usize) -> Self {
-        let bytes = watch::Sender::new(held.entries.bytes());
-        LogStore { shared: Arc::new(Shared { held: Mutex::new(held), writer, bytes, read_bytes }) }
+    fn new(held: Held, writer: Option<Writer>, sizes: Sizes) -> Self {
+        let bytes = AtomicU64::new(held.entries.bytes());
+        let Sizes { read_bytes, grown_bytes, .. } = sizes;
+        let held = Mutex::new(held);
+        LogStore { shared: Arc::new(Shared { held, writer, bytes, grown: Notify::new(), grown_bytes, read_bytes }) }
     }
 
-    /// Follows the bytes of all entries held.
-    pub(crate) fn bytes(&self) -> watch::Receiver<u64> {
-        self.shared.bytes.subscribe()
+    /// Bytes of all entries held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Waits until there are enough of them for a snapshot.
+    pub(crate) async fn grown(&self) {
+        while self.bytes() <= self.shared.grown_bytes {
+            self.shared.grown.notified().await;
+        }
     }
 
     pub(crate) fn vote(&self) -> Option<Vote> {
@@ -137,7 +155,10 @@ impl LogStore {
     }
 
     fn changed(&self, bytes: u64) {
-        self.shared.bytes.send_if_modified(|before| std::mem::replace(before, bytes) != bytes);
+        self.shared.bytes.store(bytes, Ordering::Relaxed);
+        if bytes > self.shared.grown_bytes {
+            self.shared.grown.notify_one();
+        }
     }
 }
 

@@ -25,8 +25,8 @@ pub(crate) struct Damage {
     pub(crate) what: String,
 }
 
-fn damage(offset: usize, what: impl ToString) -> Damage {
-    Damage { offset, what: what.to_string() }
+fn damage(offset: usize, what: impl Into<String>) -> Damage {
+    Damage { offset, what: what.into() }
 }
 
 /// The first bytes of a segment.
@@ -263,7 +263,7 @@ fn records(
 ) -> Result<(), Damage> {
     let mut r = Reader::new(content);
     while !r.is_empty() {
-        let record = Record::decode(&mut r).map_err(|error: CodecError| damage(offset, error))?;
+        let record = Record::decode(&mut r).map_err(|error: CodecError| damage(offset, error.to_string()))?;
         take(record).map_err(|what| damage(offset, what))?;
     }
     Ok(())

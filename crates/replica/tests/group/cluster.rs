@@ -17,7 +17,6 @@ pub(crate) struct Host {
     pub(crate) replica: Replica,
     pub(crate) config: Config,
     accepting: AbortHandle,
-    _dir: Option<TempDir>,
 }
 
 impl Host {
@@ -37,7 +36,7 @@ impl Host {
                 });
             }
         });
-        Host { replica, config, accepting: accepting.abort_handle(), _dir: None }
+        Host { replica, config, accepting: accepting.abort_handle() }
     }
 
     pub(crate) fn handle(&self) -> LogHandle {
@@ -52,11 +51,7 @@ impl Host {
     pub(crate) async fn stop(self) -> Config {
         self.accepting.abort();
         self.replica.handle().stop().await;
-        let Host { config, _dir, .. } = self;
-        if let Some(dir) = _dir {
-            let _ = dir.keep();
-        }
-        config
+        self.config
     }
 }
 

@@ -74,6 +74,11 @@ async fn without_a_quorum_nothing_is_promised() {
     eventually("the survivor knows that it is alone", async || !survivor.handle().is_available()).await;
     let read = survivor.handle().read(convoke_replica::Consistency::Linearizable).await;
     assert!(matches!(read, Err(Refusal::NoQuorum(_) | Refusal::NotLeader(_))), "{read:?}");
+    if let Ok(epoch) = survivor.handle().epoch() {
+        let request = client.next(epoch, Body::put("k", "never"));
+        let refused = survivor.handle().submit(request).await;
+        assert!(matches!(refused, Err(SubmitError::Refused(Refusal::NoQuorum(_)))), "{refused:?}");
+    }
     assert!(survivor.handle().local().unwrap().keys().get(b"k").is_some(), "local reads still work");
     let mut hosts = vec![survivor];
     for config in gone {

@@ -1,5 +1,7 @@
 //! Groups of replicas over real sockets.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 mod backups;
 mod begin;
 mod cluster;

@@ -1,5 +1,6 @@
 //! The engine's storage suite, over both kinds of storage.
 
+use super::sizes;
 use crate::counters::Counting;
 use crate::raft::Types;
 use crate::state::{Snapshots, State, StateMachine};
@@ -24,7 +25,7 @@ impl StoreBuilder<Types, LogStore, StateMachine, TempDir> for OnDisk {
     async fn build(&self) -> Result<(TempDir, LogStore, StateMachine), StorageError<Types>> {
         let dir = tempfile::tempdir().unwrap();
         let disk: Arc<dyn Disk> = Directory::open(dir.path()).unwrap();
-        let store = LogStore::open(disk.clone(), 1 << 20, 4096, Arc::default()).unwrap();
+        let store = LogStore::open(disk.clone(), sizes(4096), Arc::default()).unwrap();
         let machine = machine(&store, Some(disk));
         Ok((dir, store, machine))
     }
@@ -32,7 +33,7 @@ impl StoreBuilder<Types, LogStore, StateMachine, TempDir> for OnDisk {
 
 impl StoreBuilder<Types, LogStore, StateMachine, ()> for InMemory {
     async fn build(&self) -> Result<((), LogStore, StateMachine), StorageError<Types>> {
-        let store = LogStore::in_memory(1 << 20);
+        let store = LogStore::in_memory(sizes(4096));
         let machine = machine(&store, None);
         Ok(((), store, machine))
     }

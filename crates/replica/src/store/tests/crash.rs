@@ -1,6 +1,7 @@
 //! Crashes and errors at every write, sync, rename and removal of a scripted life of a log.
 
 use super::fake_disk::{FakeDisk, Trouble, Unsynced};
+use super::sizes;
 use crate::raft::{Entry, LeaderId, LogId, Payload, Proposal, SnapshotMeta, Types, Vote};
 use crate::state::Image;
 use crate::store::disk::Disk;
@@ -75,7 +76,7 @@ fn script() -> Vec<Act> {
 }
 
 fn open(disk: &FakeDisk) -> Result<LogStore, String> {
-    LogStore::open(Arc::new(disk.clone()), 1 << 20, SEGMENT_BYTES, Arc::default()).map_err(|error| error.to_string())
+    LogStore::open(Arc::new(disk.clone()), sizes(SEGMENT_BYTES), Arc::default()).map_err(|error| error.to_string())
 }
 
 fn image(index: u64) -> Image {
@@ -183,6 +184,29 @@ async fn whatever_was_acknowledged_survives_a_crash_at_every_step() {
         }
     }
     assert!(opened > 500 && cut > 50, "opened {opened}, of which something was cut off in {cut}");
+}
+
+#[tokio::test]
+async fn a_crash_while_the_log_is_being_opened_changes_nothing() {
+    let steps = steps_of_a_whole_life().await;
+    let mut interrupted = 0;
+    for at in 0..steps {
+        let disk = FakeDisk::default().with_trouble(at, Trouble::Crash);
+        let (maybe, _) = live(&disk).await;
+        for unsynced in FATES {
+            for opening in 0..6 {
+                let found = disk.after_crash(unsynced, true).with_trouble(opening, Trouble::Crash);
+                interrupted += usize::from(open(&found).is_err());
+                for unsynced_again in FATES {
+                    let again = found.after_crash(unsynced_again, true);
+                    let context = format!("step {at}, {unsynced:?}, opening {opening}, {unsynced_again:?}");
+                    let log = Expected::of(&open(&again).unwrap_or_else(|error| panic!("{context}: {error}")));
+                    assert!(maybe.contains(&log), "{context}: found {log:?}, expected one of {maybe:?}");
+                }
+            }
+        }
+    }
+    assert!(interrupted > 100, "{interrupted}");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use super::crash::{at, entry};
 use super::fake_disk::FakeDisk;
+use super::sizes;
 use crate::raft::{LeaderId, Types, Vote};
 use crate::store::LogStore;
 use openraft::storage::{IOFlushed, RaftLogStorage};
@@ -9,7 +10,7 @@ use openraft::type_config::TypeConfigExt;
 use std::sync::Arc;
 
 fn open(disk: &FakeDisk) -> Result<LogStore, String> {
-    LogStore::open(Arc::new(disk.clone()), 1 << 20, 2048, Arc::default()).map_err(|error| error.to_string())
+    LogStore::open(Arc::new(disk.clone()), sizes(2048), Arc::default()).map_err(|error| error.to_string())
 }
 
 async fn a_log() -> FakeDisk {
