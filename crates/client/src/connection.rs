@@ -109,6 +109,9 @@ pub(crate) async fn connect(address: &str) -> Result<Channel, Error> {
     endpoint.connect().await.map_err(unreachable)
 }
 
+/// Seen by operators beside what a client watches.
+const USER_AGENT: &str = concat!("convoke-client/", env!("CARGO_PKG_VERSION"));
+
 /// Checks an address of the form `host:port`.
 pub(crate) fn endpoint(address: &str) -> Result<Endpoint, Error> {
     let invalid = || Error::new(Code::InvalidArgument, format!("{address:?} is not host:port")).field("seeds");
@@ -116,7 +119,8 @@ pub(crate) fn endpoint(address: &str) -> Result<Endpoint, Error> {
     if port.is_none() || address.contains('/') {
         return Err(invalid());
     }
-    Endpoint::from_shared(format!("http://{address}")).map_err(|_| invalid())
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| invalid())?;
+    endpoint.user_agent(USER_AGENT).map_err(|_| invalid())
 }
 
 async fn converse(

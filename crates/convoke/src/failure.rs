@@ -8,6 +8,7 @@ pub(crate) mod exit {
     pub(crate) const FAILED: u8 = 1;
     pub(crate) const USAGE: u8 = 2;
     pub(crate) const UNREACHABLE: u8 = 3;
+    pub(crate) const NOT_FOUND: u8 = 4;
     pub(crate) const REFUSED: u8 = 5;
     /// A command that wraps another one failed itself.
     pub(crate) const WRAPPER: u8 = 125;
@@ -31,6 +32,10 @@ impl Failure {
 
     pub(crate) fn unreachable(message: impl Into<String>) -> Failure {
         Failure { exit: exit::UNREACHABLE, message: message.into() }
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Failure {
+        Failure { exit: exit::NOT_FOUND, message: message.into() }
     }
 
     pub(crate) fn refused(message: impl Into<String>) -> Failure {

@@ -3,13 +3,17 @@
 mod args;
 mod bench;
 mod client;
+mod cluster;
 mod config;
+mod demo;
 #[cfg(test)]
 mod docs;
 mod failure;
+mod http;
 mod node;
 mod output;
 mod signals;
+mod top;
 
 use args::{Arguments, Command, ConfigCommand, NodesCommand, PrintArgs};
 use clap::{CommandFactory, Parser};
@@ -40,12 +44,14 @@ fn run(command: Command) -> Outcome<ExitCode> {
     let done = match command {
         Command::Dev(arguments) => serve(node::Plan::dev(&Loaded::effective(None, &arguments.flags())?)?),
         Command::Start(arguments) => {
+            arguments.end_with.map_or(Ok(()), node::end_with)?;
             serve(node::Plan::start(&Loaded::effective(arguments.config.as_deref(), &arguments.flags())?)?)
         }
+        Command::Demo(arguments) => ask(demo::run(&arguments)),
         Command::Status(inspect) => ask(client::status(&inspect)),
         Command::Nodes(arguments) => match &arguments.command {
             None => ask(client::nodes(&arguments.inspect)),
-            Some(NodesCommand::Forget { id }) => ask(client::forget(&arguments.inspect.connect, id)),
+            Some(NodesCommand::Forget { id }) => ask(client::forget(&arguments.inspect, id)),
         },
         Command::Services(inspect) => ask(client::services(&inspect)),
         Command::Members(arguments) => ask(client::members(&arguments)),
@@ -58,6 +64,8 @@ fn run(command: Command) -> Outcome<ExitCode> {
         Command::Kv(arguments) => ask(client::kv(&arguments)),
         Command::Log(arguments) => ask(client::log(&arguments)),
         Command::Bench(arguments) => runtime(Builder::new_multi_thread())?.block_on(bench::bench(&arguments)),
+        Command::Top(arguments) => ask(top::run(&arguments)),
+        Command::Cluster(arguments) => return ask(cluster::run(arguments)).map(ExitCode::from),
         Command::Config(ConfigCommand::Check { file }) => check(&file),
         Command::Config(ConfigCommand::Print(arguments)) => print(&arguments),
         Command::Completions { shell } => {

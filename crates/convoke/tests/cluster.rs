@@ -18,7 +18,7 @@ fn a_killed_node_is_noticed_forgotten_and_replaced() {
     // Connected nodes are not forgotten; lost ones are.
     let error = support::fails(&["nodes", "forget", "n2", "--addr", &nodes[0].clients], 5);
     assert!(error.contains("n2 is connected; stop it first"), "{error}");
-    output(&["nodes", "forget", "n3", "--addr", &nodes[0].clients]);
+    assert_eq!(output(&["nodes", "forget", "n3", "--json", "--addr", &nodes[0].clients]), "{\"forgotten\":\"n3\"}\n");
 
     // The same directory is the same node, in another run.
     let third = NodeProcess::spawn(&mut start(&dir.path().join("n3"), &["--join", &nodes[0].peers])).ready();

@@ -44,7 +44,7 @@ fn what_is_in_it_is_shown() {
     let members = output(&["members", "service == \"web\"", "--addr", &node.clients]);
     let table = "ID     SERVICE  STATUS  ADDRESS  LOCALITY  REVISION  OWNER\nweb-1  web      up      -        -         -         dev\n";
     assert_eq!(members, table);
-    output(&["drain", "web-1", "--addr", &node.clients]);
+    assert_eq!(output(&["drain", "web-1", "--addr", &node.clients]), "", "people are told of failures only");
     assert_eq!(ask(&node, &["member", "web-1"])["drained"], true);
     output(&["undrain", "web-1", "--addr", &node.clients]);
     assert_eq!(ask(&node, &["member", "web-1"])["drained"], false);
@@ -82,4 +82,21 @@ fn there_is_a_manual() {
     let main = std::fs::read_to_string(pages.join("convoke.1")).unwrap();
     assert!(main.contains(".TH") && main.contains("convoke\\-register"), "{main}");
     assert!(pages.join("convoke-register.1").exists());
+}
+
+/// Every command that talks to a node takes `--json`.
+#[test]
+fn scripts_are_told_in_json() {
+    let node =
+        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+    let web = support::register(&node.clients, "web-1", &["--json"]);
+    let line = web.line("registered", |line| line.starts_with('{'));
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&said["registered"], &said["node"]), (&"web-1".into(), &"dev".into()));
+    assert_eq!(said["version"], ask(&node, &["member", "web-1"])["version"]);
+    assert_eq!(ask(&node, &["drain", "web-1"]), serde_json::json!({ "member": "web-1", "drained": true }));
+    assert_eq!(ask(&node, &["undrain", "web-1"]), serde_json::json!({ "member": "web-1", "drained": false }));
+    assert_eq!(ask(&node, &["drain", "--node"]), serde_json::json!({ "node": null, "drained": true }));
+    assert_eq!(ask(&node, &["nodes"])["nodes"][0]["drained"], true);
+    assert_eq!(ask(&node, &["undrain", "--node", "dev"]), serde_json::json!({ "node": "dev", "drained": false }));
 }

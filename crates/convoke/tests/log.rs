@@ -7,7 +7,7 @@ mod support;
 use convoke_testkit::{NodeProcess, free_address, until};
 use serde_json::Value;
 use std::path::Path;
-use support::{convoke, fails, failure, output, start_at};
+use support::{convoke, fails, failure, output, start_on};
 
 fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&output(arguments)).unwrap()
@@ -93,7 +93,7 @@ impl Three {
         let port = self.peers[index].rsplit_once(':').unwrap().1;
         let id = format!("n{index}");
         let arguments = ["--id", &id, "--join", &self.peers.join(",")];
-        self.nodes[index] = Some(NodeProcess::spawn(&mut start_at(port, &dir.join(&id), &arguments)));
+        self.nodes[index] = Some(NodeProcess::spawn(&mut start_on(&dir.join(&id), ["0", port], &arguments)));
     }
 
     fn kill(&mut self, index: usize) {
@@ -147,7 +147,7 @@ fn a_killed_leader_a_backup_and_a_restored_log() {
     assert!(text.contains("r1 is the only replica of a new log"), "{text}");
     fails(&[&["log", "restore", file.to_str().unwrap()][..], &offline].concat(), 5);
     let port = address.rsplit_once(':').unwrap().1;
-    let node = NodeProcess::spawn(&mut start_at(port, &restored, &["--id", "r1"])).ready();
+    let node = NodeProcess::spawn(&mut start_on(&restored, ["0", port], &["--id", "r1"])).ready();
     assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "2");
 }
 
@@ -184,7 +184,7 @@ fn after_the_loss_of_a_majority_one_node_goes_on_alone_if_told_so_loudly() {
     let text = output(&confirmed);
     assert!(text.contains("the old log is kept in"), "{text}");
     let port = address.rsplit_once(':').unwrap().1;
-    let node = NodeProcess::spawn(&mut start_at(port, Path::new(path), &["--id", "n0"])).ready();
+    let node = NodeProcess::spawn(&mut start_on(Path::new(path), ["0", port], &["--id", "n0"])).ready();
     assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "1");
     eventually_output(&["kv", "put", "k", "3", "--addr", &node.clients]);
 }

@@ -55,6 +55,8 @@ pub struct NetworkLimits {
     pub notices: usize,
     /// Events kept for those who ask what happened.
     pub events_kept: usize,
+    /// Changes of members kept for the same.
+    pub changes_kept: usize,
 }
 
 impl Default for NetworkLimits {
@@ -69,6 +71,7 @@ impl Default for NetworkLimits {
             unanswered_operations: 16_384,
             notices: 16_384,
             events_kept: 1_024,
+            changes_kept: 4_096,
         }
     }
 }
@@ -122,6 +125,7 @@ impl Config {
             ("unanswered_operations", network.unanswered_operations),
             ("notices", network.notices),
             ("events_kept", network.events_kept),
+            ("changes_kept", network.changes_kept),
             ("congestion_bytes", network.congestion_bytes),
         ] {
             if value == 0 {

@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod changes;
 mod clock;
 mod config;
 mod connection;
@@ -39,6 +40,7 @@ mod shared;
 mod subscription;
 mod view;
 
+pub use changes::{ChangeKind, MemberChange};
 pub use config::{Config, NetworkLimits};
 pub use connection::{Answer, CloseReason, Connection, Delivery, Operation};
 pub use convoke_core as core;

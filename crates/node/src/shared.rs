@@ -1,5 +1,6 @@
 //! What all parts of a node share: the way to the owner task, the view, the timeline, counts and bounds.
 
+use crate::changes::Changes;
 use crate::config::NetworkLimits;
 use crate::counters::{Counting, add};
 use crate::events::{Happening, Timeline};
@@ -72,6 +73,7 @@ pub(crate) struct Shared {
     pub(crate) signals: mpsc::UnboundedSender<Signal>,
     pub(crate) view: Arc<View>,
     pub(crate) timeline: Timeline,
+    pub(crate) changes: Changes,
     pub(crate) counting: Counting,
     pub(crate) quiet: Quiet,
     pub(crate) phase: watch::Sender<Phase>,
@@ -96,6 +98,7 @@ impl Shared {
         let Sharing { config, local_address, peer_address, inbox, signals, view } = sharing;
         Shared {
             timeline: Timeline::new(config.id.to_string(), config.network.events_kept),
+            changes: Changes::new(config.network.changes_kept),
             id: config.id,
             cluster: config.cluster,
             region: config.region,

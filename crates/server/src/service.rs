@@ -11,9 +11,11 @@ use hyper::body::Incoming;
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::error::Error;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use tokio::net::TcpStream;
 
 /// Cloning it is cheap.
 #[derive(Clone, Debug)]
@@ -23,19 +25,27 @@ pub(crate) struct Service {
     tie: Arc<Tie>,
 }
 
-/// A client's connection, as far as sessions with `fast` liveness hang on it.
+/// A client's connection: where it comes from, and the sessions with `fast` liveness that hang on it.
 #[derive(Debug, Default)]
-pub(crate) struct Tie(Mutex<HashSet<http::Key>>);
+pub(crate) struct Tie {
+    /// Of the client.
+    pub(crate) address: Option<SocketAddr>,
+    sessions: Mutex<HashSet<http::Key>>,
+}
 
 impl Tie {
+    pub(crate) fn of(stream: &TcpStream) -> Arc<Self> {
+        Arc::new(Tie { address: stream.peer_addr().ok(), sessions: Mutex::default() })
+    }
+
     /// The session is lost with this connection, unless it is used on another one first.
     pub(crate) fn bind(&self, key: http::Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
     }
 
     /// Sessions bound to this connection.
     pub(crate) fn take(&self) -> HashSet<http::Key> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -56,11 +66,11 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Reply>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.tie.clone());
         if is_grpc(request.headers()) {
             let grpc = self.grpc.clone();
             return Box::pin(async move { Ok(grpc.call(request).await) });
         }
-        request.extensions_mut().insert(self.tie.clone());
         let answering = tower::Service::call(&mut self.http.clone(), request);
         Box::pin(async move { Ok(answering.await?.map(Reply::Routed)) })
     }

@@ -5,6 +5,7 @@ use crate::error::not_ready;
 use crate::grpc::Health;
 use crate::log::LogPlane;
 use crate::metrics::Metrics;
+use crate::watchers::Watchers;
 use crate::{grpc, http};
 use convoke_dns::Dns;
 use convoke_node::{NodeHandle, Phase};
@@ -30,6 +31,7 @@ pub(crate) struct Surface {
     pub(crate) routes: http::Index,
     /// Over HTTP.
     pub(crate) sessions: http::Table,
+    pub(crate) watchers: Arc<Watchers>,
     /// `None`: this node runs no log plane.
     pub(crate) log: Option<LogPlane>,
 }
@@ -76,6 +78,7 @@ impl Surface {
         Arc::new(Surface {
             routes: http::Index::new(),
             sessions,
+            watchers: Arc::default(),
             node,
             log,
             config,

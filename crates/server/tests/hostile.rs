@@ -21,8 +21,17 @@ async fn lives(served: &Served) {
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_routes_and_wrong_methods_are_refused_in_json() {
     let served = Served::alone().await;
-    for path in ["/", "/api", "/api/v1", "/api/v1/memberz", "/api/v1/members/a/b/c", "/v1/agent", "/%ff", "//", "/ui/"]
-    {
+    for path in [
+        "/",
+        "/api",
+        "/api/v1",
+        "/api/v1/memberz",
+        "/api/v1/members/a/b/c",
+        "/v1/agent",
+        "/%ff",
+        "//",
+        "/ui/no-such-file",
+    ] {
         served.get(path).await.refused(404, "NOT_FOUND");
     }
     for (method, path) in [

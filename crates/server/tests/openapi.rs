@@ -31,12 +31,13 @@ async fn every_route_is_described_and_every_description_served() {
             .replace("{session}", "nobody")
             .replace("{key}", "a/b")
             .replace("{number}", "1");
-        if path == "/api/v1/watch" {
+        let path = path.replace("{what}", "status").replace("{file}", "app.js");
+        if path == "/api/v1/watch" || path == "/api/v1/events" {
             // Without end.
-            support::http::Sse::open(&served, "", "").await;
+            support::http::Sse::open_at(&served, &path, "").await;
             continue;
         }
-        let answer = served.send(&method, &path, &[], "").await;
+        let answer = served.send(&method, &path, &[("accept", "text/html")], "").await;
         let message = answer.body_text();
         assert!(!message.contains("there is nothing at") && answer.status != 405, "{method} {path}: {answer:?}");
     }
@@ -57,6 +58,9 @@ async fn answers_have_the_described_shape() {
     check(&document, "MemberList", &served.get("/api/v1/members").await.ok());
     check(&document, "Status", &served.get("/api/v1/status").await.ok());
     check(&document, "Nodes", &served.get("/api/v1/nodes").await.ok());
+    check(&document, "Nodes", &served.get("/api/v1/nodes/n0/nodes").await.ok());
+    let _watch = support::http::Sse::open(&served, "", "").await;
+    check(&document, "Subscribers", &served.get("/api/v1/subscribers").await.ok());
     check(&document, "Services", &served.get("/api/v1/services").await.ok());
     check(&document, "Explanation", &served.get("/api/v1/members/a/explain").await.ok());
     check(&document, "Error", &served.get("/nowhere").await.json());

@@ -74,6 +74,8 @@ impl World {
                 self.schedule_read(subscriber);
             }
             Action::Reset { conn } => self.reset(conn),
+            Action::FallBehind { congestion } => self.fall_behind(congestion),
+            Action::GhostBeat { ghost } => self.ghost_beat(ghost),
             Action::Duplicate { conn, message } => {
                 if self.end_open(conn, 0) {
                     self.faults.count(Fault::DuplicateRequest);

@@ -4,7 +4,9 @@ use crate::client::{ClientState, NodeMessage, Pending};
 use crate::host::Host;
 use crate::invariants::Violation;
 use crate::network::Micros;
+use crate::truth::Claimed;
 use crate::world::{ClientTimer, Event, World, micros};
+use convoke_core::member::Status;
 use convoke_core::node::{Attached, Notice};
 use convoke_core::version::Version;
 use convoke_core::{Code, Refusal};
@@ -86,12 +88,10 @@ impl World {
             })
             .cloned()
             .collect();
-        let acknowledged = std::mem::take(&mut c.attach_unregistered);
-        let by = (host, self.hosts[host].boot);
+        let mut acknowledged = std::mem::take(&mut c.attach_unregistered);
+        acknowledged.retain(|id| c.unregistered.remove(id) && !c.members.contains_key(id));
         for id in &acknowledged {
-            if c.unregistered.remove(id) && !c.members.contains_key(id) {
-                self.truth.unregistered(id, client, by, self.now);
-            }
+            self.unregistration_acknowledged(id, client, host);
         }
         if !missing.is_empty() {
             self.violate(Violation::new(
@@ -163,6 +163,22 @@ impl World {
         self.truth.abandoned(id, client, now);
     }
 
+    /// The tombstone of an earlier registration takes nothing from a living client (C4).
+    fn require_taker(&mut self, client: usize, id: &str) {
+        let c = &self.clients[client];
+        let slot = c.attached_to().and_then(|host| self.hosts[host].node.as_ref()?.slot(id));
+        let ended = slot.is_some_and(|slot| slot.stated == Status::Left && slot.client != c.id);
+        // Whoever unregistered it a moment ago may have taken it before.
+        let patience = self.linger();
+        let long_ago = |claimed: &Claimed| {
+            let sole = claimed.wanted_by.len() == 1 && claimed.wanted_by.contains(&client);
+            sole && claimed.releasing.is_empty() && self.now - claimed.freed_at > patience
+        };
+        if ended && self.truth.get(id).is_some_and(long_ago) {
+            self.violate(Violation::new("answers", self.now, format!("c{client} lost {id} to a tombstone")));
+        }
+    }
+
     fn client_notice(&mut self, client: usize, notice: Notice) {
         self.note(format!("c{client} hears {notice:?}"));
         match notice {
@@ -180,7 +196,10 @@ impl World {
                     self.client_superseded(client);
                 }
             }
-            Notice::TakenOver { id } => self.client_gives_up(client, &id),
+            Notice::TakenOver { id } => {
+                self.require_taker(client, &id);
+                self.client_gives_up(client, &id);
+            }
             Notice::Handover { target } => {
                 let to = target.and_then(|target| {
                     let alive = |h: &Host| h.id == target.node && !h.is_second;
@@ -216,8 +235,7 @@ impl World {
             }
             (Pending::Unregister { id }, Ok(_)) => {
                 if self.clients[client].unregistered.remove(&id) && !self.clients[client].members.contains_key(&id) {
-                    let by = (host, self.hosts[host].boot);
-                    self.truth.unregistered(&id, client, by, self.now);
+                    self.unregistration_acknowledged(&id, client, host);
                 }
             }
             (pending, Err(refusal)) => self.client_request_refused(client, conn, host, &pending, &refusal),

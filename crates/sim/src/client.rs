@@ -139,6 +139,8 @@ pub struct Client {
     pub shares_id: bool,
     /// Has no members, and never will.
     pub observes: bool,
+    /// Goes elsewhere when so many heartbeats in a row were not answered.
+    pub patience: u64,
     /// Members it wants when it is started again after a crash.
     pub restart_with: Option<BTreeMap<String, Holding>>,
 }
@@ -177,6 +179,7 @@ impl Client {
             changed_at: 0,
             shares_id: false,
             observes: false,
+            patience: 2,
             restart_with: None,
         }
     }

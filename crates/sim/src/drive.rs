@@ -93,7 +93,10 @@ fn outcome(seed: u64, world: &mut World, violation: Option<Violation>) -> Outcom
 fn phases(world: &mut World, plan: &Plan) -> Result<(), Violation> {
     for round in &plan.rounds {
         world.begin_chaos();
-        world.advance(round.chaos);
+        match plan.theme {
+            Some(theme) => (theme.play)(world, world.now + round.chaos),
+            None => world.advance(round.chaos),
+        }
         world.finish()?;
         world.settle()?;
         if round.long_peace {

@@ -1,6 +1,8 @@
 //! Faults: what can be done to a cluster, how often it was done, and how it ends again.
 
 use crate::client::ClientMessage;
+use crate::congestion::Congestion;
+use crate::ghost::Ghost;
 use crate::host::HostState;
 use crate::network::{Kind, MINUTE, Micros, Place, SECOND, Spike};
 use crate::world::{Crash, World, micros};
@@ -58,6 +60,15 @@ faults! {
     DuplicateClient: 2, "two processes, one client id";
     SlowSubscriber: 3, "slow subscriber";
     SubscriberReconnect: 6, "subscriber reconnect";
+    Ghost: 5, "replaced process beats on";
+    Congestion: 5, "one direction falls behind";
+}
+
+impl Fault {
+    /// What any plan may do. The others belong to themes: where they are among the dice, old seeds mean other runs.
+    pub fn everyday() -> impl Iterator<Item = Fault> {
+        Fault::ALL.iter().copied().filter(|fault| !matches!(fault, Fault::Ghost | Fault::Congestion))
+    }
 }
 
 /// What happens later.
@@ -113,6 +124,14 @@ pub enum Action {
         conn: u64,
         message: Box<ClientMessage>,
     },
+    /// One direction of a connection gets slower.
+    FallBehind {
+        congestion: Congestion,
+    },
+    /// A process that was replaced beats on.
+    GhostBeat {
+        ghost: Ghost,
+    },
 }
 
 /// The dice and the score.
@@ -126,9 +145,14 @@ pub struct Faults {
     pub fault_interval: Micros,
     pub operation_interval: Micros,
     pub late_messages: bool,
+    /// Of how many attaches one crawls.
+    pub late_one_in: u32,
     pub duplicates: bool,
     /// Some clients work on the same ids.
     pub contested_ids: bool,
+    /// How many ids they share, and of how many registrations one is of these.
+    pub shared_ids: u64,
+    pub shared_one_in: u32,
     pub next_id: u64,
     pub lost_for_good: usize,
 }
@@ -232,12 +256,13 @@ impl World {
             Fault::ConnectionReset => self.reset_some(Kind::Peer),
             Fault::LostAnswer => self.reset_some(Kind::Client),
             Fault::DelaySpike => self.spike(host),
+            Fault::Congestion => self.congest(),
             Fault::ClockStep => {
                 let step = self.wall_rng.i64(-7_200_000..7_200_000);
                 self.hosts[host].wall_offset += step;
                 true
             }
-            Fault::ClientCrash | Fault::ClientMove | Fault::ClientPartition | Fault::DuplicateClient => {
+            Fault::ClientCrash | Fault::ClientMove | Fault::ClientPartition | Fault::DuplicateClient | Fault::Ghost => {
                 self.trouble_client(fault)
             }
             Fault::SlowSubscriber | Fault::SubscriberReconnect => self.trouble_subscriber(fault),
@@ -266,7 +291,7 @@ impl World {
         self.rng.choice(running)
     }
 
-    fn lose_for_good(&mut self, host: usize) -> bool {
+    pub(crate) fn lose_for_good(&mut self, host: usize) -> bool {
         let left = self.hosts.iter().filter(|h| h.state != HostState::Gone && !h.is_second).count();
         // The first host is everybody's seed in a star, the next one in a line: without it nobody would be found again.
         let line = self.setup.topology == crate::world::Topology::Line;
@@ -361,8 +386,7 @@ impl World {
     }
 
     fn reset_some(&mut self, kind: Kind) -> bool {
-        let conns: Vec<u64> =
-            self.network.connections.iter().filter(|(_, c)| c.kind == kind).map(|(id, _)| *id).collect();
+        let conns = self.network.of_kind(kind);
         let Some(conn) = self.rng.choice(conns) else { return false };
         self.note(format!("connection {conn} breaks"));
         if kind == Kind::Client && self.rng.bool() {
@@ -431,6 +455,7 @@ impl World {
                 }
                 true
             }
+            Fault::Ghost => self.replace_with_ghost(client),
             _ => self.second_process(client),
         }
     }

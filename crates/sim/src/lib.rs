@@ -6,8 +6,10 @@
 mod actions;
 mod answers;
 pub mod client;
+mod congestion;
 pub mod drive;
 pub mod faults;
+mod ghost;
 pub mod host;
 mod inputs;
 pub mod invariants;
@@ -21,6 +23,7 @@ mod script;
 mod session;
 pub mod stats;
 pub mod subscriber;
+pub mod themes;
 pub mod trace;
 pub mod truth;
 mod wires;
@@ -29,5 +32,5 @@ pub mod world;
 
 pub use drive::{Outcome, run_plan, run_seed};
 pub use invariants::Violation;
-pub use plan::Plan;
+pub use plan::{Kind, Plan};
 pub use world::{Crash, Setup, Topology, World};

@@ -82,6 +82,16 @@ impl World {
         self.detach_subscribers(host);
     }
 
+    /// A client hears that its unregistration was carried out.
+    pub(crate) fn unregistration_acknowledged(&mut self, id: &str, client: usize, host: usize) {
+        let run = (host, self.hosts[host].boot);
+        self.truth.unregistered(id, client, run, self.now);
+        // The answer may outlive the node that gave it.
+        if !self.hosts[host].running() {
+            self.forget_unregistrations(host);
+        }
+    }
+
     /// What only this node knew of as unregistered may be shown by others until they infer it.
     fn forget_unregistrations(&mut self, host: usize) {
         let run = (host, self.hosts[host].boot);

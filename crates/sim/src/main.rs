@@ -6,7 +6,7 @@ use convoke_core::Mutant;
 use convoke_sim::drive::{self, Outcome};
 use convoke_sim::invariants::CONVERGENCE_P99;
 use convoke_sim::stats::Stats;
-use convoke_sim::{Plan, mutants, scenarios};
+use convoke_sim::{Kind, mutants, scenarios};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,9 +32,8 @@ enum Command {
         start: u64,
         #[arg(long)]
         threads: Option<usize>,
-        /// Short plans of a few simulated minutes.
-        #[arg(long)]
-        brief: bool,
+        #[command(flatten)]
+        kind: KindOption,
         /// Go on after a violation and report all.
         #[arg(long)]
         keep_going: bool,
@@ -46,8 +45,8 @@ enum Command {
         /// One line per event.
         #[arg(long)]
         verbose: bool,
-        #[arg(long)]
-        brief: bool,
+        #[command(flatten)]
+        kind: KindOption,
         /// With this deliberate bug.
         #[arg(long)]
         mutant: Option<String>,
@@ -66,20 +65,40 @@ enum Command {
         name: Option<String>,
         #[arg(long)]
         threads: Option<usize>,
-        /// Print the table of docs/mutants.md.
+        /// Print docs/mutants.md.
         #[arg(long)]
         markdown: bool,
     },
 }
 
+#[derive(clap::Args)]
+struct KindOption {
+    /// Short plans of a few simulated minutes.
+    #[arg(long)]
+    brief: bool,
+    /// Short plans of one theme each, such as long splits or replaced clients.
+    #[arg(long, conflicts_with = "brief")]
+    focused: bool,
+}
+
+impl KindOption {
+    fn kind(&self) -> Kind {
+        match (self.brief, self.focused) {
+            (true, _) => Kind::Brief,
+            (_, true) => Kind::Focused,
+            _ => Kind::Full,
+        }
+    }
+}
+
 fn main() -> Result<ExitCode> {
     Ok(match Arguments::parse().command {
-        Command::Run { seeds, start, threads, brief, keep_going } => {
-            run(start..start + seeds, threads, brief, keep_going)?
+        Command::Run { seeds, start, threads, kind, keep_going } => {
+            run(start..start + seeds, threads, kind.kind(), keep_going)?
         }
-        Command::Replay { seed, verbose, brief, mutant } => replay(seed, verbose, brief, mutant.as_deref()),
+        Command::Replay { seed, verbose, kind, mutant } => replay(seed, verbose, kind.kind(), mutant.as_deref()),
         Command::Scenario { name, verbose } => scenario(&name, verbose),
-        Command::Mutants { seeds, name, threads, markdown } => hunt(seeds, name.as_deref(), threads, markdown),
+        Command::Mutants { seeds, name, threads, markdown } => hunt(seeds, name.as_deref(), threads, markdown)?,
     })
 }
 
@@ -87,18 +106,18 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }
 
-fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, brief: bool, keep_going: bool) -> Result<ExitCode> {
+fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, kind: Kind, keep_going: bool) -> Result<ExitCode> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds {elapsed} (left {eta}) {msg}")?;
     let bar = ProgressBar::new(seeds.end - seeds.start).with_style(style);
     let started = Instant::now();
     let (mut total, mut failures) = (Stats::default(), 0_u64);
     let stop = AtomicBool::new(false);
-    let one = |seed| if brief { drive::run_plan(&Plan::brief(seed), false) } else { drive::run_seed(seed) };
+    let one = |seed| if kind == Kind::Full { drive::run_seed(seed) } else { drive::run_plan(&kind.plan(seed), false) };
     drive::run_many(seeds, threads.unwrap_or_else(cores), &stop, one, |outcome| {
         total.add(&outcome.stats);
         if outcome.violation.is_some() {
             failures += 1;
-            bar.suspend(|| report(&outcome, brief, None));
+            bar.suspend(|| report(&outcome, kind, None));
             stop.store(!keep_going, Ordering::Relaxed);
         }
         bar.set_message(format!("{:.0} simulated hours", total.hours()));
@@ -145,20 +164,20 @@ fn summary(total: &Stats, seconds: f64) {
     println!("wall time           {seconds:.1} s");
 }
 
-fn report(outcome: &Outcome, brief: bool, mutant: Option<&str>) {
+fn report(outcome: &Outcome, kind: Kind, mutant: Option<&str>) {
     let Some(violation) = &outcome.violation else { return };
     println!("seed {} violates {violation}", outcome.seed);
     println!("last events:");
     for line in &outcome.lines {
         println!("  {line}");
     }
-    let brief = if brief { " --brief" } else { "" };
+    let kind = kind.option();
     let mutant = mutant.map(|name| format!(" --mutant {name}")).unwrap_or_default();
-    println!("replay: cargo run --release -p convoke-sim -- replay --seed {}{brief}{mutant} --verbose", outcome.seed);
+    println!("replay: cargo run --release -p convoke-sim -- replay --seed {}{kind}{mutant} --verbose", outcome.seed);
 }
 
-fn replay(seed: u64, verbose: bool, brief: bool, mutant: Option<&str>) -> ExitCode {
-    let mut plan = if brief { Plan::brief(seed) } else { Plan::full(seed) };
+fn replay(seed: u64, verbose: bool, kind: Kind, mutant: Option<&str>) -> ExitCode {
+    let mut plan = kind.plan(seed);
     if let Some(name) = mutant {
         let Some(mutant) = find_mutant(name) else { return usage(&format!("there is no mutant {name:?}")) };
         plan = plan.with_mutation(convoke_core::Mutation::of(mutant));
@@ -169,7 +188,7 @@ fn replay(seed: u64, verbose: bool, brief: bool, mutant: Option<&str>) -> ExitCo
     let started = Instant::now();
     let outcome = drive::run_plan(&plan, verbose);
     if outcome.violation.is_some() {
-        report(&outcome, brief, mutant);
+        report(&outcome, kind, mutant);
     } else {
         summary(&outcome.stats, started.elapsed().as_secs_f64());
     }
@@ -204,32 +223,53 @@ fn scenario(name: &str, verbose: bool) -> ExitCode {
     if failed { ExitCode::from(1) } else { ExitCode::SUCCESS }
 }
 
-fn hunt(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) -> ExitCode {
+fn hunt(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) -> Result<ExitCode> {
     let chosen: Vec<Mutant> = match name {
         None => Mutant::ALL.to_vec(),
         Some(name) => find_mutant(name).into_iter().collect(),
     };
     if chosen.is_empty() {
-        return usage(&format!("there is no mutant {name:?}"));
+        return Ok(usage(&format!("there is no mutant {name:?}")));
     }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} mutants {elapsed}")?;
+    let bar = ProgressBar::new(chosen.len() as u64).with_style(style);
     let started = Instant::now();
     let caught = mutants::hunt_all(&chosen, seeds, threads.unwrap_or_else(cores), |caught| {
         if !markdown {
-            let by = caught.by.map_or("NOT CAUGHT".to_owned(), |(by, after)| format!("{by} after {after}"));
-            println!("{:<32} {:<4} {by:<40} {:.100}", caught.mutant.name(), caught.mutant.rule(), caught.message);
+            bar.suspend(|| println!("{}", line(caught)));
         }
+        bar.inc(1);
     });
+    bar.finish_and_clear();
     if markdown {
-        println!("| Mutant | Rule | What is wrong | Caught by | After seeds |\n|---|---|---|---|---|");
-        for result in &caught {
-            let (by, after) = result.by.map_or(("**not caught**", seeds), |found| found);
-            let mutant = result.mutant;
-            println!("| `{}` | {} | {} | `{by}` | {after} |", mutant.name(), mutant.rule(), mutant.meaning());
-        }
+        print!("{}", mutants::page(&caught, seeds));
     }
-    let missed = caught.iter().filter(|result| result.by.is_none()).count();
-    eprintln!("{} of {} caught in {:.0} s", caught.len() - missed, caught.len(), started.elapsed().as_secs_f64());
-    if missed > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS }
+    let missed: Vec<&str> = caught.iter().filter(|one| !one.is_caught()).map(|one| one.mutant.name()).collect();
+    let by_seed = caught.iter().filter(|one| one.seed.is_some()).count();
+    let by_scenario = caught.iter().filter(|one| one.scenario.is_some()).count();
+    eprintln!(
+        "{} of {} caught ({by_seed} by one of {seeds} seeds, {by_scenario} by a scenario) in {:.0} s",
+        caught.len() - missed.len(),
+        caught.len(),
+        started.elapsed().as_secs_f64()
+    );
+    if missed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("not caught: {}", missed.join(", "));
+    Ok(ExitCode::from(1))
+}
+
+/// What became of one mutant, for people who wait.
+fn line(caught: &mutants::Caught) -> String {
+    let seed = caught
+        .seed
+        .as_ref()
+        .map_or("no seed".to_owned(), |by| format!("seed {}{}: {}", by.seed, by.kind.option(), by.invariant));
+    let scenario = caught.scenario.as_ref().map_or("no scenario", |by| by.name);
+    let (name, rule, took) = (caught.mutant.name(), caught.mutant.rule(), caught.took.as_secs_f64());
+    let verdict = if caught.is_caught() { "" } else { "  NOT CAUGHT" };
+    format!("{name:<32} {rule:<4} {took:>5.1} s  {seed:<44} {scenario}{verdict}")
 }
 
 fn find_mutant(name: &str) -> Option<Mutant> {

@@ -1,37 +1,83 @@
 //! Shows that the invariants would notice real bugs: each mutant must be caught (docs/mutants.md).
 
-use crate::drive::run_plan;
-use crate::plan::Plan;
+use crate::drive::{Outcome, run_plan};
+use crate::plan::Kind;
+use crate::scenarios::{self, Scenario};
 use convoke_core::{Mutant, Mutation};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Brief plans tried before a full one.
-const BRIEF_PER_FULL: u64 = 20;
+use std::time::{Duration, Instant};
 
 /// What became of one mutant.
 #[derive(Clone, Debug)]
 pub struct Caught {
     pub mutant: Mutant,
-    /// The invariant, and after how many seeds.
-    pub by: Option<(&'static str, u64)>,
+    /// By chance.
+    pub seed: Option<BySeed>,
+    /// By a story told on purpose.
+    pub scenario: Option<ByScenario>,
+    pub took: Duration,
+}
+
+/// The first seed that noticed a mutant, counted from 1.
+#[derive(Clone, Debug)]
+pub struct BySeed {
+    pub seed: u64,
+    pub kind: Kind,
+    pub invariant: &'static str,
     pub message: String,
 }
 
-/// Tries seeds until an invariant is violated.
-pub fn hunt(mutant: Mutant, seeds: u64) -> Caught {
-    for seed in 1..=seeds {
-        let plan = if seed.is_multiple_of(BRIEF_PER_FULL) { Plan::full(seed) } else { Plan::brief(seed) };
-        let outcome = run_plan(&plan.clone().with_mutation(Mutation::of(mutant)), false);
-        if let Some(violation) = outcome.violation {
-            // Only a difference counts: a seed that fails without the mutant as well shows nothing.
-            if run_plan(&plan, false).violation.is_some() {
-                continue;
-            }
-            return Caught { mutant, by: Some((violation.invariant, seed)), message: violation.message };
-        }
+/// The first story that noticed a mutant.
+#[derive(Clone, Debug)]
+pub struct ByScenario {
+    pub name: &'static str,
+    pub invariant: &'static str,
+    pub message: String,
+}
+
+impl Caught {
+    pub fn is_caught(&self) -> bool {
+        self.seed.is_some() || self.scenario.is_some()
     }
-    Caught { mutant, by: None, message: String::new() }
+}
+
+/// How the n-th seed of a hunt is read: focused plans are cheap and strong, brief ones are wider.
+pub fn kind_of(seed: u64) -> Kind {
+    if seed.is_multiple_of(4) { Kind::Brief } else { Kind::Focused }
+}
+
+/// Tries the named stories, and seeds, until something is violated that is not violated without the mutant.
+pub fn hunt(mutant: Mutant, seeds: u64) -> Caught {
+    let started = Instant::now();
+    let (scenario, seed) = (by_scenario(mutant), by_seed(mutant, seeds));
+    Caught { mutant, seed, scenario, took: started.elapsed() }
+}
+
+fn by_seed(mutant: Mutant, seeds: u64) -> Option<BySeed> {
+    (1..=seeds).find_map(|seed| {
+        let kind = kind_of(seed);
+        let run = |mutation| run_plan(&kind.plan(seed).with_mutation(mutation), false);
+        let (invariant, message) = difference(mutant, run)?;
+        Some(BySeed { seed, kind, invariant, message })
+    })
+}
+
+fn by_scenario(mutant: Mutant) -> Option<ByScenario> {
+    let (likely, others): (Vec<&Scenario>, Vec<&Scenario>) =
+        scenarios::ALL.iter().partition(|scenario| scenario.tells_of(mutant.rule()));
+    likely.into_iter().chain(others).find_map(|scenario| {
+        let told = |seed, mutation| scenarios::run_mutated(scenario, seed, mutation, false);
+        let (invariant, message) =
+            (1..=scenario.seeds).find_map(|seed| difference(mutant, |mutation| told(seed, mutation)))?;
+        Some(ByScenario { name: scenario.name, invariant, message })
+    })
+}
+
+/// Which invariant a mutant violates. What is violated without it as well shows nothing.
+fn difference(mutant: Mutant, run: impl Fn(Mutation) -> Outcome) -> Option<(&'static str, String)> {
+    let violation = run(Mutation::of(mutant)).violation?;
+    run(Mutation::none()).violation.is_none().then_some((violation.invariant, violation.message))
 }
 
 /// Hunts several mutants on some threads; results in the order of the list.
@@ -54,4 +100,49 @@ pub fn hunt_all(mutants: &[Mutant], seeds: u64, threads: usize, each: impl Fn(&C
     let mut caught = caught.into_inner().expect("all hunters are done");
     caught.sort_by_key(|(index, _)| *index);
     caught.into_iter().map(|(_, result)| result).collect()
+}
+
+/// docs/mutants.md up to its table.
+const INTRODUCTION: &str = "# Mutants
+
+Deliberate bugs (`crates/core/src/mutant.rs`): each switches off one rule of [protocol.md](protocol.md), or is an ordinary slip. They exist only in
+builds with the `mutants` feature, which only the simulator turns on; without it every check is the constant `false`.
+
+```
+cargo run --profile sim -p convoke-sim -- mutants                                 # all; fails if one is not caught
+cargo run --profile sim -p convoke-sim -- mutants --name NoExchange               # one
+cargo run --profile sim -p convoke-sim -- replay --seed 1 --focused --mutant NoExchange --verbose
+cargo run --profile sim -p convoke-sim -- mutants --markdown > docs/mutants.md    # this page
+```
+
+Every mutant is tried with the named stories, those about its rule first, and with seeds from 1 on until one notices. Three of four seeds are
+*focused*: a few minutes of faults that belong together (`crates/sim/src/themes`); every fourth is *brief*: a few minutes of everything. Only what
+is not violated without the mutant counts. The table says which invariant noticed it at which seed, and which scenario did: by its own
+requirements, or by the invariant named after the colon. A few of them are checked with every change (`crates/sim/tests/mutants.rs`).
+";
+
+/// docs/mutants.md.
+pub fn page(caught: &[Caught], seeds: u64) -> String {
+    let all = caught.len();
+    let either = caught.iter().filter(|one| one.is_caught()).count();
+    let by_seed = caught.iter().filter(|one| one.seed.is_some()).count();
+    let by_scenario = caught.iter().filter(|one| one.scenario.is_some()).count();
+    let sum = format!("Caught: {either} of {all}; {by_seed} within {seeds} seeds, {by_scenario} by a scenario.\n");
+    [INTRODUCTION, "\n", &sum, "\n", &table(caught, seeds)].concat()
+}
+
+fn table(caught: &[Caught], seeds: u64) -> String {
+    let mut text = "| Mutant | Rule | What is wrong | Invariant, seed | Scenario |\n|---|---|---|---|---|\n".to_owned();
+    for Caught { mutant, seed, scenario, .. } in caught {
+        let by_seed = seed.as_ref().map_or(format!("none of {seeds}"), |by| {
+            format!("`{}`, {}{}", by.invariant, by.seed, by.kind.option().replace(" --", ", "))
+        });
+        let by_scenario = scenario.as_ref().map_or("none".to_owned(), |by| match by.invariant {
+            "scenario" => format!("`{}`", by.name),
+            invariant => format!("`{}`: `{invariant}`", by.name),
+        });
+        let (name, rule, meaning) = (mutant.name(), mutant.rule(), mutant.meaning());
+        text += &format!("| `{name}` | {rule} | {meaning} | {by_seed} | {by_scenario} |\n");
+    }
+    text
 }

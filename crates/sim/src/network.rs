@@ -144,6 +144,10 @@ impl Network {
         id
     }
 
+    pub fn of_kind(&self, kind: Kind) -> Vec<u64> {
+        self.connections.iter().filter(|(_, connection)| connection.kind == kind).map(|(id, _)| *id).collect()
+    }
+
     /// Connections with an open end at a place, with that end's side.
     pub fn at(&self, place: Place, kind: Option<Kind>) -> Vec<(u64, usize)> {
         let mut found = Vec::new();

@@ -2,6 +2,7 @@
 
 use crate::faults::{Fault, Faults};
 use crate::network::{MINUTE, Micros, SECOND};
+use crate::themes::Theme;
 use crate::world::{Setup, Topology, World};
 use convoke_core::filter::Filter;
 use convoke_core::member::Space;
@@ -25,7 +26,39 @@ pub struct Plan {
     pub names: bool,
     pub rounds: Vec<Round>,
     pub faults: Faults,
-    pub brief: bool,
+    pub kind: Kind,
+    /// What happens in a round of chaos, if it is not left to the dice alone.
+    pub theme: Option<&'static Theme>,
+}
+
+/// How a seed is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// More than an hour of everything.
+    Full,
+    /// A few minutes of everything.
+    Brief,
+    /// A few minutes of one theme.
+    Focused,
+}
+
+impl Kind {
+    pub fn plan(self, seed: u64) -> Plan {
+        match self {
+            Kind::Full => Plan::full(seed),
+            Kind::Brief => Plan::brief(seed),
+            Kind::Focused => Plan::focused(seed),
+        }
+    }
+
+    /// The option that asks for it on the command line.
+    pub fn option(self) -> &'static str {
+        match self {
+            Kind::Full => "",
+            Kind::Brief => " --brief",
+            Kind::Focused => " --focused",
+        }
+    }
 }
 
 impl Plan {
@@ -55,7 +88,8 @@ impl Plan {
             names: rng.u32(..4) > 0,
             rounds,
             faults,
-            brief: false,
+            kind: Kind::Full,
+            theme: None,
         }
     }
 
@@ -63,22 +97,7 @@ impl Plan {
     pub fn brief(seed: u64) -> Plan {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0xb41e_f000_5eed_b41e);
         let nodes = rng.usize(2..=5);
-        let second = Duration::from_secs;
-        let timers = Timers {
-            heartbeat_interval: second(1),
-            heartbeat_timeout: second(4),
-            reconnect_timeout: second(10),
-            dead_peer_timeout: second(25),
-            tombstone_timeout: second(60),
-            peer_retry_interval: second(2),
-            ping_interval: Duration::from_millis(500),
-            ping_timeout: Duration::from_millis(1500),
-            lone_start_wait: second(3),
-            handover_timeout: second(5),
-            mark_interval: second(1),
-            ..Timers::default()
-        };
-        let setup = setup(&mut rng, seed, nodes, timers);
+        let setup = setup(&mut rng, seed, nodes, brief_timers());
         let rounds = (0..2).map(|_| Round { chaos: rng.u64(2 * MINUTE..4 * MINUTE), long_peace: rng.bool() }).collect();
         let faults = Faults {
             fault_interval: rng.u64(2 * SECOND..8 * SECOND),
@@ -93,7 +112,8 @@ impl Plan {
             names: rng.u32(..4) > 0,
             rounds,
             faults,
-            brief: true,
+            kind: Kind::Brief,
+            theme: None,
         }
     }
 
@@ -137,6 +157,9 @@ impl Plan {
             let batch = world.rng.usize(1..64);
             world.add_subscriber(space, filter, pace, batch);
         }
+        if self.theme.is_some() {
+            world.make_some_patient();
+        }
         world
     }
 }
@@ -151,7 +174,26 @@ fn setup(rng: &mut fastrand::Rng, seed: u64, nodes: usize, timers: Timers) -> Se
         topology: topologies[rng.usize(..topologies.len())],
         timers,
         limits: limits(rng),
-        mutation: Mutation::none(),
+        ..Setup::default()
+    }
+}
+
+/// All horizons pass within two minutes.
+pub(crate) fn brief_timers() -> Timers {
+    let second = Duration::from_secs;
+    Timers {
+        heartbeat_interval: second(1),
+        heartbeat_timeout: second(4),
+        reconnect_timeout: second(10),
+        dead_peer_timeout: second(25),
+        tombstone_timeout: second(60),
+        peer_retry_interval: second(2),
+        ping_interval: Duration::from_millis(500),
+        ping_timeout: Duration::from_millis(1500),
+        lone_start_wait: second(3),
+        handover_timeout: second(5),
+        mark_interval: second(1),
+        ..Timers::default()
     }
 }
 
@@ -189,15 +231,18 @@ fn limits(rng: &mut fastrand::Rng) -> Limits {
 /// Each seed plays with its own selection of faults: some bugs need the absence of others.
 fn swarm(rng: &mut fastrand::Rng) -> Faults {
     let all = rng.u32(..3) == 0;
-    let mut enabled: Vec<Fault> = Fault::ALL.iter().copied().filter(|_| all || rng.u32(..3) > 0).collect();
+    let mut enabled: Vec<Fault> = Fault::everyday().filter(|_| all || rng.u32(..3) > 0).collect();
     if enabled.len() < 5 {
-        enabled = Fault::ALL.to_vec();
+        enabled = Fault::everyday().collect();
     }
     Faults {
         enabled,
         late_messages: rng.u32(..3) > 0,
+        late_one_in: 40,
         duplicates: rng.bool(),
         contested_ids: rng.u32(..3) > 0,
+        shared_ids: 4,
+        shared_one_in: 8,
         ..Faults::default()
     }
 }

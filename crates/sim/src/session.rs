@@ -264,7 +264,7 @@ impl World {
         let patience = 2 * c.heartbeat_interval;
         self.stats.operations += 1;
         // Sometimes the attach crawls: the client gives up and is long elsewhere when it arrives (H1).
-        if self.faults.late_messages && self.rng.u32(..40) == 0 {
+        if self.faults.late_messages && self.rng.u32(..self.faults.late_one_in.max(1)) == 0 {
             let extra = self.rng.u64(SECOND / 2..self.orphan_patience());
             if let Some(connection) = self.network.connections.get_mut(&conn) {
                 connection.extra = extra;
@@ -292,7 +292,7 @@ impl World {
             ClientTimer::Heartbeat => {
                 let c = &self.clients[client];
                 let ClientState::Attached { conn, session, .. } = c.state else { return };
-                if now.saturating_sub(c.last_echo) > 2 * c.heartbeat_interval + SECOND / 10 {
+                if now.saturating_sub(c.last_echo) > c.patience * c.heartbeat_interval + SECOND / 10 {
                     self.client_lost(client, "heartbeats are not answered");
                     return;
                 }
@@ -330,13 +330,13 @@ impl World {
             self.schedule(now + patience, Event::ClientTimer { client, generation, timer: ClientTimer::Attach });
         }
         for id in ids {
-            self.truth.releasing(&id, client);
+            self.truth.releasing(&id, client, now);
         }
     }
 
     pub(crate) fn client_closed_cleanly(&mut self, client: usize) {
         let now = self.now;
-        let by = self.clients[client].host().map_or((usize::MAX, 0), |host| (host, self.hosts[host].boot));
+        let host = self.clients[client].host();
         self.note(format!("c{client} has closed"));
         self.client_drop_connection(client, false);
         let c = &mut self.clients[client];
@@ -345,7 +345,10 @@ impl World {
         c.changed_at = now;
         let ids = std::mem::take(&mut c.unregistered);
         for id in ids {
-            self.truth.unregistered(&id, client, by, self.now);
+            match host {
+                Some(host) => self.unregistration_acknowledged(&id, client, host),
+                None => self.truth.unregistered(&id, client, (usize::MAX, 0), now),
+            }
         }
     }
 

@@ -15,6 +15,8 @@ pub struct Claimed {
     /// Since when a record may linger that nobody wants any more: its client crashed or was told that it lost, or the
     /// only node that knew of the unregistration died. Zero: nothing lingers.
     pub silent_since: Micros,
+    /// When a client last ceased to want it; zero if none ever did.
+    pub freed_at: Micros,
     /// A run of a node (host, boot) that knows that it is unregistered.
     pub known_by: Option<(usize, u64)>,
     /// When it was first wanted, or wanted again after having been gone.
@@ -56,8 +58,9 @@ impl Truth {
     }
 
     /// The application called unregister; the outcome is open.
-    pub fn releasing(&mut self, id: &str, client: usize) {
+    pub fn releasing(&mut self, id: &str, client: usize, now: Micros) {
         if let Some(claimed) = self.ids.get_mut(id) {
+            claimed.freed_at = now;
             claimed.wanted_by.remove(&client);
             claimed.releasing.insert(client);
         }
@@ -66,6 +69,7 @@ impl Truth {
     /// The client knows that its unregistration was carried out.
     pub fn unregistered(&mut self, id: &str, client: usize, by: (usize, u64), now: Micros) {
         if let Some(claimed) = self.ids.get_mut(id) {
+            claimed.freed_at = now;
             claimed.wanted_by.remove(&client);
             claimed.releasing.remove(&client);
             if claimed.silent_since > 0 {
@@ -82,6 +86,7 @@ impl Truth {
         if let Some(claimed) = self.ids.get_mut(id) {
             claimed.wanted_by.remove(&client);
             claimed.releasing.remove(&client);
+            claimed.freed_at = now;
             claimed.silent_since = claimed.silent_since.max(now);
         }
     }

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 const MEMBERS_MAX: usize = 6;
 const CLIENTS_MAX: usize = 60;
 const NAMES: u64 = 12;
-const SHARED_IDS: u64 = 4;
 
 impl World {
     /// One operation of somebody.
@@ -87,7 +86,7 @@ impl World {
         }
         c.unregistered.insert(id.to_owned());
         c.changed_at = self.now;
-        self.truth.releasing(id, client);
+        self.truth.releasing(id, client, self.now);
         self.note(format!("c{client} unregisters {id}"));
         self.client_request(client, Body::Unregister { id: id.to_owned() }, Pending::Unregister { id: id.to_owned() });
     }
@@ -108,9 +107,9 @@ impl World {
     }
 
     fn register_new(&mut self, client: usize) {
-        let shared = self.faults.contested_ids && self.rng.u32(..8) == 0;
+        let shared = self.faults.contested_ids && self.rng.u32(..self.faults.shared_one_in.max(1)) == 0;
         let id = if shared {
-            format!("shared-{}", self.rng.u64(..SHARED_IDS))
+            format!("shared-{}", self.rng.u64(..self.faults.shared_ids.max(1)))
         } else {
             self.faults.next_id += 1;
             format!("m{}", self.faults.next_id)

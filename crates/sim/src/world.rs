@@ -57,6 +57,8 @@ pub struct Setup {
     pub topology: Topology,
     pub timers: Timers,
     pub limits: Limits,
+    /// How often the coarse checks run.
+    pub check_period: Micros,
     pub mutation: Mutation,
 }
 
@@ -70,6 +72,7 @@ impl Default for Setup {
             topology: Topology::Full,
             timers: Timers::default(),
             limits: Limits::default(),
+            check_period: CHECK_PERIOD,
             mutation: Mutation::none(),
         }
     }
@@ -131,7 +134,7 @@ impl Ord for Scheduled {
     }
 }
 
-/// How often the coarse checks run.
+/// How often the coarse checks run, unless a plan wants to look closer.
 const CHECK_PERIOD: Micros = 30 * SECOND;
 
 #[derive(Debug)]
@@ -180,7 +183,7 @@ impl World {
             let seeds = world.seeds_of(host);
             world.add_host(&format!("n{host}"), seeds);
         }
-        world.schedule(CHECK_PERIOD, Event::Check);
+        world.schedule(world.setup.check_period, Event::Check);
         world
     }
 
@@ -273,7 +276,7 @@ impl World {
                 }
             }
             Event::Check => {
-                self.schedule(self.now + CHECK_PERIOD, Event::Check);
+                self.schedule(self.now + self.setup.check_period, Event::Check);
                 self.check(|invariant, world, found| invariant.periodically(world, found));
             }
             Event::Action(action) => self.act(*action),

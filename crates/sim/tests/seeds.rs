@@ -4,7 +4,7 @@
 
 use convoke_sim::drive::run_many;
 use convoke_sim::stats::Stats;
-use convoke_sim::{Plan, run_plan};
+use convoke_sim::{Kind, Plan, run_plan};
 use std::sync::atomic::AtomicBool;
 
 #[test]
@@ -19,4 +19,28 @@ fn a_hundred_seeds() {
     });
     assert!(failures.is_empty(), "{failures:#?}");
     assert!(total.missing_faults().is_empty(), "{:?} never happened", total.missing_faults());
+}
+
+/// Seeds that found something once: bugs of the core or of a check. They are named in the history.
+#[test]
+fn seeds_that_found_something() {
+    let focused = [1093, 1179, 1194, 1779, 1827].map(|seed| (Kind::Focused, seed));
+    let brief = [245, 318].map(|seed| (Kind::Brief, seed));
+    for (kind, seed) in focused.into_iter().chain(brief) {
+        let violation = run_plan(&kind.plan(seed), false).violation;
+        assert!(violation.is_none(), "replay{} --seed {seed}: {violation:?}", kind.option());
+    }
+}
+
+/// Every theme, a few times.
+#[test]
+fn themes() {
+    let one = |seed| run_plan(&Plan::focused(seed), false);
+    let mut failures = Vec::new();
+    run_many(1..31, 2, &AtomicBool::new(false), one, |outcome| {
+        if let Some(violation) = outcome.violation {
+            failures.push(format!("replay --focused --seed {}: {violation}", outcome.seed));
+        }
+    });
+    assert!(failures.is_empty(), "{failures:#?}");
 }

@@ -1,17 +1,25 @@
-//! Clusters of real nodes for tests: in one process or as processes, on ports the system chooses; and outputs compared with files.
+//! Clusters of real nodes: in one process ([`Cluster`]) or as processes ([`ProcessCluster`]) that are killed, paused, stopped
+//! and started again; on loopback, behind a [`Proxy`] that holds back or drops connections, or on a [`Network`] of their
+//! own that is cut between any two of them. And outputs compared with files.
 //!
 //! Tests wait for conditions with [`eventually`], never for time to pass.
 
 mod client;
 mod cluster;
 mod golden;
+mod network;
 mod process;
+mod process_cluster;
 mod proxy;
+mod skip;
 mod wait;
 
 pub use client::{TestClient, member};
 pub use cluster::{Cluster, free_address, patient_timers, quick_timers};
 pub use golden::compare_golden;
+pub use network::{Network, NetworkUnavailable};
 pub use process::{NodeProcess, Process, run};
+pub use process_cluster::{ProcessCluster, ProcessClusterPlan};
 pub use proxy::Proxy;
+pub use skip::skip;
 pub use wait::{PATIENCE, eventually, until};

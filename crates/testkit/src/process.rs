@@ -3,7 +3,7 @@
 use crate::wait::until;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -23,15 +23,19 @@ impl Process {
     /// # Panics
     /// If it cannot be started.
     pub fn spawn(command: &mut Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary can be run");
+        Process::launch(command).expect("the binary can be run")
+    }
+
+    /// The same for whoever can do something about the failure.
+    pub fn launch(command: &mut Command) -> io::Result<Self> {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let stdout = Lines::of(child.stdout.take().expect("stdout is piped"));
         let stderr = Lines::of(child.stderr.take().expect("stderr is piped"));
-        Process { child, stdout, stderr }
+        Ok(Process { child, stdout, stderr })
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits for a line of stdout.
@@ -40,10 +44,14 @@ impl Process {
     /// If it does not come, or the process ends before.
     #[track_caller]
     pub fn line(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        match self.stdout.find(&wanted) {
-            Some(line) => line,
-            None => panic!("no line {what}; stdout:\n{}\nstderr:\n{}", self.stdout.text(), self.stderr.text()),
-        }
+        self.find_line(what, wanted).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn find_line(&self, what: &str, wanted: impl Fn(&str) -> bool) -> io::Result<String> {
+        self.stdout.find(&wanted).ok_or_else(|| {
+            let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
+            io::Error::other(format!("no line {what}; stdout:\n{stdout}\nstderr:\n{stderr}"))
+        })
     }
 
     pub fn stdout(&self) -> String {
@@ -120,19 +128,35 @@ pub struct NodeProcess {
 
 impl NodeProcess {
     /// Starts `convoke COMMAND…` and waits until it listens.
+    ///
+    /// # Panics
+    /// If it does not.
     #[track_caller]
     pub fn spawn(command: &mut Command) -> Self {
-        let process = Process::spawn(command);
-        let line = process.line("listening", |line| line.starts_with("listening: "));
+        NodeProcess::launch(command).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same for whoever can do something about the failure.
+    pub fn launch(command: &mut Command) -> io::Result<Self> {
+        let process = Process::launch(command)?;
+        let line = process.find_line("listening", |line| line.starts_with("listening: "))?;
         let (clients, peers) = places(&line);
-        NodeProcess { process, clients, peers }
+        Ok(NodeProcess { process, clients, peers })
     }
 
     /// Waits until it says that it is ready.
+    ///
+    /// # Panics
+    /// If it ends before.
     #[track_caller]
     pub fn ready(self) -> Self {
-        self.process.line("ready", |line| line.starts_with("ready: "));
+        self.wait_ready().unwrap_or_else(|error| panic!("{error}"));
         self
+    }
+
+    /// Waits until it says that it is ready.
+    pub fn wait_ready(&self) -> io::Result<()> {
+        self.process.find_line("ready", |line| line.starts_with("ready: ")).map(drop)
     }
 }
 
@@ -151,7 +175,11 @@ fn places(line: &str) -> (String, String) {
 /// # Panics
 /// If it cannot be run.
 pub fn run(binary: &Path, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
-    Command::new(binary).args(arguments).stdin(Stdio::null()).output().expect("the binary can be run")
+    run_to_end(Command::new(binary).args(arguments)).expect("the binary can be run")
+}
+
+pub(crate) fn run_to_end(command: &mut Command) -> io::Result<Output> {
+    command.stdin(Stdio::null()).output()
 }
 
 /// Lines of an output, gathered by a thread that ends with it.

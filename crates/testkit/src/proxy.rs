@@ -1,22 +1,20 @@
-//! A way between two nodes that can be blocked: bytes wait, as they would on a link that is too slow.
+//! A way to a node that can be blocked, so that bytes wait as on a link that is too slow or swallows them, and whose
+//! connections can be dropped.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpSocket;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use convoke_lab::{Network, Relay, Way};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Little is held on the way, so that the sender notices soon.
-const BUFFER_BYTES: u32 = 16 * 1024;
+/// Everybody in a test dials from here.
+const DIALERS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// Only a name for what is behind the proxy.
+const BEHIND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 255, 255, 254));
 
 /// Passes connections on to a target. Dropping it cuts them.
 #[derive(Debug)]
 pub struct Proxy {
     address: String,
-    blocked: Arc<watch::Sender<bool>>,
-    _tasks: JoinSet<()>,
+    network: Network,
+    _relay: Relay,
 }
 
 impl Proxy {
@@ -26,26 +24,10 @@ impl Proxy {
     /// If there is no free port.
     pub async fn start(target: &str) -> Self {
         let target: SocketAddr = target.parse().expect("an address of a node in this process");
-        let socket = TcpSocket::new_v4().expect("a socket");
-        socket.set_recv_buffer_size(BUFFER_BYTES).expect("a socket has a buffer");
-        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
-        let address = socket.local_addr().expect("a bound socket has an address").to_string();
-        let listener = socket.listen(16).expect("a bound socket listens");
-        let blocked = Arc::new(watch::Sender::new(false));
-        let mut tasks = JoinSet::new();
-        let gate = blocked.clone();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let outward = TcpSocket::new_v4().expect("a socket");
-                outward.set_recv_buffer_size(BUFFER_BYTES).expect("a socket has a buffer");
-                let Ok(onward) = outward.connect(target).await else { continue };
-                let ((read, write), (onward_read, onward_write)) = (stream.into_split(), onward.into_split());
-                connections.spawn(pass(read, onward_write, gate.subscribe()));
-                connections.spawn(pass(onward_read, write, gate.subscribe()));
-            }
-        });
-        Proxy { address, blocked, _tasks: tasks }
+        let network = Network::default();
+        let relay = Relay::listen(&network, BEHIND, SocketAddr::new(DIALERS, 0)).expect("a free port");
+        relay.lead_to(Some(target));
+        Proxy { address: relay.address().to_string(), network, _relay: relay }
     }
 
     pub fn address(&self) -> &str {
@@ -54,16 +36,14 @@ impl Proxy {
 
     /// Holds everything back, or lets it flow again.
     pub fn block(&self, blocked: bool) {
-        self.blocked.send_replace(blocked);
-    }
-}
-
-async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut blocked: watch::Receiver<bool>) {
-    let mut buffer = vec![0; BUFFER_BYTES as usize];
-    while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        if blocked.wait_for(|blocked| !blocked).await.is_err() || to.write_all(&buffer[..count]).await.is_err() {
-            return;
+        let way = Way::new(DIALERS, BEHIND);
+        for way in [way, way.back()] {
+            if blocked { self.network.cut(way) } else { self.network.heal(way) }
         }
     }
-    let _ = to.shutdown().await;
+
+    /// Closes all connections there are; new ones are passed on.
+    pub fn drop_connections(&self) {
+        self.network.reset(Way::new(DIALERS, BEHIND));
+    }
 }

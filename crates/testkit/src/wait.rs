@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 /// How long anything may take before a test gives up. Far more than needed: machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Looking at real processes means starting others, which costs them time: so ever more rarely.
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(100);
 
 /// Waits until the condition holds.
 ///
@@ -25,8 +27,10 @@ pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 #[track_caller]
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
+    let mut pause = LOOK_AGAIN;
     while !condition() {
         assert!(Instant::now() < deadline, "did not happen: {what}");
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LOOK_AGAIN_MAX);
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct DrainArgs {
     #[arg(long, value_name = "NODE", num_args = 0..=1, default_missing_value = "")]
     pub(crate) node: Option<String>,
     #[command(flatten)]
-    pub(crate) connect: Connect,
+    pub(crate) inspect: Inspect,
 }
 
 #[derive(Debug, Args)]
@@ -116,20 +116,20 @@ pub(crate) struct RegisterArgs {
     #[arg(long)]
     pub(crate) fast: bool,
     #[command(flatten)]
-    pub(crate) connect: Connect,
+    pub(crate) inspect: Inspect,
     /// Command to run; it is unregistered when this ends. Signals are passed on.
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
 
 /// Seconds if there is no unit.
-pub(super) fn timeout(text: &str) -> Result<Duration, String> {
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = seconds.or_else(|| duration(text)).filter(|time| !time.is_zero());
     time.ok_or_else(|| "write a time, for example 5s or 500ms".to_owned())
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write KEY=VALUE".to_owned()),

@@ -2,8 +2,11 @@
 
 mod bench;
 mod client;
+mod cluster;
+mod demo;
 mod log;
 mod node;
+mod top;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -15,8 +18,11 @@ pub(crate) use bench::{
 pub(crate) use client::{
     Connect, DrainArgs, Id, Inspect, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs,
 };
+pub(crate) use cluster::{ClusterArgs, ClusterCommand, CreateArgs, FaultCommand};
+pub(crate) use demo::DemoArgs;
 pub(crate) use log::{Consistency, KvArgs, KvCommand, LogArgs, LogCommand, Offline};
 pub(crate) use node::{DevArgs, StartArgs};
+pub(crate) use top::TopArgs;
 
 const AFTER: &str = "\
 Exit codes: 0 fine, 1 failure, 2 bad usage or configuration, 3 cannot reach a node, 4 not found, 5 refused. \
@@ -36,6 +42,8 @@ pub(crate) enum Command {
     Dev(DevArgs),
     /// Start a node.
     Start(StartArgs),
+    /// Watch a cluster of three nodes live through churn and faults; no set-up, Ctrl-C ends it and leaves nothing behind.
+    Demo(DemoArgs),
     /// Show how a node is.
     Status(Inspect),
     /// Show all nodes as one of them sees them, or forget one.
@@ -62,6 +70,10 @@ pub(crate) enum Command {
     Log(LogArgs),
     /// Put nodes under load and report rates, latencies and what the nodes use.
     Bench(BenchArgs),
+    /// Show nodes, rates, services and changes on the whole terminal, until q.
+    Top(TopArgs),
+    /// Clusters on this machine for development and tests: create them, make things go wrong, look what comes of it.
+    Cluster(ClusterArgs),
     /// Check or print configuration.
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -61,6 +61,9 @@ pub(crate) struct StartArgs {
     /// Listen on addresses that other machines reach although whoever reaches them may do everything.
     #[arg(long)]
     insecure_public: bool,
+    /// End at once when this process, which must be the one that started the node, ends.
+    #[arg(long, value_name = "PID", hide = true)]
+    pub(crate) end_with: Option<i32>,
     #[command(flatten)]
     logging: LoggingArgs,
 }
@@ -149,7 +152,7 @@ mod tests {
         let start = command.find_subcommand("start").unwrap();
         for flag in start.get_arguments().filter_map(|argument| argument.get_long()) {
             let known = KEYS.iter().any(|key| key.flag == Some(&format!("--{flag}")));
-            assert!(known || ["config", "help"].contains(&flag), "--{flag} is no key");
+            assert!(known || ["config", "help", "end-with"].contains(&flag), "--{flag} is no key");
         }
     }
 }

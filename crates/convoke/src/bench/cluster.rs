@@ -123,7 +123,8 @@ impl Node {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
             command.env_remove(name);
         }
-        command.args(["start", "--id", id, "--client-port", "0", "--peer-port", "0", "--log", "warn", "--data-dir"]);
+        command.args(["start", "--id", id, "--log", "warn"]);
+        command.args(["--client-port", "0", "--peer-port", "0", "--dns-port", "0", "--data-dir"]);
         command.arg(directory.join(id)).args(join.map(|join| ["--join", join]).into_iter().flatten());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         // Ctrl-C is for the benchmark, which ends its nodes itself.
@@ -171,8 +172,9 @@ impl Drop for Process {
 /// The addresses in the line that says that the node is ready; `None` if it ends before.
 async fn ready(lines: &mut Lines<BufReader<ChildStdout>>) -> Option<(String, String)> {
     while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(places) = line.strip_prefix("ready: clients ") {
-            return places.split_once(", peers ").map(|(clients, peers)| (clients.to_owned(), peers.to_owned()));
+        if let Some(places) = line.strip_prefix("ready: ") {
+            let place = |name: &str| places.split(", ").find_map(|place| place.strip_prefix(name)).map(str::to_owned);
+            return place("clients ").zip(place("peers "));
         }
     }
     None

@@ -101,6 +101,14 @@ fn unreachable(missed: &[String]) -> Failure {
 pub(crate) struct Node(Channel);
 
 impl Node {
+    /// One that is connected to when it is first asked, and again whenever that is needed. Answers come within the time or not
+    /// at all.
+    pub(crate) fn lazy(address: &str, timeout: Duration) -> Outcome<Node> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|_| Failure::usage(format!("{address:?} is no address of a node: write HOST:PORT")))?;
+        Ok(Node(endpoint.connect_timeout(timeout).timeout(timeout).connect_lazy()))
+    }
+
     pub(crate) fn admin(self) -> AdminClient<Channel> {
         AdminClient::new(self.0)
     }

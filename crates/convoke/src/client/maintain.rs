@@ -1,9 +1,11 @@
 //! `convoke drain`, `convoke undrain`, `convoke nodes forget`
 
 use super::connect::call;
-use crate::args::{Connect, DrainArgs};
+use crate::args::{DrainArgs, Inspect};
 use crate::failure::Outcome;
+use crate::output::print_json;
 use convoke_proto::v1;
+use serde_json::{Value, json};
 
 pub(crate) async fn drain(arguments: &DrainArgs) -> Outcome {
     use v1::drain_request::Target;
@@ -12,7 +14,8 @@ pub(crate) async fn drain(arguments: &DrainArgs) -> Outcome {
         (None, node) => Target::Node(node.clone().unwrap_or_default()),
     };
     let request = v1::DrainRequest { target: Some(target) };
-    call(&arguments.connect, async |node| node.admin().drain(request.clone()).await).await.map(|_| ())
+    call(&arguments.inspect.connect, async |node| node.admin().drain(request.clone()).await).await?;
+    confirm(&arguments.inspect, &marked(arguments, true))
 }
 
 pub(crate) async fn undrain(arguments: &DrainArgs) -> Outcome {
@@ -22,10 +25,25 @@ pub(crate) async fn undrain(arguments: &DrainArgs) -> Outcome {
         (None, node) => Target::Node(node.clone().unwrap_or_default()),
     };
     let request = v1::UndrainRequest { target: Some(target) };
-    call(&arguments.connect, async |node| node.admin().undrain(request.clone()).await).await.map(|_| ())
+    call(&arguments.inspect.connect, async |node| node.admin().undrain(request.clone()).await).await?;
+    confirm(&arguments.inspect, &marked(arguments, false))
 }
 
-pub(crate) async fn forget(connect: &Connect, id: &str) -> Outcome {
+pub(crate) async fn forget(inspect: &Inspect, id: &str) -> Outcome {
     let request = v1::ForgetNodeRequest { id: id.to_owned() };
-    call(connect, async |node| node.admin().forget_node(request.clone()).await).await.map(|_| ())
+    call(&inspect.connect, async |node| node.admin().forget_node(request.clone()).await).await?;
+    confirm(inspect, &json!({ "forgotten": id }))
+}
+
+/// `node` is null if it is the one that answered.
+fn marked(arguments: &DrainArgs, drained: bool) -> Value {
+    match &arguments.id {
+        Some(id) => json!({ "member": id, "drained": drained }),
+        None => json!({ "node": arguments.node.as_ref().filter(|node| !node.is_empty()), "drained": drained }),
+    }
+}
+
+/// People are told of failures only.
+fn confirm(inspect: &Inspect, done: &Value) -> Outcome {
+    if inspect.json { print_json(done) } else { Ok(()) }
 }

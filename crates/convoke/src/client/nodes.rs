@@ -73,6 +73,9 @@ mod tests {
             ready: true,
             drained: false,
             self_: false,
+            heard_ms: Some(40),
+            heard_via: String::new(),
+            behind: 0,
         };
         let nodes = [
             v1::Node { self_: true, ..node("n1", NodeState::Up) },

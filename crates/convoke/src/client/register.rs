@@ -4,9 +4,10 @@ use super::child;
 use super::connect::{attach, tell_connection};
 use crate::args::RegisterArgs;
 use crate::failure::{Failure, Outcome};
-use crate::output::print;
+use crate::output::{print, print_json};
 use crate::signals::Signals;
 use convoke_client::{Client, Code, ConnectionState, Error, Liveness, MemberSpec, Registration};
+use serde_json::json;
 use std::convert::Infallible;
 use tokio::process::Child;
 
@@ -23,11 +24,7 @@ pub(crate) async fn register(arguments: &RegisterArgs) -> Outcome<u8> {
 async fn alone(arguments: &RegisterArgs) -> Outcome<u8> {
     let mut signals = Signals::listen()?;
     let (client, me) = begin(arguments, &mut signals).await?;
-    let node = match client.state() {
-        ConnectionState::Connected { node, .. } => format!(" at node {node}"),
-        _ => String::new(),
-    };
-    print(&format!("{} is registered{node}; Ctrl-C unregisters it\n", me.id()))?;
+    announce(arguments, &client, &me)?;
     let lost = tokio::select! {
         _ = signals.next() => None,
         error = me.lost() => Some(error),
@@ -37,6 +34,18 @@ async fn alone(arguments: &RegisterArgs) -> Outcome<u8> {
         Some(error) => Err(error.into()),
         None => end(&client, &mut signals).await.map(|()| 0),
     }
+}
+
+fn announce(arguments: &RegisterArgs, client: &Client, me: &Registration) -> Outcome {
+    let node = match client.state() {
+        ConnectionState::Connected { node, .. } => Some(node),
+        _ => None,
+    };
+    if arguments.inspect.json {
+        return print_json(&json!({ "registered": me.id(), "version": me.version(), "node": node }));
+    }
+    let node = node.map(|node| format!(" at node {node}")).unwrap_or_default();
+    print(&format!("{} is registered{node}; Ctrl-C unregisters it\n", me.id()))
 }
 
 /// As long as the command runs. Losing the registration does not end the command: it may be serving well.
@@ -71,7 +80,7 @@ async fn run(mut child: Child, client: &Client, me: &Registration, signals: &mut
 async fn begin(arguments: &RegisterArgs, signals: &mut Signals) -> Outcome<(Client, Registration)> {
     let liveness = if arguments.fast { Liveness::Fast } else { Liveness::Normal };
     let registering = async {
-        let client = attach(&arguments.connect, Client::builder().liveness(liveness)).await?;
+        let client = attach(&arguments.inspect.connect, Client::builder().liveness(liveness)).await?;
         let spec = spec(arguments);
         let me = if arguments.takeover { client.take_over(spec).await } else { client.register(spec).await };
         Ok((client, me.map_err(what_to_do)?))

@@ -180,6 +180,7 @@ pub(crate) const KEYS: &[Key] = &[
     key!(Count, network.unanswered_operations, "Operations of one client connection that may be unanswered."),
     key!(Count, network.notices, "Notices that may wait for one client connection; beyond, it is closed."),
     key!(Count, network.events_kept, "Events of the timeline that are kept."),
+    key!(Count, network.changes_kept, "Changes of members that are kept for the timeline."),
     key!(Count, clients.connections, "Connections at once; beyond, new ones are closed."),
     key!(Count32, clients.streams_per_connection, "Calls at once on one HTTP/2 connection."),
     key!(Count, clients.attaches, "Attached clients at once."),

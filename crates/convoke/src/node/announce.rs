@@ -77,7 +77,8 @@ fn where_to_look(places: &Places) -> String {
     let dns = dns.unwrap_or_default();
     let at = if clients.port() == CLIENT_PORT { String::new() } else { format!(" --addr {clients}") };
     format!(
-        "\n  status    http://{clients}/api/v1/status\n  \
+        "\n  dashboard http://{clients}/ui/\n  \
+           status    http://{clients}/api/v1/status\n  \
            members   http://{clients}/api/v1/members\n{dns}\n\
          In another terminal:\n  \
            {}\n  \

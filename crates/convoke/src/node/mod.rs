@@ -3,9 +3,11 @@
 mod announce;
 mod identity;
 mod logging;
+mod parent;
 mod plan;
 mod run;
 
 pub(crate) use logging::log_to_stderr;
+pub(crate) use parent::end_with;
 pub(crate) use plan::Plan;
 pub(crate) use run::{raise_open_files, run};

@@ -2,7 +2,12 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part; in a test a panic is the message")]
 
-use convoke_testkit::{NodeProcess, Process, run};
+pub mod fleet;
+pub mod http;
+pub mod lab;
+pub mod seen;
+
+use convoke_testkit::{Network, NodeProcess, Process, ProcessCluster, ProcessClusterPlan, run, skip};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -43,18 +48,41 @@ pub fn convoke(arguments: &[&str]) -> Command {
 
 /// A node on any free ports, with short timers.
 pub fn start(data_dir: &Path, arguments: &[&str]) -> Command {
-    start_at("0", data_dir, arguments)
+    start_on(data_dir, ["0", "0"], arguments)
 }
 
-/// The same on a certain port for peers.
-pub fn start_at(peer_port: &str, data_dir: &Path, arguments: &[&str]) -> Command {
+/// The same with a client port that is known.
+pub fn start_at(data_dir: &Path, client_port: &str, arguments: &[&str]) -> Command {
+    start_on(data_dir, [client_port, "0"], arguments)
+}
+
+/// The same with both ports.
+pub fn start_on(data_dir: &Path, [client_port, peer_port]: [&str; 2], arguments: &[&str]) -> Command {
     let mut command =
-        convoke(&["start", "--client-port", "0", "--peer-port", peer_port, "--dns-port", "0", "--data-dir"]);
+        convoke(&["start", "--client-port", client_port, "--peer-port", peer_port, "--dns-port", "0", "--data-dir"]);
     command.arg(data_dir).args(arguments);
     for (name, value) in TIMERS {
         command.env(format!("CONVOKE_TIMERS_{name}"), value);
     }
     command
+}
+
+/// Nodes with short timers that keep their ports, to be started.
+pub fn plan(dir: &Path) -> ProcessClusterPlan {
+    let plan = ProcessCluster::plan(binary(), dir);
+    TIMERS.iter().fold(plan, |plan, (name, value)| plan.environment(format!("CONVOKE_TIMERS_{name}"), *value))
+}
+
+/// The same for tests in which nobody has to fall silent: however busy the machine is, no client is taken for dead.
+pub fn patient_plan(dir: &Path) -> ProcessClusterPlan {
+    plan(dir)
+        .environment("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "40s")
+        .environment("CONVOKE_TIMERS_DEAD_PEER_TIMEOUT", "120s")
+}
+
+/// A network of so many hosts; where there can be none, the test says so and does nothing.
+pub fn network(test: &str, hosts: usize) -> Option<Network> {
+    Network::create(hosts).map_err(|why| skip(test, why)).ok()
 }
 
 /// Nodes `n1`, `n2`, … that have found each other, each with a directory of its own in `dir`.

@@ -1,6 +1,7 @@
 //! What a peer misses, in O(changes) (D5, D6).
 
 use super::CausalMap;
+use crate::member::Space;
 use crate::mutant::Mutant;
 use crate::time::Clock;
 use crate::wire::{Context, ItemsWriter};
@@ -88,21 +89,23 @@ impl CausalMap {
     }
 
     /// The next item at or after a cursor over the whole state: slots first, then inferred records.
-    pub(crate) fn next_item(&self, from: &Cursor) -> Option<(ItemRef, Cursor)> {
+    ///
+    /// What was inferred of a slot comes along with it as well, to be sent in the same chunk: if both were collected before
+    /// its own turn came, the receiver would be left with a record that nobody else has (D8).
+    pub(crate) fn next_items(&self, from: &Cursor) -> Option<(ItemRef, Option<ItemRef>, Cursor)> {
         match from {
             Cursor::Slot(start) => {
-                for slot in *start..self.slots.bound() {
-                    if self.slots.get(slot).is_some() {
-                        return Some((ItemRef::Stated(slot), Cursor::Slot(slot + 1)));
-                    }
-                }
-                self.next_item(&Cursor::Inferred(None))
+                let held = (*start..self.slots.bound()).find_map(|slot| self.slots.get(slot));
+                let Some(record) = held else { return self.next_items(&Cursor::Inferred(None)) };
+                let is_inferred = record.space == Space::Member && self.inferred.contains_key(&record.id);
+                let inferred = is_inferred.then(|| ItemRef::Inferred(record.id.clone()));
+                Some((ItemRef::Stated(record.slot), inferred, Cursor::Slot(record.slot + 1)))
             }
             Cursor::Inferred(after) => {
                 use std::ops::Bound;
                 let start = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
                 let (id, _) = self.inferred.range::<SmolStr, _>((start, Bound::Unbounded)).next()?;
-                Some((ItemRef::Inferred(id.clone()), Cursor::Inferred(Some(id.clone()))))
+                Some((ItemRef::Inferred(id.clone()), None, Cursor::Inferred(Some(id.clone()))))
             }
         }
     }

@@ -356,10 +356,11 @@ impl CausalMap {
         merge
     }
 
-    /// Whether this node knows a record's origin to be alive and has seen as much of it as the sender: then the sender
-    /// collected a mere inference.
+    /// Whether this node knows a record's origin to be alive and has seen as much of it as the sender, which has written it
+    /// off: then the sender collected a mere inference. Otherwise it was a tombstone, whoever wrote it.
     fn known_better(&self, record: &Record, context: &Context) -> bool {
-        let entry = self.origins.entry(record.origin.index);
-        entry.admitted && entry.seen >= context.clock.get(&record.origin.id)
+        let (entry, origin) = (self.origins.entry(record.origin.index), &record.origin.id);
+        let written_off = context.written_off.get(origin) >= record.n;
+        written_off && entry.admitted && entry.seen >= context.clock.get(origin)
     }
 }

@@ -33,6 +33,12 @@ impl Writes {
         self.range(0..).map(|(_, slot)| slot)
     }
 
+    /// The highest n held; 0 if there is none.
+    pub(crate) fn last(&self) -> u64 {
+        let in_tree = self.tree.last_key_value().map_or(0, |(n, _)| *n);
+        if self.ring.is_empty() { in_tree } else { self.start + self.ring.len() as u64 - 1 }
+    }
+
     pub(crate) fn range(&self, range: RangeFrom<u64>) -> impl Iterator<Item = (u64, &u32)> {
         let first = range.start.max(self.start);
         let skipped = (first - self.start).min(self.ring.len() as u64);
@@ -137,6 +143,7 @@ mod tests {
             }
             prop_assert!(writes.values().eq(expected.values()));
             prop_assert_eq!(writes.is_empty(), expected.is_empty());
+            prop_assert_eq!(writes.last(), expected.last_key_value().map_or(0, |(n, _)| *n));
         }
     }
 

@@ -219,8 +219,10 @@ impl Node {
                 if items.len() >= limit {
                     break false;
                 }
-                let Some((item, next)) = self.map.next_item(cursor) else { break true };
-                self.map.encode(&item, self.clock, &mut items);
+                let Some((item, inferred, next)) = self.map.next_items(cursor) else { break true };
+                for item in std::iter::once(&item).chain(&inferred) {
+                    self.map.encode(item, self.clock, &mut items);
+                }
                 *cursor = next;
             },
         };

@@ -137,7 +137,8 @@ impl Node {
         if !entry.admitted && entry.news_above == u64::MAX {
             self.reshow(index, out, |map| {
                 let entry = map.origins.entry_mut(index);
-                entry.news_above = entry.seen;
+                // Records of a cut delta are held although nothing is promised of them; they are no news either.
+                entry.news_above = entry.seen.max(entry.stated.last());
             });
         }
         self.note_past_life(index, out);

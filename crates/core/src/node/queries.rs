@@ -1,8 +1,9 @@
 //! Reading: members, services, peers, and the views that tests look at.
 
-use super::{Counters, Node, PeerState};
+use super::{Counters, EvidenceView, Node, PeerState};
 use crate::filter::Filter;
 use crate::member::{Member, Metadata, NODE_ID_PREFIX, Record, Space, Status};
+use crate::peer::Peer;
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock, Version};
 use std::sync::Arc;
 
@@ -16,6 +17,10 @@ pub struct PeerView {
     pub client_address: String,
     pub incarnation: Option<Incarnation>,
     pub ready: bool,
+    /// Its youngest sign of life; `None` if nobody has heard of one.
+    pub evidence: Option<EvidenceView>,
+    /// Writes it is known to have made that have not arrived here.
+    pub behind: u64,
 }
 
 /// A name as shown.
@@ -128,7 +133,15 @@ impl Node {
 
     /// Peers as this node sees its links to them.
     pub fn peers(&self) -> Vec<PeerView> {
-        let views = self.peers.peers.iter().map(|(node, peer)| PeerView {
+        self.peers.peers.iter().map(|(node, peer)| self.peer_view(node, peer)).collect()
+    }
+
+    fn peer_view(&self, node: &NodeId, peer: &Peer) -> PeerView {
+        let origins = &self.map.origins;
+        let run = peer.incarnation.map(|incarnation| OriginId { node: node.clone(), incarnation });
+        let run = run.and_then(|run| origins.index_of(&run)).map(|index| origins.entry(index));
+        let heard = run.filter(|run| !run.evidence.assumed).map(|run| &run.evidence);
+        PeerView {
             node: node.clone(),
             state: peer.state,
             region: peer.region.clone(),
@@ -136,8 +149,13 @@ impl Node {
             client_address: peer.client_address.clone(),
             incarnation: peer.incarnation,
             ready: peer.ready,
-        });
-        views.collect()
+            evidence: heard.map(|evidence| EvidenceView {
+                life: evidence.life,
+                age: evidence.heard.silence(self.clock),
+                via: evidence.via.clone(),
+            }),
+            behind: run.map_or(0, |run| run.evidence.written.saturating_sub(run.seen)),
+        }
     }
 
     pub fn origin(&self) -> &OriginId {

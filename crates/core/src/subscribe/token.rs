@@ -159,4 +159,18 @@ mod tests {
         }
         assert!(Token::decode(&[&bytes[..], &[0]].concat()).is_err());
     }
+
+    /// Watchers resume with tokens from before an upgrade.
+    #[test]
+    fn tokens_are_fixed_byte_for_byte() {
+        let origin = OriginId { node: NodeId::new("a").unwrap(), incarnation: Incarnation { number: 3, nonce: 9 } };
+        let clock: VectorClock = [(origin.clone(), 700)].into_iter().collect();
+        let token = Token { clock, dropped: VectorClock::new(), silent: [(origin, 12)].into() };
+        let hex: String = token.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        // Format, clock, what was dropped, silent runs.
+        assert_eq!(
+            hex,
+            ["01", "01016103", "0900000000000000", "bc05", "00", "01016103", "0900000000000000", "0c"].concat()
+        );
+    }
 }

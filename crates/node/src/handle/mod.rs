@@ -6,6 +6,7 @@ mod status;
 
 pub use status::{Counters, Status};
 
+use crate::changes::MemberChange;
 use crate::connection::Connection;
 use crate::events::TimelineEvent;
 use crate::owner::{Call, Input, Owner, SubscribeRequest};
@@ -135,6 +136,16 @@ impl NodeHandle {
     /// Events from now on.
     pub fn events(&self) -> broadcast::Receiver<Arc<TimelineEvent>> {
         self.shared.timeline.listen()
+    }
+
+    /// Changes of members that are still kept, with a sequence above `after`, oldest first.
+    pub fn changes_after(&self, after: u64) -> Vec<Arc<MemberChange>> {
+        self.shared.changes.after(after)
+    }
+
+    /// The sequence of the last change of a member, whenever there is a new one.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changes.listen()
     }
 }
 

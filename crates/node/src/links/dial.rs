@@ -6,13 +6,14 @@ use crate::owner::Input;
 use crate::shared::Shared;
 use convoke_core::node::DialId;
 use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 
 /// Connects within the time allowed and tells the owner task how it went. `run` is the run of the node that asked.
 pub(crate) async fn dial(run: u64, dial: DialId, address: String, shared: Arc<Shared>) {
     add(&shared.counting.dials, 1);
-    let connecting = connect(&address);
+    let connecting = connect(&address, shared.local_address);
     let result = tokio::time::timeout(shared.network.dial_timeout, connecting).await;
     let input = match result.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
         Ok(connected) => Input::Dialed { run, dial, connected: Box::new(connected) },
@@ -25,10 +26,14 @@ pub(crate) async fn dial(run: u64, dial: DialId, address: String, shared: Arc<Sh
     tell(&shared, input).await;
 }
 
-async fn connect(address: &str) -> io::Result<Connected> {
+async fn connect(address: &str, local: SocketAddr) -> io::Result<Connected> {
     let mut last = ErrorKind::AddrNotAvailable.into();
     for address in tokio::net::lookup_host(address).await? {
-        match socket(address)?.connect(address).await {
+        let socket = socket(address)?;
+        if let Some(source) = source(local, address.ip()) {
+            socket.bind(source)?;
+        }
+        match socket.connect(address).await {
             Ok(mut stream) => {
                 stream.write_all(&framing::PREAMBLE).await?;
                 return Ok(Connected { stream, address, unidentified: None });
@@ -37,4 +42,33 @@ async fn connect(address: &str) -> io::Result<Connected> {
         }
     }
     Err(last)
+}
+
+/// A node that listens at one address dials from it, too: firewalls, and whoever else looks at the way between nodes,
+/// then see one address per node. Not where it could lead nowhere: from loopback to another machine, or the reverse.
+fn source(mut local: SocketAddr, peer: IpAddr) -> Option<SocketAddr> {
+    let leads_there = local.is_ipv4() == peer.is_ipv4() && local.ip().is_loopback() == peer.is_loopback();
+    local.set_port(0);
+    (!local.ip().is_unspecified() && leads_there).then_some(local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_dials_from_where_it_listens_if_that_leads_there() {
+        let from = |local: &str, peer: &str| {
+            source(SocketAddr::new(local.parse().unwrap(), 7701), peer.parse().unwrap())
+                .map(|source| source.ip().to_string())
+        };
+        assert_eq!(from("127.0.0.2", "127.0.0.3").as_deref(), Some("127.0.0.2"));
+        assert_eq!(from("10.0.0.2", "10.9.0.3").as_deref(), Some("10.0.0.2"));
+        assert_eq!(from("::1", "::1").as_deref(), Some("::1"));
+        assert_eq!(from("0.0.0.0", "10.0.0.3"), None);
+        assert_eq!(from("::", "::1"), None);
+        assert_eq!(from("127.0.0.1", "10.0.0.3"), None);
+        assert_eq!(from("10.0.0.2", "127.0.0.1"), None);
+        assert_eq!(from("10.0.0.2", "::1"), None);
+    }
 }

@@ -83,7 +83,7 @@ impl Owner {
         let now = self.clock.now();
         self.core.begin(now, &mut self.out);
         self.settle();
-        self.publisher.publish(&mut self.out.changes);
+        self.publish();
         self.reply();
     }
 

@@ -147,11 +147,17 @@ impl Owner {
         add(&self.shared.counting.inputs, handled);
         self.core.flush(now, &mut self.out);
         self.settle();
-        self.publisher.publish(&mut self.out.changes);
+        self.publish();
         self.reply();
         self.streams.serve(&mut self.core, now);
         self.link_tasks.reap();
         while self.dials.try_join_next().is_some() {}
+    }
+
+    /// Lets readers see what has changed. What a starting node learns of others is no news.
+    fn publish(&mut self) {
+        let kept = (*self.shared.phase.borrow() != Phase::Starting).then_some(&self.shared.changes);
+        self.publisher.publish(&mut self.out.changes, kept);
     }
 
     fn input(&mut self, input: Input, now: Time, wall: u64) {

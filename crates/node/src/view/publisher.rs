@@ -2,6 +2,7 @@
 
 use super::View;
 use super::services::{Service, State};
+use crate::changes::{ChangeKind, Changes};
 use convoke_core::member::{Member, Status};
 use foldhash::fast::FixedState;
 use smol_str::SmolStr;
@@ -14,6 +15,8 @@ pub(crate) struct Publisher {
     services: HashMap<SmolStr, Working, FixedState>,
     /// Services changed since the last publication.
     changed: Vec<SmolStr>,
+    /// Changes of this turn, to be kept.
+    noted: Vec<(ChangeKind, Member)>,
 }
 
 /// A service as the owner changes it; readers see what was last published.
@@ -26,11 +29,12 @@ struct Working {
 
 impl Publisher {
     pub(crate) fn new(view: Arc<View>, seed: u64) -> Self {
-        Publisher { view, services: HashMap::with_hasher(FixedState::with_seed(seed)), changed: Vec::new() }
+        let services = HashMap::with_hasher(FixedState::with_seed(seed));
+        Publisher { view, services, changed: Vec::new(), noted: Vec::new() }
     }
 
-    /// Applies the changes of one turn and lets readers see them.
-    pub(crate) fn publish(&mut self, changes: &mut Vec<Member>) {
+    /// Applies the changes of one turn and lets readers see them; those of members are kept, if somebody keeps them.
+    pub(crate) fn publish(&mut self, changes: &mut Vec<Member>, kept: Option<&Changes>) {
         if changes.is_empty() {
             return;
         }
@@ -47,9 +51,16 @@ impl Publisher {
             } else if gone {
                 if let Some(old) = members.remove(change.id()) {
                     self.leave(old);
+                    if kept.is_some() {
+                        self.noted.push((ChangeKind::Unregistered, old.clone()));
+                    }
                 }
             } else {
-                match members.get(change.id()) {
+                let old = members.get(change.id());
+                if kept.is_some() {
+                    self.noted.push((ChangeKind::of(old, &change), change.clone()));
+                }
+                match old {
                     Some(old) if old.service() == change.service() => self.recount(old, &change),
                     Some(old) => {
                         self.leave(old);
@@ -61,6 +72,9 @@ impl Publisher {
             }
         }
         self.show();
+        if let Some(kept) = kept {
+            kept.record(&mut self.noted);
+        }
     }
 
     /// Forgets everything: a new run of the node begins.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use super::*;
+use crate::changes::Changes;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Status};
 use convoke_core::node::{Attach, AttachMember, ConnId, SessionId, Start};
 use convoke_core::version::NodeId;
@@ -17,6 +18,7 @@ struct World {
     now: Time,
     view: Arc<View>,
     publisher: Publisher,
+    changes: Changes,
     seq: u64,
 }
 
@@ -27,14 +29,15 @@ impl World {
         let core = Node::new(config, start, Time::ZERO).unwrap();
         let view = Arc::new(View::new(7));
         let publisher = Publisher::new(view.clone(), 7);
-        let mut world = World { core, out: Output::default(), now: Time::ZERO, view, publisher, seq: 0 };
+        let mut world =
+            World { core, out: Output::default(), now: Time::ZERO, view, publisher, changes: Changes::new(4), seq: 0 };
         world.core.begin(Time::ZERO, &mut world.out);
         world.publish();
         world
     }
 
     fn publish(&mut self) {
-        self.publisher.publish(&mut self.out.changes);
+        self.publisher.publish(&mut self.out.changes, Some(&self.changes));
         self.out.effects.clear();
         self.out.events.clear();
     }
@@ -188,4 +191,70 @@ fn a_page_ends_where_too_much_was_looked_at_and_goes_on_from_there() {
     assert_eq!(page.members, []);
     let page = world.view.list(&filter, page.next.as_deref(), 10).unwrap();
     assert_eq!((page.members.len(), page.next), (1, None));
+}
+
+/// Kind and id of what is kept above this sequence.
+fn kept(changes: &Changes, after: u64) -> Vec<String> {
+    let changes = changes.after(after);
+    changes
+        .iter()
+        .map(|change| format!("{} {} {}", change.sequence, change.kind.as_str(), change.member.id()))
+        .collect()
+}
+
+#[test]
+fn the_last_changes_of_members_are_kept() {
+    let mut world = World::new();
+    let mut news = world.changes.listen();
+    let before = *news.borrow_and_update();
+    let session = world.attach(0, 1);
+    let now = world.now;
+    world.core.register_name(now, "name", "here", &mut world.out).unwrap();
+    world.register(session, "a", "s");
+    world.register(session, "b", "s");
+    world.publish();
+    world.core.drain(now, "a", true, &mut world.out).unwrap();
+    world.publish();
+    world.seq += 1;
+    world.core.unregister(now, session, world.seq, "b", &mut world.out).unwrap();
+    world.publish();
+    let all = ["register a", "register b", "update a", "unregister b"];
+    let all: Vec<String> = (before + 1..).zip(all).map(|(sequence, what)| format!("{sequence} {what}")).collect();
+    assert_eq!(kept(&world.changes, before), all);
+    assert_eq!(world.changes.after(before)[3].member.service(), "s", "as it was last");
+    assert_eq!(kept(&world.changes, before + 3), all[3..]);
+    assert!(news.has_changed().unwrap());
+    assert_eq!(*news.borrow_and_update(), before + 4);
+    world.publish();
+    assert!(!news.has_changed().unwrap(), "nothing happened");
+    // More at once than are kept: the last ones, under the numbers they would have had.
+    for index in 0..6 {
+        world.register(session, &format!("c{index}"), "s");
+    }
+    world.publish();
+    let last: Vec<String> = (before + 7..).zip(2..6).map(|(n, index)| format!("{n} register c{index}")).collect();
+    assert_eq!(kept(&world.changes, 0), last);
+}
+
+#[test]
+fn large_changes_push_each_other_out() {
+    let mut world = World { changes: Changes::new(10_000), ..World::new() };
+    let session = world.attach(0, 1);
+    let now = world.now;
+    let mut member = AttachMember { spec: MemberSpec::new("a", "s"), takeover: false };
+    let value = "v".repeat(2_000);
+    member.spec.metadata.extend((0..7).map(|key| (key.to_string(), value.clone())));
+    for seq in 1..=700 {
+        member.spec.metadata.insert("seq".to_owned(), seq.to_string());
+        world.core.register(now, 0, session, seq, &member, &mut world.out).unwrap();
+        world.publish();
+    }
+    let kept = world.changes.after(0);
+    let bytes: usize = kept.iter().map(|change| change.member.metadata().packed_len()).sum();
+    assert!(
+        kept.len() < 700 && bytes <= 8 * 1024 * 1024 && bytes > 7 * 1024 * 1024,
+        "{} with {bytes} bytes",
+        kept.len()
+    );
+    assert_eq!(kept.last().map(|change| change.sequence), Some(*world.changes.listen().borrow()));
 }

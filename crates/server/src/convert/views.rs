@@ -74,6 +74,9 @@ pub(crate) fn nodes(node: &NodeHandle, own: &Status, peers: Vec<PeerView>) -> v1
         incarnation: peer.incarnation.map_or(0, |incarnation| incarnation.number),
         ready: peer.ready,
         self_: false,
+        heard_ms: peer.evidence.as_ref().map(|evidence| millis(evidence.age)),
+        heard_via: peer.evidence.and_then(|evidence| evidence.via).map(|via| via.to_string()).unwrap_or_default(),
+        behind: peer.behind,
     });
     let asked = v1::Node {
         id: node.id().to_string(),
@@ -85,6 +88,9 @@ pub(crate) fn nodes(node: &NodeHandle, own: &Status, peers: Vec<PeerView>) -> v1
         ready: node.is_ready(),
         drained: drained(node.id().as_str()),
         self_: true,
+        heard_ms: None,
+        heard_via: String::new(),
+        behind: 0,
     };
     let mut nodes: Vec<v1::Node> = others.chain([asked]).collect();
     nodes.sort_by(|a, b| a.id.cmp(&b.id));

@@ -5,7 +5,9 @@ use super::watch::WatchStream;
 use crate::convert::{filter, versions, wire_member};
 use crate::error::{no_member, refused};
 use crate::listing::list;
+use crate::service::Tie;
 use crate::surface::{Gates, Surface};
+use crate::watchers::Watcher;
 use convoke_node::core::member::Space;
 use convoke_node::core::node::{Interest, Resume};
 use convoke_proto::v1::registry_server;
@@ -29,10 +31,14 @@ impl registry_server::Registry for Registry {
     }
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<WatchStream>, Status> {
-        let v1::WatchRequest { filter: text, resume } = request.into_inner();
-        let interest = Interest { space: Space::Member, filter: filter(&text)? };
+        let (metadata, extensions, v1::WatchRequest { filter: text, resume }) = request.into_parts();
+        let filter = filter(&text)?;
+        let tie = extensions.get::<Arc<Tie>>().map(Arc::as_ref);
+        let headers = metadata.into_headers();
+        let watcher = Watcher::new("grpc", tie, headers.get(http::header::USER_AGENT), &filter);
+        let interest = Interest { space: Space::Member, filter };
         let subscription = self.0.node.subscribe(interest, wire_resume(resume)?).await.map_err(refused)?;
-        Ok(Response::new(WatchStream::new(subscription)))
+        Ok(Response::new(WatchStream::new(subscription, self.0.watchers.enter(watcher))))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {

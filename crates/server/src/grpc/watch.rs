@@ -1,6 +1,7 @@
 //! A watch: batches of the node's subscription, event by event, snapshots in parts.
 
 use crate::convert::wire_member;
+use crate::watchers::Watching;
 use convoke_node::Subscription;
 use convoke_node::core::node::{ResetReason, StreamEvent};
 use convoke_proto::v1::watch_event::{self, Event, reset};
@@ -17,11 +18,12 @@ pub(crate) struct WatchStream {
     subscription: Subscription,
     batch: Peekable<vec::IntoIter<StreamEvent>>,
     ended: bool,
+    _watching: Watching,
 }
 
 impl WatchStream {
-    pub(crate) fn new(subscription: Subscription) -> Self {
-        WatchStream { subscription, batch: Vec::new().into_iter().peekable(), ended: false }
+    pub(crate) fn new(subscription: Subscription, watching: Watching) -> Self {
+        WatchStream { subscription, batch: Vec::new().into_iter().peekable(), ended: false, _watching: watching }
     }
 
     /// The next message of the present batch.

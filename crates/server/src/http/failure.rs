@@ -1,6 +1,6 @@
 //! Errors as HTTP responses: `{"error":{"code":…}}` with the status of the table.
 
-use ::http::{HeaderValue, StatusCode, header};
+use ::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use convoke_proto::json::ErrorBody;
@@ -59,5 +59,19 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     // What is true now may not be a moment later.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A response of server-sent events, which has no end of its own.
+pub(crate) fn event_stream<S>(events: S) -> Response
+where
+    S: futures_core::Stream<Item = Result<bytes::Bytes, std::convert::Infallible>> + Send + 'static,
+{
+    let mut response = Response::new(Body::from_stream(events));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Proxies must not wait for more.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response
 }

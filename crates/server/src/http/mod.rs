@@ -1,8 +1,10 @@
 //! HTTP/JSON: the table of routes, and what holds for all of them.
 
+mod ask;
 mod body;
 mod bounds;
 mod discovery;
+mod events;
 mod extract;
 mod failure;
 mod kv;
@@ -11,6 +13,8 @@ mod observe;
 mod reads;
 mod routes;
 mod sessions;
+mod subscribers;
+mod ui;
 mod watch;
 
 use crate::surface::Surface;

@@ -1,6 +1,6 @@
 //! Every route that is served. `openapi.json` describes the same ones; a test compares.
 
-use super::{discovery, kv, log, observe, reads, sessions, watch};
+use super::{ask, discovery, events, kv, log, observe, reads, sessions, subscribers, ui, watch};
 use crate::surface::Surface;
 use ::http::Method;
 use axum::extract::{MatchedPath, Request};
@@ -39,18 +39,25 @@ macro_rules! routes {
 
 pub(crate) fn routes() -> Vec<Route> {
     routes! {
+        GET "/" => ui::root,
+        GET "/ui" => ui::front,
+        GET "/ui/" => ui::index,
+        GET "/ui/{file}" => ui::file,
         GET "/healthz" => reads::alive,
         GET "/readyz" => reads::ready,
         GET "/metrics" => observe::metrics,
         GET "/api/v1/openapi.json" => observe::openapi,
         GET "/api/v1/status" => reads::status,
         GET "/api/v1/nodes" => reads::nodes,
+        GET "/api/v1/nodes/{id}/{what}" => ask::ask,
         GET "/api/v1/services" => reads::services,
         GET "/api/v1/members" => reads::members,
         GET "/api/v1/members/{id}" => reads::member,
         GET "/api/v1/members/{id}/explain" => reads::explain,
         GET "/api/v1/sd/prometheus" => discovery::prometheus,
         GET "/api/v1/watch" => watch::watch,
+        GET "/api/v1/events" => events::events,
+        GET "/api/v1/subscribers" => subscribers::subscribers,
         GET "/api/v1/kv" => kv::list_all,
         GET "/api/v1/kv/{*key}" => kv::get,
         PUT "/api/v1/kv/{*key}" => kv::put,

@@ -29,6 +29,8 @@ pub(crate) struct Metrics {
     pub(crate) connections_refused: Counter,
     /// Closed because nothing useful came in time.
     pub(crate) connections_silent: Counter,
+    /// Closed because what came was no HTTP.
+    pub(crate) connections_malformed: Counter,
     /// Requests of sessions passed on to the node that holds them.
     pub(crate) sessions_forwarded: Counter,
     /// Sessions over HTTP attached here again.
@@ -43,6 +45,7 @@ impl Metrics {
             connections_accepted: Counter::default(),
             connections_refused: Counter::default(),
             connections_silent: Counter::default(),
+            connections_malformed: Counter::default(),
             sessions_forwarded: Counter::default(),
             sessions_reattached: Counter::default(),
             http,

@@ -217,6 +217,7 @@ fn clients(text: &mut Text, surface: &Surface) {
         ("connections_accepted", "Connections accepted.", &metrics.connections_accepted),
         ("connections_refused", "Connections closed because there were too many.", &metrics.connections_refused),
         ("connections_silent", "Connections closed that said nothing in time.", &metrics.connections_silent),
+        ("connections_malformed", "Connections closed because what came was no HTTP.", &metrics.connections_malformed),
         ("sessions_forwarded", "Requests of sessions passed on to their node.", &metrics.sessions_forwarded),
         ("sessions_reattached", "Sessions over HTTP attached here again.", &metrics.sessions_reattached),
     ] {

@@ -7,6 +7,7 @@ use crate::service::{Service, Tie};
 use crate::surface::Surface;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
@@ -35,7 +36,7 @@ pub(super) async fn serve(
     };
     let header_bytes = surface.config.limits.header_bytes;
     let streams = surface.config.limits.streams_per_connection;
-    let tie = Arc::<Tie>::default();
+    let tie = Tie::of(&stream);
     let service = service.for_connection(&tie);
     let io = TokioIo::new(Guarded::new(stream, first.bytes(), timeouts.stall));
     // A macro because the two connections have no type in common.
@@ -52,6 +53,9 @@ pub(super) async fn serve(
             })
             .await;
             if let Err(error) = result {
+                if is_malformed(&error) {
+                    surface.metrics.connections_malformed.add(1);
+                }
                 tracing::debug!("a client's connection ended: {error}");
             }
         }};
@@ -76,6 +80,12 @@ pub(super) async fn serve(
         ),
     }
     surface.sessions.cut(&tie);
+}
+
+/// Whether a connection ended because of what the client sent, as opposed to its going away.
+fn is_malformed(error: &hyper::Error) -> bool {
+    let http2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    error.is_parse() || http2.is_some_and(|error| error.is_go_away() && error.is_library())
 }
 
 /// Tells a connection once that it should end. A connection is polled for every message; looking at a number is cheaper

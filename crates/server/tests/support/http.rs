@@ -163,10 +163,14 @@ pub struct Sse {
 
 impl Sse {
     pub async fn open(served: &Served, query: &str, last_id: &str) -> Sse {
+        Sse::open_at(served, &format!("/api/v1/watch{query}"), last_id).await
+    }
+
+    /// The stream at this path.
+    pub async fn open_at(served: &Served, path: &str, last_id: &str) -> Sse {
         let mut sender = open(served.address()).await;
         let headers: &[(&str, &str)] = if last_id.is_empty() { &[] } else { &[("Last-Event-ID", last_id)] };
-        let path = format!("/api/v1/watch{query}");
-        let response = sender.send_request(request("GET", &path, headers, "")).await.unwrap();
+        let response = sender.send_request(request("GET", path, headers, "")).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
         // Keeps the connection open as long as the body is read.

@@ -174,8 +174,9 @@ impl ContextTruthful {
         let long = micros(world.setup.timers.reconnect_timeout) / 2;
         let owner = world.hosts.iter().find(|host| host.node.as_ref().is_some_and(|node| node.origin() == origin));
         let calm = owner.is_some_and(|host| {
-            let holds =
-                host.node.as_ref().is_some_and(|node| node.slot(&key.1).is_some_and(|slot| slot.origin == *origin));
+            // A newer one of its own, which was not looked at yet, may be a registration after this was forgotten.
+            let this = |slot: SlotView| slot.origin == *origin && slot.n == write.n;
+            let holds = host.node.as_ref().and_then(|node| node.slot(&key.1)).is_some_and(this);
             let paused = host.calm_after_pause(world.now, long);
             holds && host.trouble.lasting(world.now) < long && paused > 10 * long
         });

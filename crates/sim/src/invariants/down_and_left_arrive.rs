@@ -73,7 +73,7 @@ impl DownAndLeftArrive {
             if !claimed.unwanted() || claimed.silent_since == 0 {
                 continue;
             }
-            let silent = world.now - claimed.silent_since.max(calm).min(world.now);
+            let silent = world.now - claimed.silent_since.max(claimed.freed_at).max(calm).min(world.now);
             if silent < down {
                 continue;
             }

@@ -5,11 +5,13 @@ mod context_truthful;
 mod converges_in_time;
 mod down_and_left_arrive;
 mod never_vanishes;
+mod news_before_trust;
 mod no_false_down;
 mod no_lost_registration;
 mod no_resurrection;
 mod one_owner;
 mod one_resolution;
+mod peers_speak;
 mod published;
 mod queues_bounded;
 mod streams;
@@ -82,8 +84,10 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<down_and_left_arrive::DownAndLeftArrive>::default(),
         Box::<one_owner::OneOwner>::default(),
         Box::<never_vanishes::NeverVanishes>::default(),
+        Box::<news_before_trust::NewsBeforeTrust>::default(),
         Box::<streams::Streams>::default(),
         Box::<versions_never_regress::VersionsNeverRegress>::default(),
+        Box::<peers_speak::PeersSpeak>::default(),
         Box::<queues_bounded::QueuesBounded>::default(),
         Box::<context_truthful::ContextTruthful>::default(),
         Box::<converges_in_time::ConvergesInTime>::default(),
@@ -123,16 +127,18 @@ pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
 /// process of the client may have had higher claims.
 pub(crate) fn is_old_news(world: &World, client: usize, event: &StreamEvent) -> bool {
     let StreamEvent::Unregistered { id, version } = event else { return false };
+    let given_up = world.truth.get(id).is_some_and(|claimed| claimed.freed_at > 0);
     let client = &world.clients[client];
     let acknowledged = client.members.get(id).and_then(|holding| holding.acknowledged);
-    acknowledged.is_some_and(|now| {
-        let earlier = version.claim > now.claim && version.claim <= client.past_claim;
-        (version.claim, version.seq) < (now.claim, now.seq) || earlier
-    })
+    given_up
+        && acknowledged.is_some_and(|now| {
+            let earlier = version.claim > now.claim && version.claim <= client.past_claim;
+            (version.claim, version.seq) < (now.claim, now.seq) || earlier
+        })
 }
 
 /// Whether everybody can find everybody. In a line a host that cannot be reached hides those behind it from each other
-/// when they restart; otherwise the seeds suffice.
+/// when they restart; a replacement is told of the first host only; otherwise the seeds suffice.
 pub(crate) fn findable(world: &World, window: Micros) -> bool {
     let reachable = |host: &crate::host::Host| {
         host.running()
@@ -141,5 +147,6 @@ pub(crate) fn findable(world: &World, window: Micros) -> bool {
             && host.calm_after_pause(world.now, 3 * SECOND) > window
     };
     let mut hosts = world.hosts.iter().filter(|host| host.state != HostState::Gone);
-    world.setup.topology != Topology::Line || hosts.all(reachable)
+    let replaced = world.hosts.iter().skip(world.setup.nodes).any(|host| !host.is_second);
+    (world.setup.topology != Topology::Line || hosts.all(reachable)) && (!replaced || reachable(&world.hosts[0]))
 }

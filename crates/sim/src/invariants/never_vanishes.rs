@@ -1,8 +1,10 @@
 //! A member of a living client never disappears in between: a change of owner is not a removal (L3, D8, H5).
 
-use super::{Found, Invariant, report, undisturbed};
+use super::no_false_down::steady_holder;
+use super::{Found, Invariant, notice_time, report, serving, undisturbed};
 use crate::network::{Micros, SECOND};
 use crate::world::{World, micros};
+use convoke_core::member::Status;
 use convoke_core::node::{PeerState, StreamEvent};
 
 const NAME: &str = "never_vanishes";
@@ -38,13 +40,14 @@ impl Invariant for NeverVanishes {
                 report(found, NAME, world, format!("n{host} dropped {id} of the living c{client}: {event:?}"));
             }
             StreamEvent::OwnerChanged(_) => self.checks += 1,
+            StreamEvent::CaughtUp => self.fresh(world, subscriber, host, found),
             _ => {}
         }
     }
 
     /// Also what never was shown counts: a node that serves must know members that are older than its last trouble.
     fn periodically(&mut self, world: &World, found: &mut Found) {
-        for (host, node) in super::serving(world) {
+        for (host, node) in serving(world) {
             // A node that has not found anybody since its start has nobody to know from (N3).
             let alone = node.peers().iter().all(|peer| peer.state != PeerState::Up);
             if alone || !undisturbed(world, host, RECENT) {
@@ -68,6 +71,35 @@ impl Invariant for NeverVanishes {
                 if node.member(id).is_none() {
                     report(found, NAME, world, format!("n{host} does not show {id}: {:?}", node.slot(id)));
                 }
+            }
+        }
+    }
+}
+
+impl NeverVanishes {
+    /// A node that has just become ready knows what everybody else knew before it started (N3).
+    fn fresh(&mut self, world: &World, subscriber: usize, host: usize, found: &mut Found) {
+        let held = &world.hosts[host];
+        let window = notice_time(world);
+        let others: Vec<usize> = serving(world).map(|(other, _)| other).filter(|other| *other != host).collect();
+        let told = |other: &usize| held.config.seeds.contains(&world.hosts[*other].config.peer_address);
+        let calm = others.iter().all(|other| undisturbed(world, *other, window)) && others.iter().any(told);
+        let running = world.now - held.started_at;
+        // Whoever cannot be reached while it starts is not there (N3).
+        let reaching = held.trouble.calm_for(world.now) >= running && held.twin.is_none();
+        if held.ready_at.is_none_or(|at| world.now - at > SECOND) || !reaching || !calm {
+            return;
+        }
+        // What came while the registry was handed over follows it.
+        let before = window + running;
+        for id in world.truth.ids.keys() {
+            let known = others.iter().all(|other| world.status(*other, id) == Some(Status::Up));
+            if !known || steady_holder(world, id, before).is_none() {
+                continue;
+            }
+            self.checks += 1;
+            if !world.subscribers[subscriber].view.contains_key(id) {
+                report(found, NAME, world, format!("n{host} is ready and does not know {id}"));
             }
         }
     }

@@ -1,20 +1,25 @@
 //! Nothing unregistered comes back (D4, D8, C3).
 
-use super::{Found, Invariant, report, serving};
-use crate::network::Micros;
+use super::{Found, Invariant, notice_time, report, serving};
+use crate::network::{Micros, SECOND};
 use crate::truth::Claimed;
-use crate::world::World;
-use convoke_core::member::Status;
+use crate::world::{World, micros};
+use convoke_core::member::{Member, Status};
 use convoke_core::node::StreamEvent;
+use convoke_core::version::OriginId;
 use std::collections::BTreeMap;
 
 const NAME: &str = "no_resurrection";
+/// From the end of a split to the end of the exchanges that follow it.
+const CATCHING_UP: Micros = 10 * SECOND;
 
 #[derive(Debug, Default)]
 pub struct NoResurrection {
     checks: u64,
-    /// Unregistered with acknowledgement, and known as left at every node since then.
+    /// Unregistered with acknowledgement, and known as left at every node since the given time.
     gone: BTreeMap<String, Micros>,
+    /// Per observer: what it was told is unregistered, and when.
+    told: BTreeMap<usize, BTreeMap<String, Micros>>,
 }
 
 impl NoResurrection {
@@ -53,6 +58,62 @@ impl NoResurrection {
     }
 }
 
+impl NoResurrection {
+    /// Whoever was out of touch for longer than any horizon says that an owner is silent, or nothing at all (L3, N5).
+    fn outdated(&mut self, world: &World, subscriber: usize, member: &Member, found: &mut Found) {
+        let reader = &world.subscribers[subscriber];
+        let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
+        // Cut off until a moment ago, it hears that an owner lives before it hears what others wrote over its members.
+        if world.hosts[host].trouble.calm_for(world.now) < CATCHING_UP {
+            return;
+        }
+        self.checks += 1;
+        let horizon = micros(world.setup.timers.dead_peer_timeout) + 2 * notice_time(world);
+        let unwanted = |claimed: &Claimed| claimed.unwanted() && world.now - claimed.freed_at > horizon;
+        if world.truth.get(member.id()).is_some_and(unwanted) {
+            report(found, NAME, world, format!("n{host} shows {member:?}, which nobody has wanted for long"));
+        }
+    }
+
+    /// What a node was told is unregistered does not come up again while nobody wants it.
+    fn contradicted(&mut self, world: &World, subscriber: usize, member: &Member, found: &mut Found) {
+        let Some(told) = self.told.get_mut(&subscriber).and_then(|ids| ids.remove(member.id())) else { return };
+        if member.status() != Status::Up {
+            return;
+        }
+        self.checks += 1;
+        let alone = |client: &usize| !world.clients[*client].shares_id;
+        let since = |claimed: &Claimed| {
+            claimed.unwanted()
+                && claimed.freed_at < told
+                && long_ago(world, told)
+                && !claimed.contested()
+                && claimed.ever.iter().all(alone)
+        };
+        if world.truth.get(member.id()).is_some_and(since) {
+            let ago = (world.now - told) / SECOND;
+            report(found, NAME, world, format!("{member:?} is up {ago} s after it was said to be unregistered"));
+        }
+    }
+
+    /// A node does not carry out what its client gave up long ago (L5).
+    fn executed(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+        let StreamEvent::Registered(member) = event else { return };
+        let reader = &world.subscribers[subscriber];
+        let Some((host, ..)) = reader.at.filter(|_| reader.observer && reader.complete) else { return };
+        let rank = member.rank();
+        let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
+        if world.hosts[host].node.as_ref().is_none_or(|node| *node.origin() != origin) {
+            return;
+        }
+        self.checks += 1;
+        let given_up = |claimed: &Claimed| claimed.unwanted() && long_ago(world, claimed.freed_at);
+        if world.truth.get(member.id()).is_some_and(given_up) {
+            report(found, NAME, world, format!("n{host} registers {member:?}, which nobody wants any more"));
+        }
+    }
+}
+
 impl Invariant for NoResurrection {
     fn name(&self) -> &'static str {
         NAME
@@ -65,18 +126,32 @@ impl Invariant for NoResurrection {
     }
 
     fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+        if let StreamEvent::Unregistered { id, version } = event {
+            if world.subscribers[subscriber].observer && version.inferred.is_none() {
+                self.told.entry(subscriber).or_default().insert(id.clone(), world.now);
+            }
+            return;
+        }
         let (StreamEvent::Registered(member) | StreamEvent::Snapshot(member)) = event else { return };
+        self.outdated(world, subscriber, member, found);
+        self.contradicted(world, subscriber, member, found);
+        self.executed(world, subscriber, event, found);
         let Some(gone_at) = self.gone.get(member.id()).copied().filter(|_| world.subscribers[subscriber].observer)
         else {
             return;
         };
         self.checks += 1;
         // Whoever wanted it since then may have been heard of, even if it has changed its mind again.
-        if world.truth.get(member.id()).is_some_and(|claimed| claimed.unwanted() && claimed.wanted_at < gone_at) {
+        let still = |claimed: &Claimed| claimed.unwanted() && claimed.wanted_at.max(claimed.silent_since) < gone_at;
+        if world.truth.get(member.id()).is_some_and(still) {
             report(found, NAME, world, format!("{} was gone everywhere, and is back: {member:?}", member.id()));
         } else {
             self.gone.remove(member.id());
         }
+    }
+
+    fn subscribed(&mut self, _world: &World, subscriber: usize) {
+        self.told.remove(&subscriber);
     }
 
     fn periodically(&mut self, world: &World, found: &mut Found) {
@@ -102,4 +177,9 @@ fn same_tombstone_everywhere(world: &World, id: &str) -> bool {
 fn must_be_absent(world: &World, claimed: &Claimed, calm: Micros) -> bool {
     let waited = claimed.silent_since == 0 || world.now > claimed.silent_since.max(calm) + world.linger();
     claimed.unwanted() && waited
+}
+
+/// Whether no message that was sent then can still be under way.
+fn long_ago(world: &World, then: Micros) -> bool {
+    world.now - then > world.orphan_patience() + micros(world.setup.timers.heartbeat_timeout) + 2 * SECOND
 }

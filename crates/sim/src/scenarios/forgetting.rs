@@ -2,8 +2,8 @@
 
 use super::log::Log;
 use super::support::Told;
-use crate::network::{MINUTE, SECOND};
-use crate::world::{Crash, Setup, World};
+use crate::network::{MINUTE, Place, SECOND, Spike};
+use crate::world::{Crash, Setup, World, micros};
 use convoke_core::Limits;
 use convoke_core::member::Status;
 
@@ -120,6 +120,55 @@ pub(super) fn collection_at_different_times(world: &mut World) -> Told {
     world.settle()
 }
 
+/// A member moves to another node and is unregistered there, while its first node writes nothing more. A replica that was
+/// away for longer than the tombstone lived has seen all that the first node ever wrote, and must let go all the same.
+pub(super) fn unregistered_after_a_move_from_a_quiet_node(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.keep_to(client, &[0, 1]);
+    world.up(&["m"])?;
+    let cuts = world.partition(&[0, 1], &[2]);
+    world.go(client, 1);
+    world.run_until(|w| w.at(client, 1) && w.claim(0, "m") == w.claim(1, "m"), 5 * SECOND)?;
+    world.client_unregister(client, "m");
+    world.run_until(|w| w.forgotten(0, "m") && w.forgotten(1, "m"), 33 * MINUTE)?;
+    world.require(!world.forgotten(2, "m"), "the replica inferred and forgot it too")?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.forgotten(2, "m"), 20 * SECOND)?;
+    world.throughout(MINUTE, "it came back", |w| w.absent_everywhere("m"))?;
+    world.settle()
+}
+
+/// A lower claim comes back from behind a split when one node has collected the tombstone of the higher one and another,
+/// which heard of it late, has not: the tombstone is said again, its owner claims anew above it, and they agree.
+pub(super) fn lower_claim_meets_a_tombstone(world: &mut World) -> Told {
+    world.begin()?;
+    let far = world.add_client_fixed("far", &["far"], 2);
+    let near = world.add_client_fixed("near", &["near"], 0);
+    world.up(&["far", "near"])?;
+    let cuts = world.partition(&[0, 1], &[2]);
+    world.clients[near].claim += 10;
+    world.go(near, 0);
+    world.run_until(|w| w.attached(near), 5 * SECOND)?;
+    world.register(near, "m");
+    world.register(far, "m");
+    world.pass(SECOND)?;
+    world.require(world.claim(2, "m") < world.claim(0, "m"), "the claims are the other way round")?;
+    world.pause(1, 15 * SECOND);
+    world.client_unregister(near, "m");
+    world.run_until(|w| w.forgotten(0, "m"), 33 * MINUTE)?;
+    world.require(!world.forgotten(1, "m"), "all collected at the same time")?;
+    let late = world.partition(&[1], &[2]);
+    world.rejoin(cuts);
+    world.run_until(|w| !w.forgotten(0, "m"), 10 * SECOND)?;
+    world.require(!world.forgotten(1, "m"), "the late one collected before they met")?;
+    world.pass(20 * SECOND)?;
+    world.rejoin(late);
+    world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 2), 20 * SECOND)?;
+    world.require(world.holds(far, "m"), "the living client gave up")?;
+    world.settle()
+}
+
 /// A side that was alone for longer than any horizon has collected what it inferred about the other; its full merge
 /// must not take those living members away, not even for a moment.
 pub(super) fn entry_count_never_drops_during_a_full_merge(world: &mut World) -> Told {
@@ -149,6 +198,39 @@ pub(super) fn entry_count_never_drops_during_a_full_merge(world: &mut World) -> 
     world.require(after > merges, "no full merge was needed")?;
     world.up(&borrowed(&here[1..]))?;
     world.up(&borrowed(&there[1..]))?;
+    world.settle()
+}
+
+/// A fresh node is sent everything when what was inferred of a lost node's member is collected in between: it must not be
+/// left with a record that nobody else has.
+pub(super) fn collected_while_a_full_merge_is_sent(world: &mut World) -> Told {
+    world.begin()?;
+    let doomed = world.add_client_fixed("doomed", &["lost"], 3);
+    world.up(&["lost"])?;
+    let rest = ids("m", 60);
+    let keeper = world.add_client_fixed("rest", &borrowed(&rest), 0);
+    world.up(&borrowed(&rest))?;
+    // Long forgotten by then: without a floor there is no full merge.
+    world.client_unregister(keeper, "m59");
+    world.client_crash(doomed, true);
+    world.lose(3, Crash::Silent);
+    world.run_until(|w| (0..3).all(|host| w.status(host, "lost").is_none()), 20 * MINUTE)?;
+    world.pass(micros(world.setup.timers.tombstone_timeout) - 4 * SECOND)?;
+    world.require(!world.forgotten(0, "lost"), "it was collected too early")?;
+    for host in 1..3 {
+        world.crash(host, Crash::Process);
+    }
+    let (id, extra) = (world.network.number(), SECOND / 4);
+    world.network.spikes.push(Spike { id, places: Place::Host(0).bit(), extra });
+    for host in 1..3 {
+        world.start(host);
+    }
+    world.run_until(|w| w.forgotten(0, "lost"), 10 * SECOND)?;
+    let sent = |host: usize| !world.node(host).is_ready() && !world.forgotten(host, "lost");
+    world.require((1..3).all(sent), "it was not collected in the middle of the merge")?;
+    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.run_until(|w| (0..3).all(|host| w.forgotten(host, "lost")), 30 * SECOND)?;
+    world.up(&borrowed(&rest[..59]))?;
     world.settle()
 }
 
@@ -213,6 +295,12 @@ pub(super) fn h12_takeover_from_a_lagging_copy(world: &mut World) -> Told {
     world.rejoin(cuts);
     world.throughout(MINUTE, "somebody took in what was collected", |w| w.forgotten(0, "m") && w.forgotten(1, "m"))?;
     world.require(world.forgotten(2, "m"), "the lagging copy was not cleared")?;
+    for host in 0..2 {
+        let slots = world.node(host).slots();
+        let left = slots.iter().filter(|slot| slot.stated == Status::Left || slot.inferred).count();
+        let kept = world.node(host).sizes().tombstones;
+        world.require(kept == left, &format!("n{host} keeps {kept} tombstones of {left} slots"))?;
+    }
     log.never_shown(world, "m")?;
     world.up(&["kept"])?;
     world.settle()

@@ -32,6 +32,13 @@ pub struct Scenario {
     pub script: fn(&mut World) -> Result<(), Violation>,
 }
 
+impl Scenario {
+    /// Whether it is about this rule.
+    pub fn tells_of(&self, rule: &str) -> bool {
+        self.rules.split(", ").any(|told| told == rule)
+    }
+}
+
 macro_rules! scenarios {
     ($($theme:ident::$name:ident, $seeds:literal, $setup:expr, $rules:literal, $story:literal;)*) => {
         pub const ALL: &[Scenario] = &[$(Scenario {
@@ -95,9 +102,12 @@ scenarios! {
     liveness::clean_leave_during_partition, 1, three, "D4, L3", "a clean leave stays left";
 
     forgetting::delete_collect_lagging_replica_returns, 1, three, "D8", "deleted and forgotten while a replica was away";
+    forgetting::unregistered_after_a_move_from_a_quiet_node, 1, three, "D8", "having seen all that an owner wrote is not having seen all";
     forgetting::cut_full_merge_meets_a_lagging_third_node, 1, forgetting::small_chunks, "D8", "the full merge is cut, and a third node lags as well";
     forgetting::collection_at_different_times, 4, three, "D8", "a tombstone collected minutes later at one node";
+    forgetting::lower_claim_meets_a_tombstone, 1, three, "D8", "what outlived its tombstone at one node only is told again";
     forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D8", "a full merge takes no living member away";
+    forgetting::collected_while_a_full_merge_is_sent, 1, forgetting::small_chunks, "D8", "a full merge leaves nothing behind that its sender forgot meanwhile";
     forgetting::long_sleep, 2, three, "N5", "a node that slept for 40 minutes starts a new run";
     incarnations::crash_and_restart_with_lower_counters, 1, three, "N1", "a node restarts with nothing but its id";
     incarnations::two_processes_with_one_id, 1, three, "N4", "the second process stops with an identity conflict";

@@ -205,8 +205,9 @@ impl Replica {
     pub(super) fn everything(&self) -> Vec<ItemRef> {
         let mut items = Vec::new();
         let mut cursor = crate::map::Cursor::Slot(0);
-        while let Some((item, next)) = self.map.next_item(&cursor) {
+        while let Some((item, inferred, next)) = self.map.next_items(&cursor) {
             items.push(item);
+            items.extend(inferred);
             cursor = next;
         }
         items

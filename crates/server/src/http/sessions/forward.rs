@@ -69,7 +69,7 @@ pub(super) fn reachable(feeder: &Feeder) -> bool {
 
 /// Asks the other node; `None` if it does not answer, or does not take clients any more.
 pub(super) async fn forward(surface: &Surface, feeder: &Feeder, raw: &Raw) -> Option<Response<Body>> {
-    let asking = ask(surface, &feeder.client_address, raw);
+    let asking = ask_node(surface, &feeder.client_address, raw);
     match tokio::time::timeout(surface.config.timeouts.forward, asking).await {
         Ok(Ok(response)) if response.status() != StatusCode::SERVICE_UNAVAILABLE => {
             surface.metrics.sessions_forwarded.add(1);
@@ -84,7 +84,12 @@ pub(super) async fn forward(surface: &Surface, feeder: &Feeder, raw: &Raw) -> Op
     }
 }
 
-async fn ask(surface: &Surface, address: &str, raw: &Raw) -> Result<Response<Body>, Box<dyn Error + Send + Sync>> {
+/// Asks a node at this address, in any time it takes.
+pub(crate) async fn ask_node(
+    surface: &Surface,
+    address: &str,
+    raw: &Raw,
+) -> Result<Response<Body>, Box<dyn Error + Send + Sync>> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;

@@ -22,7 +22,7 @@ use convoke_node::core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMod
 use convoke_node::core::node::AttachMember;
 use convoke_node::core::version::Version;
 use convoke_proto::{Code, Error, json};
-use forward::Raw;
+pub(crate) use forward::{Raw, ask_node};
 use live::{Granted, Wish, no_randomness};
 use secret::Secret;
 use serde::{Deserialize, Serialize};

@@ -149,4 +149,17 @@ mod tests {
         bytes.push(0xff);
         assert!(Secret::parse(&URL_SAFE_NO_PAD.encode(&bytes)).is_none());
     }
+
+    /// Sessions outlive an upgrade of all nodes.
+    #[test]
+    fn secrets_are_fixed_byte_for_byte() {
+        let secret = Secret::parse("AQEAABtYAAECAwQFBgcICQoLDA0OD3Nob3A").unwrap();
+        assert_eq!((secret.client.as_str(), secret.liveness), ("shop", Liveness::Fast));
+        assert_eq!((secret.timeout, secret.nonce), (Some(Duration::from_secs(7)), 17_347_107_241_043_718_639));
+        let nameless = Secret::parse("AQAAAAAAAAECAwQFBgcICQoLDA0ODw").unwrap();
+        assert_eq!(
+            (nameless.client.as_str(), nameless.nonce),
+            ("http-14f1ceb259b6d7fee120", 5_165_942_350_500_468_470)
+        );
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::place::{Place, Scope};
 use crate::convert::json_member;
+use crate::watchers::Watching;
 use bytes::Bytes;
 use convoke_node::Subscription;
 use convoke_node::core::node::{ResetReason, StreamEvent};
@@ -36,8 +37,11 @@ pub(super) struct Events {
     quiet: Pin<Box<Sleep>>,
     text: String,
     ended: bool,
-    _permit: OwnedSemaphorePermit,
+    _held: Held,
 }
+
+/// Given back when the stream ends: its place among the watchers, and in the list of them.
+pub(super) type Held = (OwnedSemaphorePermit, Watching);
 
 #[derive(Serialize)]
 struct Reset {
@@ -55,7 +59,7 @@ impl Events {
         place: Place,
         reset: Option<&'static str>,
         keep_alive: Duration,
-        permit: OwnedSemaphorePermit,
+        held: Held,
     ) -> Self {
         let told = match &place {
             Place::After(after) => after.recent.clone(),
@@ -72,7 +76,7 @@ impl Events {
             quiet: Box::pin(tokio::time::sleep(keep_alive)),
             text: String::new(),
             ended: false,
-            _permit: permit,
+            _held: held,
         }
     }
 

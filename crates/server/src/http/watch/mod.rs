@@ -5,11 +5,14 @@ mod place;
 
 use super::extract::Query;
 use super::failure::Failure;
+use super::failure::event_stream;
 use crate::convert;
 use crate::error::refused;
+use crate::service::Tie;
 use crate::surface::{Gates, Surface};
-use ::http::{HeaderMap, HeaderName, HeaderValue, header};
-use axum::body::Body;
+use crate::watchers::Watcher;
+use ::http::{HeaderMap, HeaderName, header};
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use convoke_node::core::member::Space;
@@ -19,7 +22,7 @@ use place::{Place, Scope};
 use serde::Deserialize;
 use std::sync::Arc;
 
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -30,6 +33,7 @@ pub(crate) struct WatchQuery {
 pub(crate) async fn watch(
     State(surface): State<Arc<Surface>>,
     Query(query): Query<WatchQuery>,
+    tie: Option<Extension<Arc<Tie>>>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let filter = convert::filter(&query.filter)?;
@@ -40,16 +44,12 @@ pub(crate) async fn watch(
         Place::Start => Resume::Fresh,
         Place::After(after) => Resume::Token { token: after.token.clone(), recent: after.recent.clone(), known: None },
     };
+    let watcher = Watcher::new("http", tie.as_deref().map(Arc::as_ref), headers.get(header::USER_AGENT), &filter);
     let interest = Interest { space: Space::Member, filter };
     let subscription = surface.node.subscribe_marked(interest, resume).await.map_err(refused)?;
-    let events = Events::new(subscription, scope, place, reset, surface.config.timeouts.keep_alive, permit);
-    let mut response = Response::new(Body::from_stream(events));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Proxies must not wait for more.
-    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    Ok(response)
+    let watching = surface.watchers.enter(watcher);
+    let events = Events::new(subscription, scope, place, reset, surface.config.timeouts.keep_alive, (permit, watching));
+    Ok(event_stream(events))
 }
 
 /// Where a returning reader is, and why it has to start over if it has to.

@@ -188,4 +188,16 @@ mod tests {
             assert_eq!(scope.read(bad), None);
         }
     }
+
+    /// Readers come back with places from before an upgrade.
+    #[test]
+    fn places_are_fixed_byte_for_byte() {
+        let scope = Scope::of(&Filter::service("orders"));
+        let mut place = Place::Start;
+        assert_eq!(text(scope, &place), "Ae6kkNc");
+        place.mark(vec![1, 2, 3]);
+        place.told("a", version(1));
+        place.told("b", version(2));
+        assert_eq!(text(scope, &place), "Ae6kkNcDAQIDAWGAgICAgCABgYD8_w8AAWKAgICAgCACgYD8_w8C");
+    }
 }

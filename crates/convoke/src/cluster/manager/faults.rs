@@ -1,0 +1,141 @@
+//! Faults as asked for, on the ways and processes of a cluster.
+
+use crate::cluster::api::Fault;
+use convoke_lab::{LocalCluster, NodeError, Way};
+use convoke_proto::{Code, Error};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const DELAY_MAX: Duration = Duration::from_secs(60);
+
+/// Carries it out, or says what was wrong; then nothing has changed.
+pub(crate) async fn apply(cluster: &mut LocalCluster, fault: Fault) -> Result<(), Error> {
+    match fault {
+        Fault::Drop { nodes } => {
+            let ways = both_ways(cluster, &nodes)?;
+            ways.iter().for_each(|way| cluster.network().reset(*way));
+        }
+        Fault::Blackhole { nodes } if nodes.is_empty() => {
+            return Err(invalid("nodes", "name one node, or two: the way between them is cut"));
+        }
+        Fault::Blackhole { nodes } => {
+            let ways = both_ways(cluster, &nodes)?;
+            ways.iter().for_each(|way| cluster.network().cut(*way));
+        }
+        Fault::Partition { groups } => {
+            let ways = across(cluster, groups)?;
+            ways.iter().for_each(|way| cluster.network().cut(*way));
+        }
+        Fault::OneWay { from, to } => {
+            let way = way(cluster, &from, &to)?;
+            cluster.network().cut(way);
+        }
+        Fault::Delay { ms, .. } if Duration::from_millis(ms) > DELAY_MAX => {
+            let limit = u64::try_from(DELAY_MAX.as_millis()).unwrap_or(u64::MAX);
+            return Err(invalid("ms", &format!("{ms} ms is too long a delay: at most {limit}")).limit(limit));
+        }
+        Fault::Delay { ms, nodes } => {
+            let ways = both_ways(cluster, &nodes)?;
+            ways.iter().for_each(|way| cluster.network().delay(*way, Duration::from_millis(ms)));
+        }
+        Fault::Heal { nodes } if nodes.is_empty() => cluster.network().heal_all(),
+        Fault::Heal { nodes } => {
+            let ways = both_ways(cluster, &nodes)?;
+            ways.iter().for_each(|way| cluster.network().heal(*way));
+        }
+        Fault::Pause { node } => done(cluster.pause(&node), cluster, &node)?,
+        Fault::Resume { node } => done(cluster.resume(&node), cluster, &node)?,
+        Fault::Restart { node } => {
+            let restarted = cluster.restart(&node).await;
+            done(restarted, cluster, &node)?;
+        }
+        Fault::Kill { node } => {
+            let killed = cluster.kill(&node).await;
+            done(killed.map(Ok), cluster, &node)?;
+        }
+    }
+    Ok(())
+}
+
+fn done(outcome: Option<Result<(), NodeError>>, cluster: &LocalCluster, node: &str) -> Result<(), Error> {
+    match outcome {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => Err(node_error(&error)),
+        None => Err(unknown(cluster, node)),
+    }
+}
+
+pub(crate) fn node_error(error: &NodeError) -> Error {
+    let code = match error {
+        NodeError::NotRunning { .. } | NodeError::Running { .. } => Code::FailedPrecondition,
+        NodeError::Spawn { .. } | NodeError::Ended { .. } | NodeError::Slow { .. } | NodeError::Signal { .. } => {
+            Code::Internal
+        }
+    };
+    Error::new(code, error.to_string())
+}
+
+pub(crate) fn unknown(cluster: &LocalCluster, node: &str) -> Error {
+    let ids: Vec<&str> = cluster.nodes().iter().map(convoke_lab::LocalNode::id).collect();
+    let message = format!("cluster {} has no node {node:?}: there are {}", cluster.name(), ids.join(", "));
+    Error::new(Code::NotFound, message).field("node")
+}
+
+fn invalid(field: &str, message: &str) -> Error {
+    Error::new(Code::InvalidArgument, message).field(field)
+}
+
+fn way(cluster: &LocalCluster, from: &str, to: &str) -> Result<Way, Error> {
+    if let Some(missing) = [from, to].into_iter().find(|id| cluster.node(id).is_none()) {
+        return Err(unknown(cluster, missing));
+    }
+    if from == to {
+        return Err(invalid("to", &format!("there is no way from {from} to itself: name two nodes")));
+    }
+    cluster.way(from, to).ok_or_else(|| unknown(cluster, from))
+}
+
+/// Between all nodes, between one and all others, or between two; there and back.
+fn both_ways(cluster: &LocalCluster, nodes: &[String]) -> Result<Vec<Way>, Error> {
+    let ids = || cluster.nodes().iter().map(convoke_lab::LocalNode::id);
+    let pairs: Vec<(String, String)> = match nodes {
+        [] => ids().flat_map(|a| ids().filter(move |b| a < *b).map(move |b| (a.to_owned(), b.to_owned()))).collect(),
+        [one] if cluster.node(one).is_none() => return Err(unknown(cluster, one)),
+        [one] => ids().filter(|id| id != one).map(|id| (one.clone(), id.to_owned())).collect(),
+        [a, b] => vec![(a.clone(), b.clone())],
+        _ => return Err(invalid("nodes", "name at most two nodes: the ways between them are meant")),
+    };
+    let mut ways = Vec::new();
+    for (a, b) in pairs {
+        let way = way(cluster, &a, &b)?;
+        ways.extend([way, way.back()]);
+    }
+    Ok(ways)
+}
+
+/// Between groups; who is in none is in the last one.
+fn across(cluster: &LocalCluster, mut groups: Vec<Vec<String>>) -> Result<Vec<Way>, Error> {
+    let mut named = BTreeSet::new();
+    for id in groups.iter().flatten() {
+        if cluster.node(id).is_none() {
+            return Err(unknown(cluster, id));
+        }
+        if !named.insert(id.clone()) {
+            return Err(invalid("groups", &format!("{id} is named twice: every node is on one side")));
+        }
+    }
+    let rest = cluster.nodes().iter().map(|node| node.id().to_owned()).filter(|id| !named.contains(id));
+    groups.push(rest.collect());
+    groups.retain(|group| !group.is_empty());
+    if groups.len() < 2 {
+        return Err(invalid("groups", "that is everybody on one side: name fewer nodes, or several groups"));
+    }
+    let mut ways = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        for (a, b) in groups[index + 1..].iter().flatten().flat_map(|b| group.iter().map(move |a| (a, b))) {
+            let way = way(cluster, a, b)?;
+            ways.extend([way, way.back()]);
+        }
+    }
+    Ok(ways)
+}

@@ -1,0 +1,230 @@
+//! The HTTP interface of the cluster manager.
+
+use super::clusters::{Clusters, Entry, describe};
+use super::{faults, health};
+use crate::cluster::api::{
+    AddRequest, ClusterInfo, Clusters as List, CreateRequest, Fault, Manager, NodeInfo, SERVICE, TargetGroup,
+};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Path, RawQuery, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use bytes::Bytes;
+use convoke_lab::NODES_MAX;
+use convoke_proto::json::ErrorBody;
+use convoke_proto::{Code, Error};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+const BODY_MAX: usize = 64 * 1024;
+/// More than is ever told about one request.
+const LINES_MAX: usize = NODES_MAX + 8;
+
+type Answer = Result<Response, Refused>;
+
+pub(crate) fn router(clusters: Arc<Clusters>) -> Router {
+    Router::new()
+        .route("/healthz", get(manager))
+        .route("/clusters", get(list).post(create))
+        .route("/clusters/{name}", get(info).delete(remove_cluster))
+        .route("/clusters/{name}/nodes", post(add))
+        .route("/clusters/{name}/nodes/{node}", delete(remove_node))
+        .route("/clusters/{name}/faults", post(fault))
+        .route("/clusters/{name}/health", get(check))
+        .route("/clusters/{name}/sd/prometheus", get(targets))
+        .fallback(async || Refused(Error::new(Code::NotFound, "no such path: docs/demo-and-clusters.md lists all")))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(middleware::from_fn_with_state(clusters.clone(), admit))
+        .with_state(clusters)
+}
+
+/// Programs of this machine, not pages that a browser has loaded from elsewhere.
+async fn admit(State(clusters): State<Arc<Clusters>>, request: Request, next: Next) -> Response {
+    let _request = clusters.request();
+    let headers = request.headers();
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    if headers.contains_key(header::ORIGIN) || !["127.0.0.1", "localhost"].contains(&host) {
+        let message = "the cluster manager answers programs of this machine only: ask for http://127.0.0.1";
+        return Refused(Error::new(Code::PermissionDenied, message)).into_response();
+    }
+    next.run(request).await
+}
+
+async fn manager(State(clusters): State<Arc<Clusters>>) -> Answer {
+    let (clusters, creating) = clusters.count();
+    let (service, version) = (SERVICE.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    answer(&Manager { service, version, pid: std::process::id(), clusters, creating })
+}
+
+async fn list(State(clusters): State<Arc<Clusters>>) -> Answer {
+    let mut infos = Vec::new();
+    for name in clusters.names() {
+        // Those that are being created or deleted are not there.
+        if let Ok(info) = look(&clusters, &name).await {
+            infos.push(info);
+        }
+    }
+    answer(&List { clusters: infos })
+}
+
+/// Lines of JSON, the last of which says how it ended.
+async fn create(State(clusters): State<Arc<Clusters>>, headers: HeaderMap, body: Bytes) -> Answer {
+    let request: CreateRequest = parse(&headers, &body)?;
+    let entry = clusters.reserve(&request)?;
+    let (tell, told) = mpsc::channel(LINES_MAX);
+    // Goes on if nobody listens: then it cleans up.
+    tokio::spawn(clusters.create(entry, request, tell));
+    let lines = ReceiverStream::new(told).map(|progress| {
+        let mut line = serde_json::to_vec(&progress).unwrap_or_default();
+        line.push(b'\n');
+        Ok::<_, Infallible>(Bytes::from(line))
+    });
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}
+
+async fn info(State(clusters): State<Arc<Clusters>>, Path(name): Path<String>) -> Answer {
+    answer(&look(&clusters, &name).await?)
+}
+
+async fn look(clusters: &Clusters, name: &str) -> Result<ClusterInfo, Refused> {
+    let entry = clusters.find(name)?;
+    let cluster = entry.cluster.lock().await;
+    Ok(describe(cluster.as_ref().ok_or_else(|| not_complete(&entry))?))
+}
+
+/// `?id=` deletes it only if it is still that one.
+async fn remove_cluster(
+    State(clusters): State<Arc<Clusters>>,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    let entry = clusters.find(&name)?;
+    let id = query.as_deref().and_then(|query| query.strip_prefix("id="));
+    if id.is_some_and(|id| *id != entry.id.to_string()) {
+        let message = format!("the cluster {name} with that id is gone; there is another of that name");
+        return Err(Error::new(Code::NotFound, message).field("id").into());
+    }
+    // Whoever asks may not wait for the end of it.
+    let deleting = tokio::spawn(async move { clusters.delete(&entry).await });
+    finished(deleting.await)?;
+    answer(&serde_json::json!({ "deleted": name }))
+}
+
+async fn add(
+    State(clusters): State<Arc<Clusters>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let request: AddRequest = parse(&headers, &body)?;
+    let entry = clusters.find(&name)?;
+    let adding = tokio::spawn(async move {
+        let mut cluster = entry.cluster.lock().await;
+        let cluster = cluster.as_mut().ok_or_else(|| not_complete(&entry))?;
+        if cluster.nodes().len() >= NODES_MAX {
+            let message = format!("cluster {} has {NODES_MAX} nodes already: remove one first", entry.name);
+            return Err(Error::new(Code::ResourceExhausted, message).limit(NODES_MAX as u64));
+        }
+        let id = cluster.add(&request.region).await.map_err(|error| faults::node_error(&error))?;
+        let nodes = describe(cluster).nodes;
+        let added: Option<NodeInfo> = nodes.into_iter().find(|node| node.id == id);
+        added.ok_or_else(|| Error::new(Code::Internal, "the node is gone"))
+    });
+    answer(&finished(adding.await)??)
+}
+
+async fn remove_node(State(clusters): State<Arc<Clusters>>, Path((name, node)): Path<(String, String)>) -> Answer {
+    let entry = clusters.find(&name)?;
+    let removing = tokio::spawn(async move {
+        let mut cluster = entry.cluster.lock().await;
+        let cluster = cluster.as_mut().ok_or_else(|| not_complete(&entry))?;
+        if cluster.node(&node).is_some() && cluster.nodes().len() == 1 {
+            let message = format!("{node} is the last node of {}: delete the cluster instead", entry.name);
+            return Err(Error::new(Code::FailedPrecondition, message));
+        }
+        if cluster.remove(&node).await { Ok(node) } else { Err(faults::unknown(cluster, &node)) }
+    });
+    answer(&serde_json::json!({ "removed": finished(removing.await)?? }))
+}
+
+async fn fault(
+    State(clusters): State<Arc<Clusters>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let fault: Fault = parse(&headers, &body)?;
+    let entry = clusters.find(&name)?;
+    let applying = tokio::spawn(async move {
+        let mut cluster = entry.cluster.lock().await;
+        let cluster = cluster.as_mut().ok_or_else(|| not_complete(&entry))?;
+        faults::apply(cluster, fault).await.map(|()| describe(cluster))
+    });
+    answer(&finished(applying.await)??)
+}
+
+async fn check(State(clusters): State<Arc<Clusters>>, Path(name): Path<String>) -> Answer {
+    let info = look(&clusters, &name).await?;
+    answer(&health::examine(&info.nodes).await)
+}
+
+async fn targets(State(clusters): State<Arc<Clusters>>, Path(name): Path<String>) -> Answer {
+    let info = look(&clusters, &name).await?;
+    let groups = info.nodes.iter().map(|node| TargetGroup {
+        targets: vec![node.address.clone()],
+        labels: [("cluster", &info.name), ("node", &node.id), ("region", &node.region)]
+            .map(|(name, value)| (name.to_owned(), value.clone()))
+            .into(),
+    });
+    answer(&groups.collect::<Vec<_>>())
+}
+
+fn not_complete(entry: &Entry) -> Error {
+    Error::new(Code::NotReady, format!("cluster {} is being created or deleted: try again in a moment", entry.name))
+}
+
+fn finished<T>(joined: Result<T, tokio::task::JoinError>) -> Result<T, Refused> {
+    joined.map_err(|error| Error::new(Code::Internal, format!("this is a bug: {error}")).into())
+}
+
+/// Only JSON that says so: pages of others cannot send that without asking first.
+fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Refused> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some("application/json") {
+        let message = "send JSON, with content-type: application/json";
+        return Err(Error::new(Code::InvalidArgument, message).field("content-type").into());
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| Error::new(Code::InvalidArgument, format!("the body does not fit: {error}")).into())
+}
+
+fn answer(value: &impl Serialize) -> Answer {
+    let body = serde_json::to_vec(value).map_err(|error| Error::new(Code::Internal, error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+/// A refusal as a response.
+pub(crate) struct Refused(Error);
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused(error)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&ErrorBody { error: self.0 }).unwrap_or_default();
+        (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}

@@ -1,0 +1,112 @@
+//! Plain HTTP requests to this machine or a node, for what is not gRPC.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use std::io;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// Largest body that is read as a whole.
+const BODY_MAX: usize = 64 * 1024 * 1024;
+
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// Nobody listens there.
+    Refused,
+    /// Something went wrong, or it is not HTTP that came back.
+    Broken(String),
+}
+
+impl From<io::Error> for Unanswered {
+    fn from(error: io::Error) -> Unanswered {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Unanswered::Refused,
+            _ => Unanswered::Broken(error.to_string()),
+        }
+    }
+}
+
+impl From<hyper::Error> for Unanswered {
+    fn from(error: hyper::Error) -> Unanswered {
+        Unanswered::Broken(error.to_string())
+    }
+}
+
+/// An answer whose body is still to come. Dropping it closes the connection.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    response: Response<Incoming>,
+    rest: Vec<u8>,
+    _connection: JoinSet<()>,
+}
+
+/// One request on a connection of its own; a body is JSON.
+pub(crate) async fn request(
+    address: &str,
+    method: Method,
+    path: &str,
+    body: Option<Vec<u8>>,
+) -> Result<Answer, Unanswered> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let mut driving = JoinSet::new();
+    driving.spawn(async move {
+        // What goes wrong is told to whoever waits for the answer.
+        let _ = connection.await;
+    });
+    let mut request = Request::builder().method(method).uri(path).header(HOST, address);
+    if body.is_some() {
+        request = request.header(CONTENT_TYPE, "application/json");
+    }
+    let request = request
+        .body(Full::new(Bytes::from(body.unwrap_or_default())))
+        .map_err(|error| Unanswered::Broken(error.to_string()))?;
+    let response = sender.send_request(request).await?;
+    Ok(Answer { response, rest: Vec::new(), _connection: driving })
+}
+
+impl Answer {
+    pub(crate) fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    /// The whole body.
+    pub(crate) async fn body(mut self) -> Result<Vec<u8>, Unanswered> {
+        while let Some(bytes) = self.more().await? {
+            self.rest.extend_from_slice(&bytes);
+            if self.rest.len() > BODY_MAX {
+                return Err(Unanswered::Broken(format!("the answer is longer than {BODY_MAX} bytes")));
+            }
+        }
+        Ok(self.rest)
+    }
+
+    /// The next line of the body, without its end; `None` after the last.
+    pub(crate) async fn line(&mut self) -> Result<Option<Vec<u8>>, Unanswered> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let mut line: Vec<u8> = self.rest.drain(..=end).collect();
+                line.pop();
+                return Ok(Some(line));
+            }
+            match self.more().await? {
+                Some(bytes) if self.rest.len() < BODY_MAX => self.rest.extend_from_slice(&bytes),
+                Some(_) => return Err(Unanswered::Broken("a line is too long".to_owned())),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    async fn more(&mut self) -> Result<Option<Bytes>, Unanswered> {
+        while let Some(frame) = self.response.body_mut().frame().await {
+            if let Ok(bytes) = frame?.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
+}

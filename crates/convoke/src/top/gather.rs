@@ -1,0 +1,72 @@
+//! Asking a node for everything that is shown.
+
+use super::metrics;
+use super::model::{Answers, LogStatus};
+use crate::client::Node;
+use crate::failure::{Failure, Outcome};
+use crate::http::{self, Unanswered};
+use convoke_proto::{Error, v1};
+use hyper::{Method, StatusCode};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Tries the given nodes in turn and stays with one that answers.
+#[derive(Debug)]
+pub(crate) struct Gatherer {
+    addresses: Vec<String>,
+    current: usize,
+    patience: Duration,
+    node: Option<Node>,
+}
+
+impl Gatherer {
+    pub(crate) fn new(addresses: Vec<String>, patience: Duration) -> Gatherer {
+        Gatherer { addresses, current: 0, patience, node: None }
+    }
+
+    /// Asks the present node; the next attempt goes to another if it does not answer.
+    pub(crate) async fn gather(&mut self) -> Outcome<Answers> {
+        let address = self.addresses[self.current].clone();
+        let node = match &self.node {
+            Some(node) => node.clone(),
+            None => self.node.insert(Node::lazy(&address, self.patience)?).clone(),
+        };
+        let answers = match timeout(self.patience, ask(&address, node)).await {
+            Ok(answers) => answers,
+            Err(_) => Err(Failure::unreachable("no answer in time")),
+        };
+        answers.map_err(|failure| {
+            self.current = (self.current + 1) % self.addresses.len();
+            self.node = None;
+            Failure::unreachable(format!("{address}: {failure}"))
+        })
+    }
+}
+
+async fn ask(address: &str, node: Node) -> Outcome<Answers> {
+    let said = |status: tonic::Status| Failure::from(Error::from(&status));
+    let mut admin = node.admin();
+    let status = admin.status(v1::StatusRequest {}).await.map_err(said)?.into_inner();
+    let nodes = admin.nodes(v1::NodesRequest {}).await.map_err(said)?.into_inner().nodes;
+    let services = admin.services(v1::ServicesRequest {}).await.map_err(said)?.into_inner().services;
+    let counters = match get(address, "/metrics").await? {
+        (StatusCode::OK, body) => metrics::parse(&String::from_utf8_lossy(&body)),
+        // Rates are shown as zero; everything else is there.
+        _ => metrics::Sample::new(),
+    };
+    let log = match get(address, "/api/v1/log/status").await? {
+        (StatusCode::OK, body) => serde_json::from_slice::<LogStatus>(&body).ok(),
+        _ => None,
+    };
+    Ok(Answers { address: address.to_owned(), status, nodes, services, counters, log })
+}
+
+async fn get(address: &str, path: &str) -> Outcome<(StatusCode, Vec<u8>)> {
+    let failed = |why: Unanswered| match why {
+        Unanswered::Refused => Failure::unreachable("nobody listens there"),
+        Unanswered::Broken(why) => Failure::unreachable(why),
+    };
+    let answer = http::request(address, Method::GET, path, None).await.map_err(failed)?;
+    let status = answer.status();
+    Ok((status, answer.body().await.map_err(failed)?))
+}

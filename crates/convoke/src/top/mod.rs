@@ -1,0 +1,180 @@
+//! `convoke top`: a node's view of the cluster on the whole terminal.
+
+mod draw;
+mod gather;
+mod metrics;
+mod model;
+
+use crate::args::TopArgs;
+use crate::client::addresses;
+use crate::failure::{Failure, Outcome};
+use crate::signals::Signals;
+use convoke_client::Client;
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use gather::Gatherer;
+use model::{Key, Model};
+use ratatui::DefaultTerminal;
+use std::io::{IsTerminal, stdin, stdout};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Keys that may wait; whoever types faster waits.
+const KEYS_MAX: usize = 64;
+/// How often the reader of keys looks whether it is still needed.
+const LOOK: Duration = Duration::from_millis(100);
+/// The picture is drawn at most so often because of changes.
+const DRAW: Duration = Duration::from_millis(100);
+
+pub(crate) async fn run(arguments: &TopArgs) -> Outcome {
+    if !stdin().is_terminal() || !stdout().is_terminal() {
+        return Err(Failure::usage("top needs a terminal: status, nodes, services and watch write to files and pipes"));
+    }
+    let mut signals = Signals::listen()?;
+    let addresses = addresses(&arguments.connect)?;
+    let client = Client::builder().seeds(addresses.clone()).build()?;
+    let gatherer = Gatherer::new(addresses, arguments.connect.timeout);
+    let mut screen = Screen::open()?;
+    tokio::select! {
+        outcome = show(&mut screen.0, gatherer, &client, arguments.interval) => outcome,
+        _ = signals.next() => Ok(()),
+    }
+}
+
+/// The terminal, given back as it was however this ends: by return, error or panic.
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    fn open() -> Outcome<Screen> {
+        // Also hooks into panics.
+        ratatui::try_init().map(Screen).map_err(|error| cannot(&error))
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+fn cannot(error: &std::io::Error) -> Failure {
+    Failure::failed(format!("cannot use this terminal: {error}"))
+}
+
+async fn show(terminal: &mut DefaultTerminal, gatherer: Gatherer, client: &Client, every: Duration) -> Outcome {
+    let mut model = Model::default();
+    let mut watch = client.watch("")?;
+    let (asked, mut answers) = mpsc::channel(1);
+    let _asking = tokio::task::JoinSet::from_iter([ask(gatherer, every, asked)]);
+    let mut keys = keys();
+    let mut drawing = interval(DRAW);
+    drawing.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stale = true;
+    loop {
+        tokio::select! {
+            input = keys.recv() => match input {
+                Some(Input::Key(key)) if !model.press(key) => return Ok(()),
+                Some(Input::Key(_) | Input::Resized) => {
+                    terminal.draw(|frame| draw::draw(frame, &mut model, Instant::now())).map_err(|e| cannot(&e))?;
+                }
+                None => return Err(Failure::failed("the terminal is gone")),
+            },
+            answer = answers.recv() => {
+                match answer {
+                    Some(Ok(answer)) => model.answered(Instant::now(), answer),
+                    Some(Err(failure)) => model.failed(failure.to_string()),
+                    None => return Err(Failure::failed("nobody asks any more, which is a bug")),
+                }
+                stale = true;
+            }
+            event = watch.next() => match event {
+                Some(event) => {
+                    model.happened(Instant::now(), &event);
+                    stale = true;
+                }
+                None => return Err(Failure::failed("no node lets us watch")),
+            },
+            _ = drawing.tick(), if stale => {
+                terminal.draw(|frame| draw::draw(frame, &mut model, Instant::now())).map_err(|e| cannot(&e))?;
+                stale = false;
+            }
+        }
+    }
+}
+
+/// Asks at every interval; an answer that is late delays the next question.
+async fn ask(mut gatherer: Gatherer, every: Duration, tell: mpsc::Sender<Outcome<model::Answers>>) {
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if tell.send(gatherer.gather().await).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    Key(Key),
+    Resized,
+}
+
+/// Keys and changes of size, read by a thread that ends when nobody wants them.
+fn keys() -> mpsc::Receiver<Input> {
+    let (tell, keys) = mpsc::channel(KEYS_MAX);
+    std::thread::spawn(move || {
+        while !tell.is_closed() {
+            let read = match event::poll(LOOK) {
+                Ok(true) => event::read(),
+                Ok(false) => continue,
+                Err(error) => Err(error),
+            };
+            let Ok(event) = read else { return };
+            if let Some(input) = meaning(&event)
+                && tell.blocking_send(input).is_err()
+            {
+                return;
+            }
+        }
+    });
+    keys
+}
+
+fn meaning(event: &Event) -> Option<Input> {
+    let key = match event {
+        Event::Resize(..) => return Some(Input::Resized),
+        Event::Key(KeyEvent { kind: KeyEventKind::Release, .. }) => return None,
+        Event::Key(key) => key,
+        _ => return None,
+    };
+    let meant = match key.code {
+        KeyCode::Char('q' | 'Q') | KeyCode::Esc => Key::Quit,
+        KeyCode::Char('c' | 'd') if key.modifiers.contains(KeyModifiers::CONTROL) => Key::Quit,
+        KeyCode::Tab | KeyCode::Right => Key::NextPanel,
+        KeyCode::BackTab | KeyCode::Left => Key::PreviousPanel,
+        KeyCode::Up | KeyCode::Char('k') => Key::Up,
+        KeyCode::Down | KeyCode::Char('j') => Key::Down,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::Char('p' | ' ') => Key::Pause,
+        _ => return None,
+    };
+    Some(Input::Key(meant))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_quit() {
+        let press = |code, modifiers| meaning(&Event::Key(KeyEvent::new(code, modifiers)));
+        let quit = Some(Input::Key(Key::Quit));
+        assert_eq!(press(KeyCode::Char('q'), KeyModifiers::NONE), quit);
+        assert_eq!(press(KeyCode::Esc, KeyModifiers::NONE), quit);
+        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::CONTROL), quit);
+        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::NONE), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! Wrong filters, and nodes that die while somebody looks.
+
+use super::browser::Browser;
+use super::{Members, page, support};
+use convoke_testkit::NodeProcess;
+use serde_json::json;
+
+#[test]
+fn a_wrong_filter_is_explained_at_its_place() {
+    let Some(browser) = Browser::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = support::cluster(dir.path(), 1);
+    let mut members = Members::at(&nodes[0]);
+    members.put("orders-1", &json!({"service": "orders"}));
+    browser.open(&page(&nodes[0], "members"));
+    browser.wait("all are read", "document.querySelector('.vt').dataset.state === 'live'");
+    browser.write_filter("service = \"orders\"");
+    browser.wait(
+        "the problem is shown",
+        "document.querySelector('.problem:not([hidden])')?.innerText.includes('column 9')",
+    );
+    assert_eq!(browser.text(".problem mark"), "=", "the place is marked");
+    assert_eq!(browser.run("return document.querySelector('[data-filter]').getAttribute('aria-invalid')"), "true");
+    assert!(browser.text(".vt").contains("orders-1"), "what was found before stays");
+    browser.picture("filter-error");
+    browser.write_filter("service == \"orders\"");
+    browser.wait("the problem is gone", "document.querySelector('.problem').hidden");
+    browser.wait("one matches", "document.querySelector('.vt').getAttribute('aria-rowcount') === '2'");
+    browser.open(&page(&nodes[0], "events"));
+    browser.wait("events are listed", "document.querySelectorAll('.timeline li').length > 1");
+    browser.write_filter("nonsense");
+    browser.wait(
+        "the problem is shown",
+        "document.querySelector('.problem:not([hidden])')?.innerText.includes('column 1')",
+    );
+    // A refused request is all the browser may complain about.
+    assert!(browser.console().iter().all(|line| line.contains("400")));
+}
+
+#[test]
+fn the_page_stays_live_while_nodes_die() {
+    let Some(browser) = Browser::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut nodes = support::cluster(dir.path(), 3);
+    let mut members = Members::at(&nodes[1]);
+    members.put("stays", &json!({"service": "s"}));
+
+    // Another node dies: the graph says so, the page goes on.
+    browser.open(&page(&nodes[0], ""));
+    browser.wait("nodes are drawn", "document.querySelectorAll('.graph-links line[data-state=up]').length === 3");
+    nodes[2].process.kill();
+    let dead = "document.querySelector('.graph-nodes > g[data-state=lost], .graph-nodes > g[data-state=failed]')";
+    browser.wait("the dead node is shown as such", &format!("{dead}?.textContent.includes('n3')"));
+    browser.wait("its links are gone", "document.querySelectorAll('.graph-links line[data-state=up]').length === 1");
+    browser.wait("it is in the timeline", "document.querySelector('.timeline').innerText.includes('n3')");
+    assert_eq!(browser.text("#pulse"), "Live");
+    browser.wait(
+        "it has failed by the word of the others",
+        "document.querySelector('.nodes').innerText.includes('failed')",
+    );
+    browser.picture("node-failed");
+    members.put("after-1", &json!({"service": "s"}));
+    browser.wait("what happens is still told", "document.querySelector('.timeline').innerText.includes('after-1')");
+
+    // The node that serves the page dies: the page says since when it knows nothing, and where to go.
+    browser.open(&page(&nodes[0], "members"));
+    browser.wait("all are read", "document.querySelector('.vt').dataset.state === 'live'");
+    browser.console();
+    nodes[0].process.kill();
+    browser
+        .wait("it is said", "document.querySelector('#banner').innerText.includes('Disconnected from node n1 since')");
+    browser.wait("also beside the title", "document.querySelector('#pulse').innerText.startsWith('Stale since')");
+    let other = browser.run("return document.querySelector('#banner a')?.href ?? ''");
+    assert_eq!(other.as_str().unwrap(), page(&nodes[1], "members"), "the way to a node that lives");
+    assert!(browser.text(".vt").contains("stays"), "what was known is still there");
+    browser.picture("disconnected");
+
+    // It comes back at the same place: the page goes on by itself, with what happened meanwhile.
+    members.put("meanwhile", &json!({"service": "s"}));
+    let port = nodes[0].clients.rsplit(':').next().unwrap().to_owned();
+    let arguments = ["--id", "n1", "--join", &nodes[1].peers];
+    nodes[0] = NodeProcess::spawn(&mut support::start_at(&dir.path().join("n1"), &port, &arguments)).ready();
+    browser.wait(
+        "it is live again",
+        "document.querySelector('#pulse').innerText === 'Live' && document.querySelector('#banner').innerText === ''",
+    );
+    browser.wait("what happened meanwhile is shown", "document.querySelector('.vt').innerText.includes('meanwhile')");
+    members.put("later", &json!({"service": "s"}));
+    browser.wait("and what happens now", "document.querySelector('.vt').innerText.includes('later')");
+    // A connection that was refused is all the browser may complain about.
+    let complaints = browser.console();
+    assert!(complaints.iter().all(|line| line.contains("net::ERR_")), "{complaints:?}");
+}

@@ -1,0 +1,320 @@
+//! Every page shows what is there, without a complaint, and follows what changes.
+
+use super::browser::Browser;
+use super::{Members, encoded, page, support};
+use convoke_testkit::NodeProcess;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// Would run, if it ever became part of the page.
+const HOSTILE: &str = "<img src=x onerror=\"window.broken=true\">";
+
+const SERVICES: [(&str, usize); 8] = [
+    ("orders", 12),
+    ("payments", 8),
+    ("inventory", 15),
+    ("search", 6),
+    ("gateway", 10),
+    ("mailer", 3),
+    ("recommendations", 7),
+    ("audit", 2),
+];
+
+/// Three nodes in two regions.
+fn regions(dir: &Path) -> Vec<NodeProcess> {
+    let mut nodes: Vec<NodeProcess> = Vec::new();
+    for (id, region) in [("n1", "eu"), ("n2", "eu"), ("n3", "us")] {
+        let mut arguments = vec!["--id", id, "--region", region];
+        arguments.extend(nodes.first().into_iter().flat_map(|first| ["--join", &first.peers]));
+        let node = NodeProcess::spawn(&mut support::start(&dir.join(id), &arguments)).ready();
+        nodes.push(node);
+    }
+    nodes
+}
+
+fn populate(nodes: &[NodeProcess]) -> Vec<Members> {
+    let mut members: Vec<Members> = nodes.iter().map(Members::at).collect();
+    let mut number = 0;
+    for (service, count) in SERVICES {
+        for index in 1..=count {
+            number += 1;
+            let address = format!("10.0.{}.{number}:8080", number % 3);
+            let locality = ["eu-west.a", "eu-west.b", "us-east.a"][number % 3];
+            let version = ["v1", "v2", "v2.1"][index % 3];
+            let metadata = json!({"version": version, "shard": index.to_string()});
+            let member = json!({
+                "service": service, "address": address, "locality": locality, "metadata": metadata,
+                "endpoints": {"grpc": format!("10.0.{}.{number}:9090", number % 3)},
+            });
+            let at = number % members.len();
+            members[at].put(&format!("{service}-{index}"), &member);
+        }
+    }
+    for id in ["orders-3", "gateway-2"] {
+        support::output(&["drain", id, "--timeout", "30s", "--addr", &nodes[0].clients]);
+    }
+    members
+}
+
+#[test]
+fn every_page_renders_and_follows() {
+    let Some(browser) = Browser::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = regions(dir.path());
+    let mut members = populate(&nodes);
+    // One that goes down: its client is heard no more.
+    let mut silent = super::http::Http::connect(&nodes[1].clients);
+    let (_, answer) = silent.ask("POST", "/api/v1/sessions", &json!({"timeout_ms": 2_000}).to_string());
+    let path = format!("/api/v1/sessions/{}/members/search-7", answer["session"].as_str().unwrap());
+    silent.ask("PUT", &path, &json!({"service": "search"}).to_string());
+    let _watch = support::watch(&nodes[1].clients, "service == \"orders\" and routable");
+
+    let (busy, ended) = mpsc::channel();
+    let mut batch = Members::at(&nodes[0]);
+    let churning = thread::spawn(move || churn(&mut batch, &ended));
+
+    overview(&browser, &nodes[0]);
+    services(&browser, &nodes[0], &mut members[1]);
+    members_page(&browser, &nodes[0], &mut members[2]);
+    member(&browser, &nodes[0], &mut members[1]);
+    events(&browser, &nodes[0], &mut members[0]);
+
+    browser.open(&page(&nodes[0], "subscribers"));
+    browser.wait(
+        "a stream at another node is listed",
+        "document.querySelector('.subscribers')?.innerText.includes('routable')",
+    );
+    assert!(browser.text(".subscribers").contains("gRPC at n2"), "{}", browser.text(".subscribers"));
+    browser.picture("subscribers");
+    browser.open(&page(&nodes[0], "keys"));
+    browser.wait(
+        "the page of keys says how the log plane is",
+        "document.querySelector('#page section:not([hidden])')?.innerText.length > 20",
+    );
+    browser.picture("keys");
+    browser.open(&page(&nodes[0], "rates"));
+    browser.wait("rates are drawn", "document.querySelectorAll('.chart-line').length >= 9 && /\\d\\/s/.test(document.querySelector('.rates .tile-value').innerText)");
+    browser.picture("rates");
+
+    look(&browser, &nodes[0]);
+    drop(busy);
+    churning.join().unwrap();
+    quiet(&browser);
+}
+
+/// Members that come, change and go, until told to end.
+fn churn(members: &mut Members, ended: &mpsc::Receiver<()>) {
+    for round in 0_usize.. {
+        if ended.recv_timeout(Duration::from_millis(100)) != Err(mpsc::RecvTimeoutError::Timeout) {
+            return;
+        }
+        let id = format!("batch-{}", round % 7);
+        if round % 5 == 4 && round > 7 {
+            members.delete(&id);
+        } else {
+            members.put(&id, &json!({"service": "batch", "metadata": {"round": round.to_string()}}));
+        }
+    }
+}
+
+/// Whatever others register is text.
+#[test]
+fn markup_in_members_stays_text() {
+    let Some(browser) = Browser::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = support::cluster(dir.path(), 1);
+    let mut members = Members::at(&nodes[0]);
+    members.put(HOSTILE, &json!({"service": HOSTILE, "locality": HOSTILE, "metadata": {(HOSTILE): HOSTILE}}));
+    let member = format!("member/{}", encoded(HOSTILE));
+    for path in ["", "services", "members", "events", &member] {
+        browser.open(&page(&nodes[0], path));
+        browser.wait("markup is shown as text", "document.querySelector('#page').innerText.includes('onerror')");
+        assert_eq!(browser.run("return document.querySelectorAll('#page img').length"), 0, "{path}");
+        assert_eq!(browser.run("return window.broken ?? false"), false, "{path}");
+    }
+    quiet(&browser);
+}
+
+#[track_caller]
+fn quiet(browser: &Browser) {
+    assert_eq!(browser.console(), Vec::<String>::new(), "the page complained");
+}
+
+fn overview(browser: &Browser, node: &NodeProcess) {
+    browser.open(&format!("http://{}/", node.clients));
+    browser.wait("a browser is sent to the dashboard", "location.pathname === '/ui/'");
+    browser.wait("nodes are drawn", "document.querySelectorAll('.graph-nodes > g[data-state=up]').length === 3");
+    browser.wait(
+        "links between all of them are drawn, those of others among them",
+        "document.querySelectorAll('.graph-links line[data-state=up]').length === 3",
+    );
+    browser.wait("counts are there", "document.querySelector('.tile-value').innerText !== '–'");
+    browser.wait("events are there", "document.querySelectorAll('.timeline li').length > 3");
+    browser.wait("lines are drawn", "document.querySelectorAll('.chart-line[d^=M]').length === 3");
+    assert!(browser.text(".tiles").contains("3 of 3"), "{}", browser.text(".tiles"));
+    quiet(browser);
+}
+
+fn services(browser: &Browser, node: &NodeProcess, members: &mut Members) {
+    browser.open(&page(node, "services"));
+    browser.wait("services are listed", "document.querySelectorAll('.service').length >= 9");
+    browser.wait("the silent one is down", "document.querySelector('.services').innerText.includes('1 down')");
+    let text = browser.text(".services");
+    assert!(text.contains("orders") && text.contains("11 up") && text.contains("1 drained"), "{text}");
+    browser.picture("services");
+    members.put("late-1", &json!({"service": "latecomers"}));
+    browser.wait("a new service appears", "document.querySelector('.services').innerText.includes('latecomers')");
+    quiet(browser);
+}
+
+fn members_page(browser: &Browser, node: &NodeProcess, members: &mut Members) {
+    browser.open(&page(node, "members"));
+    browser.wait("all are read", "document.querySelector('.vt').dataset.state === 'live'");
+    browser.wait("rows are drawn", "document.querySelectorAll('.vt-row:not([hidden])').length > 10");
+    browser.picture("members");
+    // Live: what registers, changes and leaves is seen without asking again.
+    browser.write_filter("service == \"web\"");
+    browser.wait("nothing matches yet", "document.querySelector('.vt').getAttribute('aria-rowcount') === '1'");
+    let row = "document.querySelector('.vt-row:not([hidden])')?.innerText ?? ''";
+    members.put("web-1", &json!({"service": "web", "address": "10.1.1.1:80"}));
+    browser.wait("it appears", &format!("({row}).includes('web-1') && ({row}).includes('up')"));
+    support::output(&["drain", "web-1", "--timeout", "30s", "--addr", &node.clients]);
+    browser.wait("it is drained", &format!("({row}).includes('drained')"));
+    members.delete("web-1");
+    browser.wait("it is gone", "document.querySelector('.vt').getAttribute('aria-rowcount') === '1'");
+    assert!(browser.run("return location.hash").as_str().unwrap().contains("filter="), "the address names the filter");
+    quiet(browser);
+    keyboard(browser, node);
+}
+
+/// `/` goes to the filter, Tab reaches the table, arrows and Enter open a member.
+fn keyboard(browser: &Browser, node: &NodeProcess) {
+    browser.open(&page(node, "services"));
+    browser.open(&page(node, "members"));
+    browser.wait("all are read", "document.querySelector('.vt')?.dataset.state === 'live'");
+    let press = |key: &str| {
+        for kind in ["keyDown", "keyUp"] {
+            let text = if key.len() == 1 { json!(key) } else { Value::Null };
+            let mut event = json!({"type": kind, "key": key, "code": key});
+            if kind == "keyDown" && text.is_string() {
+                event["text"] = text;
+            }
+            if key == "Tab" {
+                event["windowsVirtualKeyCode"] = json!(9);
+            }
+            browser.command("Input.dispatchKeyEvent", &event);
+        }
+    };
+    press("/");
+    browser.wait("the filter has the focus", "document.activeElement.matches('[data-filter]')");
+    assert_eq!(browser.run("return document.activeElement.value"), "", "the key itself is not written");
+    let mut steps = 0;
+    while browser.run("return document.activeElement.matches('.vt')") != true {
+        press("Tab");
+        steps += 1;
+        assert!(steps < 20, "the table cannot be reached");
+    }
+    press("ArrowDown");
+    press("ArrowDown");
+    browser.wait(
+        "the second row is current",
+        "document.querySelector('.vt').getAttribute('aria-activedescendant') === 'vt-row-1'",
+    );
+    press("Enter");
+    browser.wait("the member is opened", "location.hash.startsWith('#/member/')");
+    quiet(browser);
+}
+
+fn member(browser: &Browser, node: &NodeProcess, members: &mut Members) {
+    browser.open(&page(node, "member/orders-3"));
+    browser.wait("the drained one is shown", "document.querySelector('.member-status')?.innerText === 'drained'");
+    browser.wait("it is explained", "document.querySelectorAll('.reasons li').length >= 3");
+    browser.wait("its timeline is there", "document.querySelector('.timeline').innerText.includes('registered at')");
+    browser.picture("member");
+    members.put("changing", &json!({"service": "s", "metadata": {"step": "one"}}));
+    browser.open(&page(node, "member/changing"));
+    browser.wait("it is shown", "document.querySelector('#page').innerText.includes('one')");
+    members.put("changing", &json!({"service": "s", "metadata": {"step": "two"}}));
+    browser.wait("its metadata follows", "document.querySelector('#page').innerText.includes('two')");
+    browser.wait("its timeline follows", "document.querySelector('.timeline').innerText.includes('updated')");
+    members.delete("changing");
+    browser.wait("it has left", "document.querySelector('#page').innerText.includes('has unregistered')");
+    browser.open(&page(node, "member/nobody"));
+    browser.wait("nobody is not there", "document.querySelector('#page').innerText.includes('No member \"nobody\"')");
+    quiet(browser);
+}
+
+fn events(browser: &Browser, node: &NodeProcess, members: &mut Members) {
+    browser.open(&page(node, "events"));
+    browser.wait("events are listed", "document.querySelectorAll('.timeline li').length > 20");
+    browser.picture("events");
+    browser.write_filter("service == \"seen\"");
+    browser.wait("members are filtered", "!document.querySelector('.timeline').innerText.includes('orders-1')");
+    browser.wait(
+        "what nodes do is always told",
+        "document.querySelector('.timeline').innerText.includes('peer n2 is up')",
+    );
+    members.put("seen-1", &json!({"service": "seen"}));
+    browser.wait("a new event appears on top", "document.querySelector('.timeline li').innerText.includes('seen-1')");
+    browser.run("[...document.querySelectorAll('button')].find((one) => one.innerText === 'Pause').click()");
+    members.delete("seen-1");
+    browser.wait(
+        "while paused it is only counted",
+        "document.querySelector('#page [role=status]').innerText.includes('1 new')",
+    );
+    assert!(!browser.text(".timeline li").contains("unregistered"));
+    browser.run("[...document.querySelectorAll('button')].find((one) => one.innerText === 'Go on').click()");
+    browser.wait("then it is shown", "document.querySelector('.timeline li').innerText.includes('unregistered')");
+    quiet(browser);
+}
+
+/// Dark and light, chosen by the system or by the user; a phone.
+fn look(browser: &Browser, node: &NodeProcess) {
+    let ground = || browser.run("return getComputedStyle(document.body).backgroundColor");
+    browser.open(&page(node, ""));
+    browser.wait("nodes are drawn", "document.querySelectorAll('.graph-nodes > g').length === 3");
+    let light = ground();
+    browser.picture("overview");
+    browser.scheme("dark");
+    let dark = ground();
+    assert_ne!(light, dark);
+    browser.wait("rates are drawn", "document.querySelectorAll('.chart-line[d^=M]').length === 3");
+    browser.picture("overview-dark");
+    browser.run("document.querySelector('#theme').click()");
+    assert_eq!(ground(), light, "the user's choice counts more than the system's");
+    browser.open(&page(node, "services"));
+    browser.run("location.reload()");
+    browser.wait("the page is there again", "document.querySelectorAll('.service').length >= 9");
+    assert_eq!(ground(), light, "and is remembered");
+    browser.run(
+        "document.querySelector('#theme').click(); localStorage.clear(); delete document.documentElement.dataset.theme",
+    );
+
+    browser.size(390, 844, true);
+    for path in ["", "services", "members", "member/orders-1", "events", "subscribers", "keys", "rates"] {
+        browser.open(&page(node, path));
+        browser.wait("something is shown", "document.querySelector('#page').innerText.length > 40");
+        let (wide, screen) =
+            (browser.run("return document.documentElement.scrollWidth"), browser.run("return innerWidth"));
+        assert_eq!((wide.as_u64(), screen.as_u64()), (Some(390), Some(390)), "{path:?} fits");
+        match path {
+            "" => {
+                browser.wait(
+                    "nodes are drawn",
+                    "document.querySelectorAll('.graph-links line[data-state=up]').length === 3",
+                );
+                browser.picture("phone-overview");
+            }
+            "members" => {
+                browser.wait("all are read", "document.querySelector('.vt').dataset.state === 'live'");
+                browser.picture("phone-members");
+            }
+            _ => {}
+        }
+    }
+    browser.size(1280, 800, false);
+    browser.scheme("light");
+}

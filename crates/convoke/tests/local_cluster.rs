@@ -1,0 +1,241 @@
+//! `convoke cluster`: clusters on this machine, with faults (docs/demo-and-clusters.md).
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_testkit::{Process, until};
+use serde_json::{Value, json};
+use support::http::request;
+use support::lab::World;
+
+/// Timers short enough for tests that wait for them.
+const QUICK: &[&str] = &[
+    "--set",
+    "timers.ping_interval=100ms",
+    "--set",
+    "timers.ping_timeout=1s",
+    "--set",
+    "timers.peer_retry_interval=200ms",
+    "--set",
+    "timers.lone_start_wait=500ms",
+];
+
+#[track_caller]
+fn create(world: &World, name: &str, nodes: &str) -> Value {
+    let mut arguments = vec!["create", name, "--nodes", nodes];
+    arguments.extend(QUICK);
+    world.json(&arguments)
+}
+
+fn post(world: &World, path: &str, body: &Value) -> (u16, String) {
+    let (address, body) = (format!("127.0.0.1:{}", world.port), body.to_string());
+    let length = body.len();
+    let text = format!(
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    );
+    let answer = String::from_utf8(support::http::raw(&address, text.as_bytes())).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn health(world: &World, arguments: &[&str]) -> (bool, Value) {
+    let mut all = vec!["health", "--json"];
+    all.extend(arguments);
+    let output = world.run(&all);
+    (output.status.success(), serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}")))
+}
+
+#[test]
+fn create_partition_health_heal_delete() {
+    let world = World::new();
+    let created = create(&world, "local", "3");
+    assert_eq!(created["nodes"].as_array().unwrap().len(), 3, "{created}");
+    let (healthy, report) = health(&world, &["--wait", "30s"]);
+    assert!(healthy, "{report}");
+    assert_eq!(report["members"], 3, "the nodes themselves");
+
+    // A change that only one side sees.
+    world.json(&["fault", "partition", "n1"]);
+    let n1 = created["nodes"][0]["address"].as_str().unwrap();
+    let member = support::register(n1, "web-1", &[]);
+    member.line("registered", |line| line.contains("web-1"));
+    until("the cut is noticed, and views differ", || {
+        let (healthy, report) = health(&world, &[]);
+        let problems = report["problems"].to_string();
+        !healthy && report["equal"] == false && problems.contains("n2 sees n1 as") && problems.contains("n1 sees n3 as")
+    });
+    let (_, report) = health(&world, &[]);
+    assert_eq!(report["differences"]["web-1"]["n2"], Value::Null, "{report}");
+    assert_eq!(world.json(&["info"])["faults"].as_array().unwrap().len(), 4);
+
+    world.json(&["fault", "heal"]);
+    let (healthy, report) = health(&world, &["--wait", "30s"]);
+    assert!(healthy && report["members"] == 4, "{report}");
+    drop(member);
+    assert_eq!(world.json(&["delete"]), json!({ "deleted": ["local"] }));
+    world.nothing_left();
+}
+
+#[test]
+fn processes_and_ways_fail_as_asked_and_nodes_come_and_go() {
+    let world = World::new();
+    create(&world, "lab", "3");
+    assert!(health(&world, &["--wait", "30s"]).0);
+    let says = |what: &str| {
+        until(what, || {
+            let (healthy, report) = health(&world, &[]);
+            !healthy && report["problems"].to_string().contains(what)
+        });
+    };
+    world.json(&["fault", "pause", "n2"]);
+    says("n2 is paused");
+    says("n1 sees n2 as");
+    world.json(&["fault", "resume", "n2"]);
+    assert!(health(&world, &["--wait", "30s"]).0);
+
+    world.json(&["fault", "kill", "n3"]);
+    says("n3 is dead");
+    let (exit, said) = world.refused(&["fault", "pause", "n3"]);
+    assert_eq!((exit, said.as_str()), (5, "convoke: n3 has no process: start it with restart"));
+    world.json(&["fault", "restart", "n3"]);
+    assert!(health(&world, &["--wait", "30s"]).0);
+
+    // Only what n1 sends to n2 is lost: n2 misses it first.
+    world.json(&["fault", "one-way", "n1", "n2"]);
+    says("n2 sees n1 as");
+    world.json(&["fault", "heal", "n1", "n2"]);
+    world.json(&["fault", "blackhole", "n1"]);
+    says("n3 sees n1 as");
+    world.json(&["fault", "heal"]);
+    let delayed = world.json(&["fault", "delay", "50ms"]);
+    assert_eq!(delayed["faults"].as_array().unwrap().len(), 6, "{delayed}");
+    world.json(&["fault", "drop"]);
+    assert!(health(&world, &["--wait", "30s"]).0, "slow is not broken");
+
+    let added = world.json(&["add", "lab", "--region", "eu"]);
+    assert_eq!((&added["id"], &added["region"]), (&json!("n4"), &json!("eu")));
+    assert!(health(&world, &["--wait", "30s"]).0);
+    world.json(&["remove", "n4"]);
+    world.json(&["remove", "n3"]);
+    assert!(health(&world, &["--wait", "30s"]).0, "who was removed is not missed");
+    world.json(&["delete", "lab"]);
+    world.nothing_left();
+}
+
+#[test]
+fn several_clusters_and_prometheus_targets() {
+    let world = World::new();
+    let one = create(&world, "one", "1");
+    let two = world.json(&["create", "two", "--nodes", "2", "--region", "eu,us"]);
+    assert_ne!(one["nodes"][0]["address"], two["nodes"][0]["address"]);
+    assert_eq!(two["nodes"][1]["region"], "us");
+    let manager = format!("127.0.0.1:{}", world.port);
+    let targets = |name: &str| {
+        let raw =
+            format!("GET /clusters/{name}/sd/prometheus HTTP/1.1\r\nhost: {manager}\r\nconnection: close\r\n\r\n");
+        let answer = String::from_utf8(support::http::raw(&manager, raw.as_bytes())).unwrap();
+        serde_json::from_str::<Value>(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    let found = targets("two");
+    assert_eq!(found[1]["labels"], json!({ "cluster": "two", "node": "n2", "region": "us" }));
+    let target = found[0]["targets"][0].as_str().unwrap();
+    assert!(support::http::metric(target, "convoke_ready") > 0.0, "a target is scraped at /metrics");
+
+    let (exit, said) = world.refused(&["info"]);
+    assert_eq!((exit, said.as_str()), (2, "convoke: there are several clusters: name one of one, two"));
+    assert_eq!(world.json(&["list"])["clusters"].as_array().unwrap().len(), 2);
+    world.json(&["delete", "one"]);
+    assert_eq!(world.json(&["list"])["clusters"][0]["name"], "two", "the other one stays");
+    world.json(&["delete", "--all"]);
+    world.nothing_left();
+}
+
+#[test]
+fn bad_input_gets_a_clear_answer_and_nothing_falls_over() {
+    let world = World::new();
+    let refused = |arguments: &[&str]| world.refused(arguments);
+    let none = "convoke: there is no cluster: `convoke cluster create` makes one";
+    assert_eq!(refused(&["info"]), (4, none.to_owned()));
+    assert_eq!(refused(&["delete", "x"]), (4, none.to_owned()));
+    assert!(refused(&["create", "../x"]).1.contains("is no name for a cluster"));
+    assert_eq!(refused(&["create", "x", "--set", "data_dir=/tmp/x"]).0, 2);
+    let (exit, said) = refused(&["create", "x", "--nodes", "33"]);
+    assert_eq!((exit, said.as_str()), (2, "convoke: 33 nodes: a cluster has 1 to 32"));
+    let (exit, said) = refused(&["create", "x", "--set", "timers.ping_timeout=yes"]);
+    assert!(exit == 1 && said.contains("timers.ping_timeout"), "{exit} {said}");
+    world.nothing_left();
+
+    create(&world, "a", "1");
+    assert_eq!(refused(&["create", "a"]).0, 5);
+    let (exit, said) = refused(&["info", "b"]);
+    assert_eq!((exit, said.as_str()), (4, "convoke: no cluster \"b\": there are a"));
+    let (exit, said) = refused(&["fault", "kill", "n9"]);
+    assert_eq!((exit, said.as_str()), (4, "convoke: cluster a has no node \"n9\": there are n1"));
+    assert!(refused(&["fault", "partition", "n1"]).1.contains("everybody on one side"));
+    assert!(refused(&["fault", "one-way", "n1", "n1"]).1.contains("to itself"));
+    assert!(refused(&["remove", "n1"]).1.contains("is the last node"));
+    assert_eq!(refused(&["fault", "delay", "2m"]).0, 2);
+    assert_eq!(refused(&["fault", "restart", "n1"]).0, 5);
+
+    // The HTTP interface itself.
+    let manager = format!("127.0.0.1:{}", world.port);
+    assert_eq!(post(&world, "/clusters", &json!({ "name": "b", "color": 1 })).0, 400);
+    assert_eq!(post(&world, "/clusters/a/faults", &json!({ "fault": "flood" })).0, 400);
+    assert_eq!(request(&manager, "GET", "/nothing", "").0, 403, "host: x is not this machine");
+    let evil = format!(
+        "POST /clusters HTTP/1.1\r\nhost: {manager}\r\norigin: http://evil.example\r\nconnection: close\r\n\r\n"
+    );
+    let answer = String::from_utf8(support::http::raw(&manager, evil.as_bytes())).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    support::http::raw(&manager, b"\x00\xffnonsense\r\n\r\n");
+    assert_eq!(world.json(&["list"])["clusters"][0]["name"], "a");
+    world.json(&["delete"]);
+    world.nothing_left();
+}
+
+#[test]
+fn a_port_where_somebody_else_listens() {
+    let world = World::new();
+    let node = support::start(world.dir.path(), &["--id", "other"]);
+    let mut node = node;
+    let node = convoke_testkit::NodeProcess::spawn(&mut node).ready();
+    let port = node.clients.rsplit_once(':').unwrap().1;
+    for arguments in [vec!["list"], vec!["create"], vec!["delete"]] {
+        let mut command = world.command(&["cluster", "--port", port]);
+        let output = command.args(&arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("something else than a cluster manager"), "{said}");
+    }
+}
+
+#[test]
+fn a_manager_that_was_killed_takes_its_nodes_along_and_the_next_command_cleans_up() {
+    let world = World::new();
+    let mut serve = world.spawn(&mut world.cluster(&["serve"]));
+    serve.line("the manager", |line| line.contains("cluster manager"));
+    create(&world, "a", "2");
+    // A paused node ends, too.
+    world.json(&["fault", "pause", "n2"]);
+    serve.kill();
+    drop(serve);
+    assert_eq!(world.json(&["list"])["clusters"], json!([]));
+    world.nothing_left();
+}
+
+#[test]
+fn a_manager_in_the_foreground_ends_everything_when_interrupted() {
+    let world = World::new();
+    let mut serve: Process = world.spawn(&mut world.cluster(&["serve"]));
+    serve.line("the manager", |line| line.contains("cluster manager"));
+    create(&world, "a", "2");
+    world.json(&["delete"]);
+    assert_eq!(world.json(&["list"])["clusters"], json!([]), "it stays without clusters");
+    create(&world, "b", "1");
+    serve.interrupt();
+    assert!(serve.wait().success(), "{}", serve.stderr());
+    drop(serve);
+    world.nothing_left();
+}

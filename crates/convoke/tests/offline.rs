@@ -1,0 +1,85 @@
+//! Somebody who watches and is away for a while (SIGSTOP), while his node dies and things come, change and go.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_client::{Client, MemberSpec, Update};
+use convoke_testkit::{ProcessCluster, until};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use support::patient_plan;
+use support::seen::Seen;
+
+const FILTER: &str = "service == \"web\"";
+
+/// R-52, section 8: exact view, told once, and nothing that stayed ever vanishes; at another node, and at one that is new.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_who_was_away_is_told_exactly_what_he_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = patient_plan(dir.path()).start(2).unwrap();
+    let client = Client::builder().seeds([cluster.clients(1)]).build().unwrap();
+    let spec = |id: &str| MemberSpec::new(id, "web");
+    let stays = client.register(spec("stays")).await.unwrap();
+    let changes = client.register(spec("changes")).await.unwrap();
+    let goes = client.register(spec("goes")).await.unwrap();
+    let returns = client.register(spec("returns").metadata("life", "first")).await.unwrap();
+    let seen = Seen::at(&cluster, 0, FILTER);
+    seen.all_up(4);
+    let before = seen.events().len();
+
+    seen.process.pause();
+    cluster.kill(0);
+    changes.update(Update::merge().set("k", "1")).await.unwrap();
+    changes.update(Update::merge().set("k", "2")).await.unwrap();
+    goes.unregister().await.unwrap();
+    returns.unregister().await.unwrap();
+    let _returns = client.register(spec("returns").metadata("life", "second")).await.unwrap();
+    let brief = client.register(spec("brief")).await.unwrap();
+    brief.unregister().await.unwrap();
+    let comes = client.register(spec("comes")).await.unwrap();
+    seen.process.resume();
+    until("the watcher holds what is there", || same(&seen, &cluster, 1));
+    let missed = &seen.events()[before..];
+    assert!(
+        !missed.iter().any(|event| ["reset", "snapshot"].contains(&event["event"].as_str().unwrap())),
+        "{missed:?}"
+    );
+    assert!(about(missed, "stays").is_empty() && about(missed, "brief").is_empty(), "{missed:?}");
+    assert_eq!(about(missed, "goes"), ["unregister"]);
+    assert_eq!(about(missed, "comes"), ["register"]);
+    assert_eq!(about(missed, "changes"), ["update"], "several changes of one member may come as one");
+
+    // A node that knows nothing of the watcher's past, except from its peer.
+    let before = seen.events().len();
+    seen.process.pause();
+    let fresh = cluster.add().unwrap();
+    comes.unregister().await.unwrap();
+    stays.update(Update::merge().set("k", "3")).await.unwrap();
+    until("the new node has the last write", || view_at(&cluster, fresh)["stays"]["metadata"]["k"] == "3");
+    cluster.kill(1);
+    seen.process.resume();
+    until("the watcher holds what is there", || same(&seen, &cluster, fresh));
+    let missed = &seen.events()[before..];
+    assert!(
+        !missed.iter().any(|event| ["reset", "snapshot"].contains(&event["event"].as_str().unwrap())),
+        "{missed:?}"
+    );
+    assert_eq!(about(missed, "comes"), ["unregister"]);
+    assert!(!missed.iter().any(|event| event["member"]["status"] == "down"), "{missed:?}");
+}
+
+fn about<'a>(events: &'a [Value], id: &str) -> Vec<&'a str> {
+    let of = |event: &&Value| event["id"] == id || event["member"]["id"] == id;
+    events.iter().filter(of).map(|event| event["event"].as_str().unwrap()).collect()
+}
+
+fn view_at(cluster: &ProcessCluster, index: usize) -> BTreeMap<String, Value> {
+    let members = cluster.ask(index, &["members", FILTER]).unwrap();
+    let members = members["members"].as_array().unwrap().iter();
+    members.map(|member| (member["id"].as_str().unwrap().to_owned(), member.clone())).collect()
+}
+
+fn same(seen: &Seen, cluster: &ProcessCluster, index: usize) -> bool {
+    seen.view() == view_at(cluster, index)
+}

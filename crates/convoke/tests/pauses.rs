@@ -1,0 +1,105 @@
+//! Nodes that stand still (SIGSTOP) and go on (SIGCONT): no end of file tells the others.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_client::{Client, MemberSpec, Registration, Update};
+use convoke_testkit::{eventually, until};
+use std::sync::Arc;
+use std::time::Duration;
+use support::fleet::Fleet;
+use support::plan;
+use support::seen::Seen;
+use tokio::task::JoinSet;
+
+const CLIENTS: usize = 20;
+
+/// R-14, L5, H13: longer than the heartbeat timeout, with clients. They move; whoever slept accuses nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_sleeps_for_long_takes_nobody_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = plan(dir.path()).start(3).unwrap();
+    let sleeping = Fleet::start("a", CLIENTS, cluster.clients(0)).await;
+    let awake = Fleet::start("b", CLIENTS, cluster.clients(1)).await;
+    let witnesses = [0, 1, 2].map(|index| Seen::at(&cluster, index, "service == \"web\""));
+    witnesses.iter().for_each(|seen| seen.all_up(2 * CLIENTS));
+    cluster.pause(0);
+    eventually("its clients are elsewhere", async || sleeping.elsewhere("n1") == CLIENTS).await;
+    // This is how long the fault lasts: the heartbeat timeout is 6 s.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    cluster.resume(0);
+    cluster.wait_meshed();
+    for index in 0..3 {
+        until("every node shows all of them as up", || {
+            let services = cluster.ask(index, &["services"]).unwrap_or_default();
+            let services = services["services"].as_array().map(Vec::as_slice).unwrap_or_default();
+            services.iter().any(|service| service["service"] == "web" && service["up"] == 2 * CLIENTS)
+        });
+    }
+    witnesses.iter().for_each(Seen::nothing_bad);
+    sleeping.none_lost();
+    awake.none_lost();
+}
+
+/// A peer that accepts and never reads costs the others a bound, and catches up when it reads again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_reads_nothing_costs_a_bound() {
+    const WARM_UP: usize = 5;
+    const ROUNDS: usize = 35;
+    const BYTES: usize = 50_000;
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(dir.path())
+        // Nobody is given up for being slow while this test holds it.
+        .environment("CONVOKE_TIMERS_PING_TIMEOUT", "60s")
+        .environment("CONVOKE_TIMERS_DEAD_PEER_TIMEOUT", "200s")
+        .environment("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "60s")
+        .environment("CONVOKE_TIMERS_TOMBSTONE_TIMEOUT", "600s")
+        .environment("CONVOKE_LIMITS_METADATA_VALUE_BYTES", "64KiB")
+        .environment("CONVOKE_LIMITS_METADATA_BYTES", "64KiB");
+    let cluster = plan.start(3).unwrap();
+    let client = Client::builder().seeds([cluster.clients(0)]).build().unwrap();
+    let mut members = Vec::new();
+    for number in 0..CLIENTS * 4 {
+        members.push(Arc::new(client.register(MemberSpec::new(format!("m-{number}"), "web")).await.unwrap()));
+    }
+    let round = async |round: usize| {
+        let value = format!("{round:04}").repeat(BYTES / 4);
+        let update =
+            async |member: Arc<Registration>, value| member.update(Update::merge().set("payload", value)).await;
+        let updates: JoinSet<_> = members.iter().map(|member| update(member.clone(), value.clone())).collect();
+        updates.join_all().await.into_iter().for_each(|updated| drop(updated.unwrap()));
+    };
+    // Until the allocator has what it keeps.
+    for number in 0..WARM_UP {
+        round(number).await;
+    }
+    cluster.pause(2);
+    let before = resident_kib(cluster.node(0).process.id());
+    for number in WARM_UP..ROUNDS {
+        round(number).await;
+    }
+    let grown = resident_kib(cluster.node(0).process.id()).saturating_sub(before);
+    let written = (ROUNDS - WARM_UP) * members.len() * BYTES / 1024;
+    println!("wrote {written} KiB past a peer that reads nothing: n1 grew by {grown} KiB");
+    let suspended = support::http::metric(cluster.clients(0), "convoke_registry_pushes_suspended_total");
+    assert!(suspended > 0.0, "it wrote more than systems buffer");
+    // What waits for the peer is bounded by 16 MiB; the rest is the coming and going of an allocator.
+    assert!(grown < written / 2, "{grown} KiB of {written} KiB");
+    let last = format!("{:04}", ROUNDS - 1);
+    let has_last = |index: usize| {
+        // A node that slept for long takes no clients until it knows what it missed.
+        let member = cluster.ask(index, &["member", "m-0"]).unwrap_or_default();
+        member["metadata"]["payload"].as_str().is_some_and(|payload| payload.starts_with(&last))
+    };
+    assert!(has_last(0));
+    until("the other peer is not held up", || has_last(1));
+    cluster.resume(2);
+    until("it catches up", || has_last(2));
+}
+
+fn resident_kib(process: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

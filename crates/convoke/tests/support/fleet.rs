@@ -1,0 +1,68 @@
+//! Many clients at once, in this process, through the SDK.
+
+use convoke_client::{Client, ConnectionState, MemberSpec, Registration};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// As many as may attach at the same moment; more would only wait for each other.
+const AT_ONCE: usize = 200;
+
+#[derive(Debug)]
+pub struct Fleet {
+    pub clients: Vec<(Client, Registration)>,
+}
+
+impl Fleet {
+    /// Clients `{name}-0`, `{name}-1`, … of service `web`, each with one member of its own name, starting at this address.
+    pub async fn start(name: &str, count: usize, address: &str) -> Fleet {
+        raise_open_files();
+        let mut fleet = Fleet { clients: Vec::new() };
+        let mut joining = JoinSet::new();
+        let mut numbers = 0..count;
+        while fleet.clients.len() < count {
+            while joining.len() < AT_ONCE
+                && let Some(number) = numbers.next()
+            {
+                joining.spawn(client(format!("{name}-{number}"), address.to_owned()));
+            }
+            fleet.clients.push(joining.join_next().await.unwrap().unwrap());
+        }
+        fleet
+    }
+
+    /// How many are connected to the node of this name.
+    pub fn at(&self, node: &str) -> usize {
+        self.count(|connected| connected == node)
+    }
+
+    /// How many are connected to any but the node of this name.
+    pub fn elsewhere(&self, node: &str) -> usize {
+        self.count(|connected| connected != node)
+    }
+
+    fn count(&self, wanted: impl Fn(&str) -> bool) -> usize {
+        let there =
+            |client: &Client| matches!(client.state(), ConnectionState::Connected { node, .. } if wanted(&node));
+        self.clients.iter().filter(|(client, _)| there(client)).count()
+    }
+
+    /// None has been told that it lost its member.
+    pub fn none_lost(&self) {
+        for (_, registration) in &self.clients {
+            assert_eq!(registration.ended(), None, "{}", registration.id());
+        }
+    }
+}
+
+async fn client(name: String, address: String) -> (Client, Registration) {
+    let client = Client::builder().seeds([address]).operation_timeout(Duration::from_secs(60)).build().unwrap();
+    let registration = client.register(MemberSpec::new(&name, "web")).await.unwrap();
+    (client, registration)
+}
+
+/// Every client is an open file.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+}

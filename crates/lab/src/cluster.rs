@@ -1,0 +1,204 @@
+//! Several nodes on one machine.
+
+use crate::network::{Network, Way};
+use crate::node::{Launch, LocalNode, NodeError};
+use crate::relay::Relay;
+use std::ffi::OsString;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// Nodes of one cluster. Machines have more addresses; this is about processes.
+pub const NODES_MAX: usize = 32;
+const CLIENT_PORT: u16 = 7700;
+const PEER_PORT: u16 = 7701;
+/// Where addresses of clusters are taken from: 127.64.0.0 to 127.127.255.0. Not near 127.0.0.1, where everybody is.
+const FIRST_NET: u8 = 64;
+const LAST_NET: u8 = 127;
+const NETS_TRIED: usize = 64;
+
+/// How to start a cluster.
+#[derive(Debug)]
+pub struct ClusterPlan {
+    /// Name of the cluster, as its nodes have it.
+    pub cluster: String,
+    /// The `convoke` binary.
+    pub binary: PathBuf,
+    /// Where nodes keep their data; the caller removes it.
+    pub dir: PathBuf,
+    /// Ids are this and a number from 1.
+    pub prefix: &'static str,
+    /// For all nodes: `CONVOKE_…`.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Begin with 127.0.0.1, if its ports are free.
+    pub at_localhost: bool,
+}
+
+/// The nodes, and the ways between them. Dropping it kills them.
+///
+/// Linux ends children with the *thread* that started them: start nodes from a thread that lives as long as they shall.
+#[derive(Debug)]
+pub struct LocalCluster {
+    launch: Launch,
+    plan: ClusterPlan,
+    network: Network,
+    /// The first three bytes of all addresses.
+    net: [u8; 3],
+    /// Held until the first node is added: whoever holds it has these addresses.
+    first: Option<Relay>,
+    nodes: Vec<LocalNode>,
+    /// Ids and addresses are not used again.
+    added: usize,
+}
+
+impl LocalCluster {
+    /// A cluster without nodes, with addresses that no other cluster has.
+    pub fn new(plan: ClusterPlan) -> io::Result<LocalCluster> {
+        let network = Network::default();
+        let (net, first) = claim_net(&network, plan.at_localhost)?;
+        let (binary, cluster) = (plan.binary.clone(), plan.cluster.clone());
+        let launch = Launch { binary, cluster, environment: plan.environment.clone() };
+        Ok(LocalCluster { launch, plan, network, net, first: Some(first), nodes: Vec::new(), added: 0 })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.plan.cluster
+    }
+
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    pub fn nodes(&self) -> &[LocalNode] {
+        &self.nodes
+    }
+
+    pub fn node(&self, id: &str) -> Option<&LocalNode> {
+        self.nodes.iter().find(|node| node.id() == id)
+    }
+
+    /// Adds a node that joins all others and waits until it is ready; its id. Whoever stops waiting has a node that is still
+    /// starting.
+    pub async fn add(&mut self, region: &str) -> Result<String, NodeError> {
+        let number = self.added + 1;
+        let id = format!("{}{number}", self.plan.prefix);
+        let host = self.host(number).map_err(|source| NodeError::Spawn { id: id.clone(), source })?;
+        let relay = match self.first.take() {
+            Some(relay) => Ok(relay),
+            None => listen(&self.network, host),
+        };
+        let relay = relay.map_err(|source| NodeError::Spawn { id: id.clone(), source })?;
+        let dir = self.plan.dir.join(&id);
+        let node = LocalNode::new(id.clone(), region.to_owned(), &self.network, relay, CLIENT_PORT, dir);
+        let join = self.others(&id);
+        self.added = number;
+        self.nodes.push(node);
+        let started = match self.nodes.last_mut() {
+            Some(node) => node.start(&self.launch, &join).await,
+            None => Ok(()),
+        };
+        if started.is_err() {
+            self.nodes.pop();
+        }
+        started.map(|()| id)
+    }
+
+    fn host(&self, number: usize) -> io::Result<IpAddr> {
+        let [a, b, c] = self.net;
+        let last = u8::try_from(number).ok().filter(|last| *last < u8::MAX);
+        let last = last.ok_or_else(|| io::Error::other("all addresses of this cluster were used: create another"))?;
+        Ok(Ipv4Addr::new(a, b, c, last).into())
+    }
+
+    fn others(&self, id: &str) -> Vec<SocketAddr> {
+        self.nodes.iter().filter(|node| node.id() != id).map(LocalNode::peers).collect()
+    }
+
+    /// Stops a node gracefully and forgets it; whether there was one. Its directory is removed.
+    pub async fn remove(&mut self, id: &str) -> bool {
+        let Some(index) = self.index(id) else { return false };
+        self.nodes[index].stop().await;
+        let node = self.nodes.remove(index);
+        self.network.forget(node.host());
+        // The whole directory of the cluster is removed later.
+        let _ = std::fs::remove_dir_all(node.dir());
+        true
+    }
+
+    /// SIGKILL; `None` if there is no such node.
+    pub async fn kill(&mut self, id: &str) -> Option<()> {
+        let index = self.index(id)?;
+        self.nodes[index].kill().await;
+        Some(())
+    }
+
+    /// Starts the process of a dead node again, with its old addresses and directory, and waits until it is ready.
+    pub async fn restart(&mut self, id: &str) -> Option<Result<(), NodeError>> {
+        let index = self.index(id)?;
+        let join = self.others(id);
+        Some(self.nodes[index].start(&self.launch, &join).await)
+    }
+
+    /// SIGSTOP.
+    pub fn pause(&mut self, id: &str) -> Option<Result<(), NodeError>> {
+        let index = self.index(id)?;
+        Some(self.nodes[index].pause())
+    }
+
+    /// SIGCONT.
+    pub fn resume(&mut self, id: &str) -> Option<Result<(), NodeError>> {
+        let index = self.index(id)?;
+        Some(self.nodes[index].resume())
+    }
+
+    /// From one node to another, both of which must be there.
+    pub fn way(&self, from: &str, to: &str) -> Option<Way> {
+        Some(Way::new(self.node(from)?.host(), self.node(to)?.host()))
+    }
+
+    /// The node at this address.
+    pub fn id_of(&self, host: IpAddr) -> Option<&str> {
+        self.nodes.iter().find(|node| node.host() == host).map(LocalNode::id)
+    }
+
+    /// Kills all nodes; returns when they are gone.
+    pub async fn end(mut self) {
+        for node in &mut self.nodes {
+            node.kill().await;
+        }
+    }
+
+    fn index(&self, id: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.id() == id)
+    }
+}
+
+fn listen(network: &Network, host: IpAddr) -> io::Result<Relay> {
+    // Another program may listen at this port of all addresses.
+    Relay::listen(network, host, SocketAddr::new(host, PEER_PORT))
+        .or_else(|_| Relay::listen(network, host, SocketAddr::new(host, 0)))
+}
+
+/// Addresses nobody uses, and the relay of the first of them, which keeps them ours.
+fn claim_net(network: &Network, at_localhost: bool) -> io::Result<([u8; 3], Relay)> {
+    let random = || [127, fastrand::u8(FIRST_NET..=LAST_NET), fastrand::u8(..)];
+    let localhost = at_localhost.then_some([127, 0, 0]);
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for net in localhost.into_iter().chain(std::iter::repeat_with(random).take(NETS_TRIED)) {
+        let [a, b, c] = net;
+        let host = Ipv4Addr::new(a, b, c, 1);
+        let free = std::net::TcpListener::bind((host, CLIENT_PORT));
+        match free.and_then(|_| Relay::listen(network, host.into(), SocketAddr::from((host, PEER_PORT)))) {
+            Ok(relay) => return Ok((net, relay)),
+            Err(error) => last = error,
+        }
+    }
+    // The ports are taken everywhere: then any.
+    let [a, b, c] = random();
+    let host = Ipv4Addr::new(a, b, c, 1);
+    let relay = Relay::listen(network, host.into(), SocketAddr::from((host, 0)));
+    relay.map(|relay| ([a, b, c], relay)).map_err(|_| {
+        let kind = last.kind();
+        io::Error::new(kind, format!("cannot listen on loopback addresses like {host} (that needs Linux): {last}"))
+    })
+}

@@ -1,0 +1,186 @@
+//! What stands before the peer port of a node and passes connections on, as the network allows.
+
+use crate::network::{Network, Way, Ways};
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// Read at a time, and held by the system per direction: little, so that a sender notices soon that nobody reads.
+const CHUNK_BYTES: usize = 16 * 1024;
+/// On their way per direction. With a delay this bounds what gets through: 128 KiB per delay.
+const CHUNKS_MAX: usize = 8;
+const BACKLOG: u32 = 128;
+/// Beyond, the oldest connections may be ones that nobody will ever continue; new ones are refused.
+const CONNECTIONS_MAX: usize = 1_024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Passes connections on to a node. Dropping it cuts them.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    target: watch::Sender<Option<SocketAddr>>,
+    _accepting: JoinSet<()>,
+}
+
+impl Relay {
+    /// Listens at this address, of the host it stands for; until it has a target, connections are reset.
+    pub fn listen(network: &Network, host: IpAddr, address: SocketAddr) -> io::Result<Relay> {
+        let socket = socket(address)?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let address = socket.local_addr()?;
+        let listener = socket.listen(BACKLOG)?;
+        let (target, targets) = watch::channel(None);
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept(listener, network.clone(), host, targets));
+        Ok(Relay { address, target, _accepting: accepting })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where new connections lead; `None` = nowhere, they are reset.
+    pub fn lead_to(&self, target: Option<SocketAddr>) {
+        self.target.send_replace(target);
+    }
+}
+
+fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_recv_buffer_size(CHUNK_BYTES as u32)?;
+    Ok(socket)
+}
+
+async fn accept(listener: TcpListener, network: Network, host: IpAddr, target: watch::Receiver<Option<SocketAddr>>) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, source)) if connections.len() < CONNECTIONS_MAX => {
+                let way = Way::new(source.ip(), host);
+                connections.spawn(carry(stream, way, network.subscribe(), target.clone()));
+            }
+            Ok((stream, _)) => reset(&stream),
+            // No descriptors left, for example.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// One connection, from its first byte to its last.
+async fn carry(
+    mut stream: TcpStream,
+    way: Way,
+    mut ways: watch::Receiver<Ways>,
+    target: watch::Receiver<Option<SocketAddr>>,
+) {
+    let resets = ways.borrow().resets(way);
+    let Some(early) = until_connectable(&mut stream, way, &mut ways).await else { return };
+    let target = *target.borrow();
+    let Some(mut onward) = connect(target, way.from).await else { return reset(&stream) };
+    let _ = (stream.set_nodelay(true), onward.set_nodelay(true));
+    if onward.write_all(&early).await.is_err() {
+        return reset(&stream);
+    }
+    let was_reset = {
+        let ((read, write), (onward_read, onward_write)) = (stream.split(), onward.split());
+        let mut all_ways = ways.clone();
+        tokio::select! {
+            ((), ()) = async { tokio::join!(
+                pass(read, onward_write, Gate { way, ways: ways.clone() }),
+                pass(onward_read, write, Gate { way: way.back(), ways }),
+            ) } => false,
+            _ = all_ways.wait_for(|ways| ways.resets(way) > resets && ways.lets_connect(way)) => true,
+        }
+    };
+    if was_reset {
+        reset(&stream);
+        reset(&onward);
+    }
+}
+
+/// Waits until both hosts hear each other. What is sent before waits here; `None` if whoever dialed gave up.
+async fn until_connectable(stream: &mut TcpStream, way: Way, ways: &mut watch::Receiver<Ways>) -> Option<Vec<u8>> {
+    let mut early = Vec::with_capacity(CHUNK_BYTES);
+    loop {
+        let room = early.len() < CHUNK_BYTES;
+        tokio::select! {
+            biased;
+            open = ways.wait_for(|ways| ways.lets_connect(way)) => return open.ok().map(|_| early),
+            read = stream.read_buf(&mut early), if room => if !read.is_ok_and(|count| count > 0) {
+                return None;
+            },
+        }
+    }
+}
+
+/// Dials from the host that dialed the relay, so that the node sees who it is.
+async fn connect(target: Option<SocketAddr>, source: IpAddr) -> Option<TcpStream> {
+    let target = target?;
+    let socket = socket(target).ok()?;
+    if source.is_loopback() && target.ip().is_loopback() && source.is_ipv4() == target.is_ipv4() {
+        socket.bind(SocketAddr::new(source, 0)).ok()?;
+    }
+    timeout(CONNECT_TIMEOUT, socket.connect(target)).await.ok()?.ok()
+}
+
+/// One way of the network as seen by one connection.
+struct Gate {
+    way: Way,
+    ways: watch::Receiver<Ways>,
+}
+
+impl Gate {
+    fn delay(&self) -> Duration {
+        self.ways.borrow().delay(self.way)
+    }
+
+    async fn open(&mut self) {
+        // The network lives as long as its relays.
+        let _ = self.ways.wait_for(|ways| !ways.is_cut(self.way)).await;
+    }
+}
+
+/// Passes bytes on in one direction; its end, too, only when the way is open.
+fn pass(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, mut gate: Gate) -> impl Future<Output = ()> {
+    let (chunks, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS_MAX);
+    let ways = gate.ways.clone();
+    let way = gate.way;
+    let reading = async move {
+        let delay = Gate { way, ways };
+        loop {
+            let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+            match from.read_buf(&mut chunk).await {
+                Ok(1..) if chunks.send((Instant::now() + delay.delay(), chunk)).await.is_ok() => {}
+                _ => return,
+            }
+        }
+    };
+    let writing = async move {
+        while let Some((at, chunk)) = due.recv().await {
+            sleep_until(at).await;
+            gate.open().await;
+            if to.write_all(&chunk).await.is_err() {
+                return;
+            }
+        }
+        gate.open().await;
+        let _ = to.shutdown().await;
+    };
+    async {
+        tokio::join!(reading, writing);
+    }
+}
+
+/// What it does not know it does not need: then the connection merely ends.
+fn reset(stream: &TcpStream) {
+    let _ = stream.set_zero_linger();
+}

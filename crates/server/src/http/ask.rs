@@ -1,0 +1,62 @@
+//! `GET /api/v1/nodes/{id}/{what}`: another node's own account, asked through this one. A browser may talk to one node only, and the other
+//! may not be reachable from where its user is.
+
+use super::extract::Segments;
+use super::failure::Failure;
+use super::sessions::{Raw, ask_node};
+use crate::error::{invalid, refused};
+use crate::surface::Surface;
+use ::http::{HeaderValue, Method, Response, Uri, header};
+use axum::body::Body;
+use axum::extract::State;
+use bytes::Bytes;
+use convoke_node::core::node::PeerState;
+use convoke_proto::{Code, Error};
+use std::sync::Arc;
+
+/// What may be asked: nothing that changes anything, has no end, or would be passed on again.
+const QUESTIONS: [(&str, &str); 3] =
+    [("status", "/api/v1/status"), ("nodes", "/api/v1/nodes"), ("subscribers", "/api/v1/subscribers")];
+
+pub(crate) async fn ask(
+    State(surface): State<Arc<Surface>>,
+    Segments((id, what)): Segments<(String, String)>,
+) -> Result<Response<Body>, Failure> {
+    let Some((_, path)) = QUESTIONS.iter().find(|(name, _)| *name == what) else {
+        let known = QUESTIONS.map(|(name, _)| name).join(", ");
+        return Err(invalid("what", format!("a node cannot be asked for {what:?} through another: {known}")).into());
+    };
+    let address = address(&surface, &id).await?;
+    let uri = Uri::from_static(path);
+    let question = Raw { method: Method::GET, uri, if_match: None, body: Bytes::new(), forwarded: false, tie: None };
+    let asking = ask_node(&surface, &address, &question);
+    let mut answer = match tokio::time::timeout(surface.config.timeouts.forward, asking).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => {
+            return Err(Error::new(Code::NotReady, format!("node {id} at {address} cannot be asked: {error}")).into());
+        }
+        Err(_) => {
+            return Err(Error::new(Code::Timeout, format!("node {id} at {address} did not answer in time")).into());
+        }
+    };
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(answer)
+}
+
+/// Where clients of this node connect.
+async fn address(surface: &Surface, id: &str) -> Result<String, Error> {
+    if surface.node.id().as_str() == id {
+        return Ok(surface.address.to_string());
+    }
+    let nodes = surface.node.nodes().await.map_err(refused)?;
+    let Some(node) = nodes.into_iter().find(|node| node.node.as_str() == id) else {
+        return Err(Error::new(Code::NotFound, format!("no node {id:?} is known here")).field("id"));
+    };
+    match node.state {
+        PeerState::Up | PeerState::Distant if !node.client_address.is_empty() => Ok(node.client_address),
+        PeerState::Up | PeerState::Distant => {
+            Err(Error::new(Code::NotReady, format!("node {id} does not say where clients connect")))
+        }
+        state => Err(Error::new(Code::NotReady, format!("node {id} is {}, as this node sees it", state.as_str()))),
+    }
+}

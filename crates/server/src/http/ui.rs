@@ -1,0 +1,111 @@
+//! The dashboard: files that are part of the binary, served as they are. What it shows comes from the public interface.
+
+use super::extract::Segments;
+use super::failure::Failure;
+use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use convoke_proto::{Code, Error};
+use sha2::{Digest, Sha256};
+use std::sync::LazyLock;
+
+/// Nothing from elsewhere, nothing inline: what others register is shown, and must never run.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+struct File {
+    name: &'static str,
+    kind: &'static str,
+    bytes: &'static [u8],
+}
+
+macro_rules! files {
+    ($($name:literal)+) => {
+        &[$(File { name: $name, kind: kind($name), bytes: include_bytes!(concat!("../../ui/", $name)) }),+]
+    };
+}
+
+const FILES: &[File] = files! {
+    "index.html" "style.css" "pages.css" "icon.svg" "theme.js"
+    "app.js" "api.js" "dom.js" "filter.js" "format.js" "live.js" "metrics.js" "stream.js" "table.js" "rows.js" "graph.js" "chart.js"
+    "overview.js" "services.js" "members.js" "member.js" "events.js" "subscribers.js" "keys.js" "rates.js"
+};
+
+const fn kind(name: &str) -> &'static str {
+    match name.as_bytes() {
+        [.., b'.', b'h', b't', b'm', b'l'] => "text/html; charset=utf-8",
+        [.., b'.', b'c', b's', b's'] => "text/css; charset=utf-8",
+        [.., b'.', b's', b'v', b'g'] => "image/svg+xml",
+        _ => "text/javascript; charset=utf-8",
+    }
+}
+
+/// One for each file, of its content.
+static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let tag = |file: &File| format!("\"{}\"", URL_SAFE_NO_PAD.encode(&Sha256::digest(file.bytes)[..12]));
+    FILES.iter().map(tag).collect()
+});
+
+/// `/`: a browser is shown the dashboard, everybody else where to look.
+pub(crate) async fn root(headers: HeaderMap) -> Response {
+    let browser = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .any(|accept| accept.to_str().is_ok_and(|accept| accept.to_ascii_lowercase().contains("text/html")));
+    let mut response = if browser {
+        to_dashboard(StatusCode::TEMPORARY_REDIRECT)
+    } else {
+        missing("there is nothing at /; the interface is described at /api/v1/openapi.json, the dashboard is at /ui/")
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+pub(crate) async fn front() -> Response {
+    to_dashboard(StatusCode::PERMANENT_REDIRECT)
+}
+
+pub(crate) async fn index(headers: HeaderMap) -> Response {
+    serve("index.html", &headers)
+}
+
+pub(crate) async fn file(Segments(name): Segments<String>, headers: HeaderMap) -> Response {
+    serve(&name, &headers)
+}
+
+fn serve(name: &str, headers: &HeaderMap) -> Response {
+    let Some((file, tag)) = FILES.iter().zip(TAGS.iter()).find(|(file, _)| file.name == name) else {
+        return missing("the dashboard has no such file; it begins at /ui/");
+    };
+    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let known = known
+        .flat_map(|tags| tags.split(','))
+        .map(str::trim)
+        .any(|known| known == "*" || known.trim_start_matches("W/") == tag);
+    let mut response = Response::new(if known { Body::empty() } else { Body::from(file.bytes) });
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.extend([
+        (header::CONTENT_TYPE, HeaderValue::from_static(file.kind)),
+        // Kept, but asked for again: after an upgrade nobody runs the old dashboard against the new node.
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    ]);
+    headers.extend(HeaderValue::from_str(tag).map(|tag| (header::ETAG, tag)));
+    response
+}
+
+fn to_dashboard(status: StatusCode) -> Response {
+    (status, [(header::LOCATION, "/ui/")]).into_response()
+}
+
+fn missing(message: &str) -> Response {
+    Failure::from(Error::new(Code::NotFound, message)).into_response()
+}

@@ -1,0 +1,165 @@
+// The frame: pages by the part of the address after #, the banner, the theme, keys.
+
+import { h, text } from "./dom.js";
+import { clock, duration } from "./format.js";
+import { live } from "./live.js";
+import * as events from "./events.js";
+import * as keys from "./keys.js";
+import * as member from "./member.js";
+import * as members from "./members.js";
+import * as overview from "./overview.js";
+import * as rates from "./rates.js";
+import * as services from "./services.js";
+import * as subscribers from "./subscribers.js";
+
+const PAGES = [
+  { path: "", title: "Overview", page: overview },
+  { path: "services", title: "Services", page: services },
+  { path: "members", title: "Members", page: members },
+  { path: "events", title: "Events", page: events },
+  { path: "subscribers", title: "Subscribers", page: subscribers },
+  { path: "keys", title: "Keys", page: keys },
+  { path: "rates", title: "Rates", page: rates },
+  { path: "member", title: "Member", page: member, under: "members" },
+];
+
+const element = (id) => document.getElementById(id);
+let shown = null;
+
+function route() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, ...rest] = path.split("/");
+  const found = PAGES.find((page) => page.path === name) ?? PAGES[0];
+  let argument = rest.join("/");
+  try {
+    argument = decodeURIComponent(argument);
+  } catch {
+    // Shown as it was typed.
+  }
+  return { found, argument, query: new URLSearchParams(query) };
+}
+
+function navigate() {
+  // The skip link is no page.
+  if (location.hash === "#page") return;
+  const { found, argument, query } = route();
+  shown?.unmount?.();
+  const root = element("page");
+  root.replaceChildren();
+  root.dataset.page = found.path || "overview";
+  const title = argument || found.title;
+  text(element("title"), title);
+  document.title = `${title} · Convoke`;
+  for (const link of element("nav").children) {
+    const current = link.dataset.path === (found.under ?? found.path);
+    if (current) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    // On a phone not all of them fit.
+    if (current) element("nav").scrollLeft = link.offsetLeft - element("nav").offsetLeft - 40;
+  }
+  const first = shown === null;
+  shown = found.page.mount(root, { argument, query });
+  shown?.update?.();
+  scrollTo(0, 0);
+  // What had the focus may be gone with the last page.
+  if (!first && document.activeElement === document.body) element("title").focus({ preventScroll: true });
+}
+
+function buildNav() {
+  const visible = PAGES.filter((page) => !page.under);
+  element("nav").append(...visible.map(({ path, title }) => h("a", { href: `#/${path}`, data: { path } }, title)));
+}
+
+function showIdentity() {
+  const { status } = live;
+  if (!status) return;
+  const facts = [
+    ["Node", status.id],
+    ["Cluster", status.cluster],
+    ["Region", status.region || "none"],
+    ["Up for", duration(status.uptime_ms)],
+    ["Version", status.version],
+  ];
+  element("identity").replaceChildren(...facts.map(([name, value]) => h("div", {}, h("span", {}, name), h("b", {}, value))));
+}
+
+/** Says when what is on the page is no longer what is true, and why. */
+function showBanner() {
+  const { status, lostSince, error, nodes } = live;
+  const banner = element("banner");
+  const pulse = element("pulse");
+  if (lostSince) {
+    const others = nodes.filter((node) => !node.self && node.state === "up" && node.address);
+    const name = status ? `node ${status.id}` : "the node";
+    banner.dataset.state = "lost";
+    const lost = live.refuses ? `Nothing new from ${name}` : `Disconnected from ${name}`;
+    const said = `${lost} since ${clock(lostSince)}: ${error}. What you see is from then; trying again.`;
+    if (banner.dataset.said !== said) {
+      banner.dataset.said = said;
+      banner.replaceChildren(
+        h("strong", {}, said),
+        others.length > 0 &&
+          h("span", {}, " Other nodes: ", others.map((node) => [h("a", { href: `${location.protocol}//${node.address}/ui/${location.hash}` }, node.id), " "])),
+      );
+    }
+    pulse.dataset.state = "lost";
+    text(pulse, `Stale since ${clock(lostSince)}`);
+    return;
+  }
+  const reasons = [...(status?.degraded ?? [])];
+  if (status && !status.ready) reasons.unshift("this node does not take clients now: it starts or stops, and what it shows may be incomplete");
+  const said = reasons.join("; ");
+  if (banner.dataset.said !== said) {
+    banner.dataset.said = said;
+    banner.dataset.state = said ? "degraded" : "";
+    banner.replaceChildren(...(said ? [h("strong", {}, `Degraded: ${said}.`)] : []));
+  }
+  pulse.dataset.state = status ? "live" : "connecting";
+  text(pulse, status ? "Live" : "Connecting");
+}
+
+function themeButton() {
+  const button = element("theme");
+  const dark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const name = () => text(button, dark() ? "Light theme" : "Dark theme");
+  button.addEventListener("click", () => {
+    const chosen = dark() ? "light" : "dark";
+    document.documentElement.dataset.theme = chosen;
+    try {
+      localStorage.setItem("convoke-theme", chosen);
+    } catch {
+      // It holds until the page is left.
+    }
+    name();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
+  name();
+}
+
+/** `/` goes to the filter, unless somebody is writing. */
+function shortcuts(event) {
+  const writing = event.target.closest("input, textarea, select, [contenteditable]");
+  if (event.key !== "/" || writing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const filter = document.querySelector("[data-filter]");
+  if (filter) {
+    event.preventDefault();
+    filter.focus();
+    filter.select();
+  }
+}
+
+buildNav();
+themeButton();
+document.addEventListener("keydown", shortcuts);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  element("page").focus();
+});
+addEventListener("hashchange", navigate);
+live.addEventListener("change", () => {
+  showIdentity();
+  showBanner();
+  shown?.update?.();
+});
+navigate();
+live.start();

@@ -1,0 +1,126 @@
+// What happened, newest first: to nodes and links, and to members.
+
+import { eachFrame, h, keyed, text } from "./dom.js";
+import { filterBox } from "./filter.js";
+import { count, memberLink, time } from "./format.js";
+import { Stream } from "./stream.js";
+
+const KEPT = 2_000;
+const SHOWN = 300;
+export const KINDS = ["node", "register", "update", "status", "owner", "unregister"];
+
+/** Follows the events of a node; `changed(list, state, refusal)` gets the newest first. */
+export function timeline(filter, changed) {
+  let list = [];
+  let state = "";
+  let refusal = null;
+  let numbered = 0;
+  const draw = eachFrame(() => changed(list, state, refusal));
+  const stream = new Stream(`/api/v1/events?filter=${encodeURIComponent(filter)}`, {
+    events(batch) {
+      const news = [];
+      for (const { event, data } of batch) {
+        if (event === "reset") {
+          news.length = 0;
+          list = [];
+          news.push({ key: numbered++, kind: "gap", at: Date.now(), text: "The node has started anew; what happened before is forgotten." });
+        } else if (event === "missed") {
+          // At the very beginning it only says that older events are not kept.
+          if (list.length > 0 || news.length > 0) news.push({ key: numbered++, kind: "gap", at: Date.now(), text: `${count(data.count)} events were missed: too much happened at once.` });
+        } else if (event !== "caught-up") {
+          news.push({ key: numbered++, kind: event, ...data });
+        }
+      }
+      list = [...news.reverse(), ...list].slice(0, KEPT);
+      draw();
+    },
+    state(name, why) {
+      state = name;
+      refusal = why ?? null;
+      draw();
+    },
+  });
+  return { close: () => (stream.close(), draw.cancel()) };
+}
+
+const SAYS = {
+  register: (event) => ` registered at ${event.owner}${event.status === "up" ? "" : `, ${event.status}`}`,
+  update: (event) => (event.drained ? " updated, drained" : " updated"),
+  status: (event) => ` is ${event.status}`,
+  owner: (event) => ` moved to ${event.owner}${event.status === "up" ? "" : `, ${event.status}`}`,
+  unregister: () => " unregistered",
+};
+
+/** One event as a list item; on its member's own page the member goes without saying. */
+export function entry(event, own = false) {
+  const tone = event.kind === "gap" || event.warning || event.status === "down" ? "warning" : "";
+  const said = event.kind in SAYS
+    ? [!own && [h("a", { class: "mono", href: memberLink(event.id) }, event.id), h("span", { class: "muted" }, ` ${event.service}`)], SAYS[event.kind](event)]
+    : [event.text];
+  return h("li", { data: { kind: event.kind, tone } }, time(event.at), h("span", { class: "kind" }, event.kind), h("span", { class: "said" }, said));
+}
+
+export function mount(root, { query }) {
+  let feed = null;
+  let list = [];
+  /** What is shown while paused. */
+  let frozen = null;
+  let state = "";
+  const shown = new Set(KINDS);
+
+  const box = filterBox({ label: "Filter", placeholder: 'service == "orders"', value: query.get("filter") ?? "", page: "events", changed: follow });
+  const pause = h("button", { type: "button", "aria-pressed": "false", onclick: () => {
+    frozen = frozen ? null : list;
+    pause.setAttribute("aria-pressed", String(frozen !== null));
+    text(pause, frozen ? "Go on" : "Pause");
+    draw();
+  } }, "Pause");
+  const kinds = KINDS.map((kind) => {
+    const input = h("input", { type: "checkbox", checked: true, onchange: () => {
+      if (input.checked) shown.add(kind);
+      else shown.delete(kind);
+      draw();
+    } });
+    return h("label", { class: "kind-choice" }, input, kind === "node" ? "nodes" : kind);
+  });
+  const summary = h("p", { class: "hint", role: "status" });
+  const items = h("ol", { class: "timeline" });
+
+  const draw = eachFrame(() => {
+    const wanted = (frozen ?? list).filter((event) => event.kind === "gap" || shown.has(event.kind));
+    keyed(items, wanted.slice(0, SHOWN), (event) => event.key, (event) => entry(event));
+    const last = frozen && frozen.length > 0 ? frozen[0].key : -1;
+    const waiting = frozen ? list.filter((event) => event.key > last).length : 0;
+    const words = state === "waiting" ? " · reconnecting" : frozen ? ` · paused, ${count(waiting)} new` : " · live";
+    text(summary, `${count(wanted.length)} events${wanted.length > SHOWN ? `, the last ${SHOWN} shown` : ""}${words}`);
+  });
+
+  function follow(filter) {
+    feed?.close();
+    feed = timeline(filter, (news, name, refusal) => {
+      state = name;
+      if (name === "refused") {
+        box.complain(filter, refusal);
+      } else {
+        box.accept();
+        list = news;
+      }
+      draw();
+    });
+  }
+
+  root.append(
+    h("div", { class: "toolbar" }, box.element, pause),
+    box.problem,
+    h("fieldset", { class: "kinds" }, h("legend", { class: "hidden" }, "Kinds of events"), kinds),
+    summary,
+    h("div", { class: "card" }, items));
+  follow(box.filter);
+  return {
+    unmount() {
+      box.unmount();
+      feed.close();
+      draw.cancel();
+    },
+  };
+}

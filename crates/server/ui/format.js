@@ -1,0 +1,66 @@
+// Numbers, times and states in words.
+
+import { h } from "./dom.js";
+
+const whole = new Intl.NumberFormat("en");
+export const count = (value) => whole.format(value);
+
+export function rate(value) {
+  if (value < 0.05) return "0";
+  if (value >= 1000) return whole.format(Math.round(value));
+  return value >= 10 ? value.toFixed(0) : value.toFixed(1);
+}
+
+export function bytes(value) {
+  for (const unit of ["B", "KB", "MB", "GB"]) {
+    if (value < 1000 || unit === "GB") return `${value >= 100 || unit === "B" ? value.toFixed(0) : value.toFixed(1)} ${unit}`;
+    value /= 1000;
+  }
+}
+
+export function duration(ms) {
+  const seconds = Math.max(0, ms) / 1000;
+  if (seconds < 1) return `${Math.round(ms)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  if (seconds < 3600) return two(seconds / 60, "min", seconds % 60, "s");
+  if (seconds < 86400) return two(seconds / 3600, "h", (seconds % 3600) / 60, "min");
+  return two(seconds / 86400, "d", (seconds % 86400) / 3600, "h");
+}
+
+function two(large, largeUnit, small, smallUnit) {
+  const rest = Math.floor(small);
+  return `${Math.floor(large)} ${largeUnit}${rest > 0 ? ` ${rest} ${smallUnit}` : ""}`;
+}
+
+const pad = (value, width = 2) => String(value).padStart(width, "0");
+
+/** Local wall time, to the second; with the date if it is not today's. */
+export function clock(ms) {
+  const date = new Date(ms);
+  const time = `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
+  if (date.toDateString() === new Date().toDateString()) return time;
+  return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} ${time}`;
+}
+
+export const exactly = (ms) => new Date(ms).toISOString();
+
+export function time(ms) {
+  return h("time", { datetime: exactly(ms), title: exactly(ms) }, clock(ms));
+}
+
+/** How a member stands, in one word. */
+export const standing = (member) => (member.status === "up" && member.drained ? "drained" : member.status);
+
+/** A state as a mark with its word: never by colour alone. */
+export function chip(state, words = state) {
+  return h("span", { class: "chip", data: { state } }, words);
+}
+
+/** Text as a string of the filter language. */
+export function quoted(value) {
+  const escaped = value.replace(/[\\"]/g, "\\$&").replace(/[\u0000-\u001f\u007f]/g, (c) => `\\u{${c.charCodeAt(0).toString(16)}}`);
+  return `"${escaped}"`;
+}
+
+export const memberLink = (id) => `#/member/${encodeURIComponent(id)}`;
+export const membersLink = (filter) => `#/members?filter=${encodeURIComponent(filter)}`;

@@ -1,0 +1,55 @@
+//! Connections that fall behind in one direction: the other end hears something all the time, but ever older things (P6).
+
+use crate::faults::Action;
+use crate::network::{Kind, MINUTE, Micros, Place, SECOND};
+use crate::world::{World, micros};
+
+/// As long as this after its beginning the hosts at both ends may blame it; then they should have noticed.
+const EXCUSED: Micros = 10 * SECOND;
+
+/// A direction of a connection that gets slower and slower.
+#[derive(Clone, Copy, Debug)]
+pub struct Congestion {
+    conn: u64,
+    hosts: [usize; 2],
+    excused_until: Micros,
+    excused: bool,
+    until: Micros,
+}
+
+impl World {
+    /// What the dialer of some link sends arrives later and later, though never so late that there is silence.
+    pub(crate) fn congest(&mut self) -> bool {
+        let links = self.network.of_kind(Kind::Peer);
+        let Some(conn) = self.rng.choice(links) else { return false };
+        let Some(connection) = self.network.connections.get(&conn) else { return false };
+        let [Place::Host(one), Place::Host(other)] = connection.ends.map(|end| end.place) else { return false };
+        self.note(format!("connection {conn} falls behind"));
+        let now = self.now;
+        for host in [one, other] {
+            self.hosts[host].trouble.begin(now);
+        }
+        let until = now + self.duration(20 * SECOND, 3 * MINUTE);
+        let congestion = Congestion { conn, hosts: [one, other], excused_until: now + EXCUSED, excused: true, until };
+        self.schedule_action(0, Action::FallBehind { congestion });
+        true
+    }
+
+    pub(crate) fn fall_behind(&mut self, mut congestion: Congestion) {
+        let (now, timers) = (self.now, &self.setup.timers);
+        let (interval, step) = (micros(timers.ping_interval), micros(timers.ping_timeout - timers.ping_interval) / 2);
+        let open = self.network.connections.contains_key(&congestion.conn);
+        let over = now >= congestion.until || !self.faults.active;
+        if congestion.excused && (over || !open || now >= congestion.excused_until) {
+            congestion.excused = false;
+            for host in congestion.hosts {
+                self.hosts[host].trouble.end(now);
+            }
+        }
+        let Some(connection) = self.network.connections.get_mut(&congestion.conn) else { return };
+        connection.extra = if over { 0 } else { connection.extra + step };
+        if !over {
+            self.schedule_action(interval, Action::FallBehind { congestion });
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Processes that were replaced and go on sending heartbeats: a hung shutdown, a forgotten container (C2, C4).
+
+use crate::client::{ClientMessage, ClientState};
+use crate::faults::Action;
+use crate::network::{Item, MINUTE, Micros, SECOND};
+use crate::world::World;
+use convoke_core::node::SessionId;
+
+/// The stream of a replaced process, on which only heartbeats are sent any more.
+#[derive(Clone, Copy, Debug)]
+pub struct Ghost {
+    client: usize,
+    /// The process that replaced it.
+    successor: u64,
+    conn: u64,
+    session: SessionId,
+    until: Micros,
+}
+
+impl World {
+    /// A new process takes the place of a client's, with fewer members. The old one hears nothing, stops nothing, and its
+    /// heart beats on: what its successor did not name has to go all the same.
+    pub(crate) fn replace_with_ghost(&mut self, client: usize) -> bool {
+        let c = &self.clients[client];
+        let ClientState::Attached { conn, host, session } = c.state else { return false };
+        let sole = |id: &String| self.truth.get(id).is_some_and(|claimed| !claimed.contested());
+        let known = c.members.iter().all(|(id, holding)| holding.acknowledged.is_some() && sole(id));
+        if !known || c.members.len() < 2 || c.shares_id || c.closing || !c.pending.is_empty() {
+            return false;
+        }
+        let ids: Vec<String> = c.members.keys().cloned().collect();
+        let dropped = self.rng.usize(1..ids.len());
+        // The connection stays open; whatever comes on it is not for the new process.
+        self.clients[client].state = ClientState::Waiting;
+        self.client_crash(client, true);
+        self.note(format!("c{client} is replaced without {:?}, and beats on", &ids[..dropped]));
+        if let Some(members) = &mut self.clients[client].restart_with {
+            members.retain(|id, _| !ids[..dropped].contains(id));
+        }
+        self.client_start(client);
+        self.clients[client].prefer = Some(self.rng.usize(..self.setup.nodes)).filter(|other| *other != host);
+        let length = self.duration(10 * SECOND, 3 * MINUTE);
+        let ghost = Ghost { client, successor: self.clients[client].process, conn, session, until: self.now + length };
+        self.schedule_action(0, Action::GhostBeat { ghost });
+        true
+    }
+
+    /// Once its successor is gone nobody tells a ghost from a living process, so it goes too.
+    pub(crate) fn ghost_beat(&mut self, ghost: Ghost) {
+        let c = &self.clients[ghost.client];
+        if self.now >= ghost.until || c.process != ghost.successor || !c.alive() {
+            self.close_end(ghost.conn, 0, true);
+            return;
+        }
+        let interval = c.heartbeat_interval;
+        let beat = ClientMessage::Heartbeat { session: ghost.session, sent: self.now };
+        self.push(ghost.conn, 0, Item::ToNode(Box::new(beat)));
+        self.schedule_action(interval, Action::GhostBeat { ghost });
+    }
+}

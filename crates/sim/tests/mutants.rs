@@ -1,0 +1,34 @@
+//! Some deliberate bugs, one per plane, are caught quickly; `convoke-sim mutants` shows it for all (docs/mutants.md).
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+use convoke_core::Mutant;
+use convoke_sim::mutants::{self, hunt_all};
+
+/// Each is noticed by one of so many seeds.
+const SEEDS: u64 = 3;
+
+#[test]
+fn some_mutants_are_caught() {
+    let chosen = [
+        Mutant::SeqBeforeClaim,
+        Mutant::FloorNotRaised,
+        Mutant::LosingIsNotTold,
+        Mutant::SilentOwnerHidesMember,
+        Mutant::SlowSubscriberDropsSilently,
+    ];
+    for caught in hunt_all(&chosen, SEEDS, 2, |_| {}) {
+        assert!(caught.seed.is_some(), "{} is not noticed by {SEEDS} seeds", caught.mutant.name());
+        assert!(caught.scenario.is_some(), "{} is not noticed by a scenario", caught.mutant.name());
+    }
+}
+
+#[test]
+fn the_page_tells_what_was_not_caught() {
+    let nothing =
+        mutants::Caught { mutant: Mutant::NoExchange, seed: None, scenario: None, took: std::time::Duration::ZERO };
+    assert!(!nothing.is_caught());
+    let page = mutants::page(&[nothing], 7);
+    assert!(page.contains("Caught: 0 of 1"), "{page}");
+    assert!(page.ends_with("| none of 7 | none |\n"), "{page}");
+}

@@ -1,0 +1,249 @@
+//! A network of its own for a cluster: every host a network namespace, all on one bridge in a namespace of its own,
+//! where the way from any host to any other can be cut without either of them noticing (Linux, as root).
+//!
+//! A cut loses packets silently, as a pulled cable or a wrong firewall rule does: nobody gets an end of file.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Names of namespaces begin with this, the process that made them, and a number.
+const PREFIX: &str = "convoke-test";
+const HOSTS_MAX: usize = 250;
+
+/// Hosts with addresses, connected until the way between them is cut. Dropping it removes it.
+#[derive(Debug)]
+pub struct Network {
+    name: String,
+    hosts: usize,
+    /// From, to.
+    cuts: Mutex<BTreeSet<(usize, usize)>>,
+}
+
+/// Why there can be no such network here.
+#[derive(Debug)]
+pub struct NetworkUnavailable(String);
+
+impl fmt::Display for NetworkUnavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no network namespaces here: {}", self.0)
+    }
+}
+
+impl std::error::Error for NetworkUnavailable {}
+
+impl Network {
+    /// Makes a network of so many hosts, where that is permitted and the tools for it are there.
+    ///
+    /// # Panics
+    /// If it cannot be made nevertheless.
+    pub fn create(hosts: usize) -> Result<Network, NetworkUnavailable> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        assert!(hosts <= HOSTS_MAX, "at most {HOSTS_MAX} hosts");
+        sweep();
+        let name = format!("{PREFIX}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        // From here on, dropping it removes what there is.
+        let network = Network { name, hosts, cuts: Mutex::default() };
+        network.probe().map_err(NetworkUnavailable)?;
+        network.build().unwrap_or_else(|error| panic!("a network can be made: {error}"));
+        Ok(network)
+    }
+
+    /// Whether the tools are there and the first namespace can be made.
+    fn probe(&self) -> Result<(), String> {
+        for (tool, package) in [("ip", "iproute2"), ("nft", "nftables")] {
+            let found = Command::new(tool).arg("-V").stdin(Stdio::null()).stdout(Stdio::null()).status();
+            found.map_err(|error| format!("{tool} (package {package}): {error}"))?;
+        }
+        ip(&["netns", "add", &self.switch()])
+    }
+
+    fn build(&self) -> Result<(), String> {
+        let switch = &self.switch();
+        ip(&["-n", switch, "link", "add", "bridge", "type", "bridge", "forward_delay", "0"])?;
+        ip(&["-n", switch, "link", "set", "bridge", "up"])?;
+        let chain = "table bridge convoke { chain cuts { type filter hook forward priority 0; policy accept; }; }";
+        nft(switch, chain)?;
+        for host in 0..self.hosts {
+            let (namespace, port) = (&self.namespace(host), &port(host));
+            ip(&["netns", "add", namespace])?;
+            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
+            ip(&["-n", switch, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace])?;
+            ip(&["-n", switch, "link", "set", port, "master", "bridge", "up"])?;
+            let address = format!("{}/24", self.address(host));
+            ip(&["-n", namespace, "address", "add", &address, "dev", "eth0"])?;
+            ip(&["-n", namespace, "link", "set", "eth0", "up"])?;
+        }
+        Ok(())
+    }
+
+    pub fn hosts(&self) -> usize {
+        self.hosts
+    }
+
+    /// The address of a host, from 0. Other networks use the same ones; they do not meet.
+    ///
+    /// # Panics
+    /// If there is no such host.
+    pub fn address(&self, host: usize) -> Ipv4Addr {
+        assert!(host < self.hosts, "there are {} hosts", self.hosts);
+        Ipv4Addr::new(10, 77, 0, u8::try_from(host + 1).expect("checked by create"))
+    }
+
+    /// A command that runs a program on a host. The process is the program's own: signals reach it.
+    pub fn command(&self, host: usize, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace(host)]).arg(program);
+        command
+    }
+
+    /// Cuts the way between two hosts, both directions.
+    pub fn cut(&self, one: usize, other: usize) {
+        self.change(|cuts| cuts.extend([(one, other), (other, one)]));
+    }
+
+    /// Loses everything one host sends to another; the other direction works.
+    pub fn cut_one_way(&self, from: usize, to: usize) {
+        self.change(|cuts| cuts.extend([(from, to)]));
+    }
+
+    /// Cuts all ways between these hosts and all others.
+    pub fn split(&self, side: &[usize]) {
+        let others = || (0..self.hosts).filter(|host| !side.contains(host));
+        self.change(|cuts| cuts.extend(side.iter().flat_map(|one| others().flat_map(|o| [(*one, o), (o, *one)]))));
+    }
+
+    /// Undoes all cuts.
+    pub fn heal(&self) {
+        self.change(BTreeSet::clear);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<(usize, usize)>)) {
+        let mut cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut cuts);
+        let rule = |(from, to): &(usize, usize)| {
+            format!("add rule bridge convoke cuts iifname {} oifname {} drop\n", port(*from), port(*to))
+        };
+        // All at once: there is no moment between the old cuts and the new ones.
+        let rules: String = cuts.iter().map(rule).collect();
+        nft(&self.switch(), &format!("flush chain bridge convoke cuts\n{rules}"))
+            .expect("a network once made can be cut");
+    }
+
+    fn switch(&self) -> String {
+        format!("{}-switch", self.name)
+    }
+
+    fn namespace(&self, host: usize) -> String {
+        format!("{}-host{host}", self.name)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // Devices go with their namespaces. Those that were never made cannot be removed, and need not be.
+        for namespace in (0..self.hosts).map(|host| self.namespace(host)).chain([self.switch()]) {
+            let _ = ip(&["netns", "del", &namespace]);
+        }
+    }
+}
+
+fn port(host: usize) -> String {
+    format!("port{host}")
+}
+
+/// Removes what processes left behind that were killed.
+fn sweep() {
+    let Ok(namespaces) = std::fs::read_dir("/run/netns") else { return };
+    for name in namespaces.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+        if maker(&name).is_some_and(|maker| !Path::new("/proc").join(maker).exists()) {
+            let _ = ip(&["netns", "del", &name]);
+        }
+    }
+}
+
+/// The process that made a namespace, if one of this kit did.
+fn maker(namespace: &str) -> Option<&str> {
+    let (maker, _) = namespace.strip_prefix(PREFIX)?.strip_prefix('-')?.split_once('-')?;
+    (!maker.is_empty() && maker.bytes().all(|byte| byte.is_ascii_digit())).then_some(maker)
+}
+
+fn ip(arguments: &[&str]) -> Result<(), String> {
+    run(Command::new("ip").args(arguments), "")
+}
+
+fn nft(namespace: &str, script: &str) -> Result<(), String> {
+    run(Command::new("ip").args(["netns", "exec", namespace, "nft", "-f", "-"]), script)
+}
+
+fn run(command: &mut Command, input: &str) -> Result<(), String> {
+    let failed = |error: &dyn fmt::Display| {
+        let line: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+        format!("`ip {}`: {error}", line.join(" "))
+    };
+    let mut child = Command::new(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(&error))?;
+    // A program that ends without reading says why on stderr.
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().map_err(|error| failed(&error))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(failed(&String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::skip;
+
+    fn reaches(network: &Network, from: usize, to: usize) -> bool {
+        // A connection that is refused has come there and back.
+        let script = format!("exec 2>&1; timeout 1 bash -c '</dev/tcp/{}/1' || true", network.address(to));
+        let output = network.command(from, "bash").args(["-c", &script]).output().expect("bash runs");
+        String::from_utf8_lossy(&output.stdout).contains("refused")
+    }
+
+    #[test]
+    fn ways_are_cut_and_healed() {
+        let network = match Network::create(3) {
+            Ok(network) => network,
+            Err(why) => return skip("ways_are_cut_and_healed", why),
+        };
+        let all = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
+        let open = || all.into_iter().filter(|(from, to)| reaches(&network, *from, *to)).collect::<Vec<_>>();
+        assert_eq!(open(), all);
+        network.cut(0, 1);
+        assert_eq!(open(), [(0, 2), (1, 2), (2, 0), (2, 1)]);
+        network.heal();
+        network.split(&[2]);
+        assert_eq!(open(), [(0, 1), (1, 0)]);
+        network.heal();
+        assert_eq!(open(), all);
+        let names: Vec<String> = (0..3).map(|host| network.namespace(host)).chain([network.switch()]).collect();
+        let there = |name: &String| Path::new("/run/netns").join(name).exists();
+        assert!(names.iter().all(there));
+        drop(network);
+        assert!(!names.iter().any(there), "it is removed");
+    }
+
+    #[test]
+    fn only_what_this_kit_made_is_swept() {
+        assert_eq!(maker("convoke-test-123-0-host1"), Some("123"));
+        assert_eq!(maker("convoke-test-123-0-switch"), Some("123"));
+        for name in ["convoke-test", "convoke-test-x-0", "other-123-0-switch", "convoke-test--0"] {
+            assert_eq!(maker(name), None);
+        }
+    }
+}
