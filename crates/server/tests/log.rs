@@ -133,7 +133,8 @@ async fn the_leader_killed_under_load_loses_nothing_and_repeats_nothing() {
         client.await.unwrap();
     }
     let kv = ambassador.kv();
-    for (key, applied) in recorded.applied.lock().unwrap().clone() {
+    let applied = recorded.applied.lock().unwrap().clone();
+    for (key, applied) in applied {
         let record = kv.get(key.clone()).await.unwrap().unwrap();
         assert_eq!(record.version, applied, "{key}: every write that took effect did so once, and no other");
     }
@@ -164,7 +165,7 @@ async fn one_client(
         value += 1;
         let id = recorded.history.lock().unwrap().call(client, key.clone(), Call::put(value), recorded.at());
         let write = kv.put(key.clone(), value.to_le_bytes().to_vec());
-        if value % 7 == 0 {
+        if value.is_multiple_of(7) {
             // Given up before, while or after it is sent; the next one tells.
             let patience = Duration::from_micros(random.u64(..3_000));
             let given_up = tokio::time::timeout(patience, write).await.is_err();

@@ -32,7 +32,7 @@ pub(crate) async fn kv(arguments: &KvArgs) -> Outcome {
             let write = compared(Write::put(key.clone(), value_of(value.as_deref())?), *if_revision);
             let written = write_key(connect, &kv, write).await?;
             if json {
-                print_json(&written_json(written, false))
+                print_json(&written_json(&written, false))
             } else {
                 print(&format!("revision {}\n", written.revision))
             }
@@ -42,7 +42,7 @@ pub(crate) async fn kv(arguments: &KvArgs) -> Outcome {
             let written = write_key(connect, &kv, compared(write, *if_revision)).await?;
             let (keys, revision) = (counted(written.keys, "key"), written.revision);
             if json {
-                print_json(&written_json(written, true))
+                print_json(&written_json(&written, true))
             } else {
                 print(&format!("deleted {keys}, revision {revision}\n"))
             }
@@ -147,7 +147,7 @@ fn printable(bytes: &[u8], longest: usize) -> String {
     format!("{cut}… ({} bytes)", bytes.len())
 }
 
-fn written_json(written: Written, deleted: bool) -> json::KeyWritten {
+fn written_json(written: &Written, deleted: bool) -> json::KeyWritten {
     json::KeyWritten {
         revision: written.revision,
         deleted: deleted.then_some(written.keys),

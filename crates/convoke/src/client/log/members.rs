@@ -8,9 +8,8 @@ use convoke_client::log::Change;
 use std::time::Duration;
 
 pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) -> Outcome {
-    let (change, wait, done) = match command.change() {
-        Some(change) => change,
-        None => return Err(Failure::usage("this is no change of the group")),
+    let Some((change, wait, done)) = command.change() else {
+        return Err(Failure::usage("this is no change of the group"));
     };
     let changed = ambassador(connect)?.change(&change, wait, Some(connect.timeout)).await;
     let changed = asked(connect, changed).await?;

@@ -24,7 +24,7 @@ fn step(world: &mut World, lane: u64, at: usize) {
         9 => world.link_down(),
         10 => world.elect(),
         11 => world.link_up(),
-        _ if at % 2 == 0 => drop(world.arrive()),
+        _ if at.is_multiple_of(2) => drop(world.arrive()),
         _ => drop(world.hear()),
     }
 }
