@@ -3,10 +3,11 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 3] = ["convoke/v1/types.proto", "convoke/v1/registry.proto", "convoke/v1/admin.proto"];
+const FILES: [&str; 4] =
+    ["convoke/v1/types.proto", "convoke/v1/registry.proto", "convoke/v1/admin.proto", "convoke/v1/log.proto"];
 
 /// Shown as JSON as they are. Members and errors have forms of their own in `src/json.rs` and `src/error.rs`.
-const JSON: [&str; 11] = [
+const JSON: [&str; 15] = [
     "StatusResponse",
     "StatusResponse.Ports",
     "StatusResponse.Counts",
@@ -18,6 +19,10 @@ const JSON: [&str; 11] = [
     "ExplainResponse.Evidence",
     "ExplainResponse.Inferred",
     "ExplainResponse.Session",
+    "LogStatusResponse",
+    "Replica",
+    "RequestId",
+    "MembersResponse",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -29,9 +34,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
-    // Sorted maps: the same value is always the same bytes.
+    // Sorted maps: the same value is always the same bytes. Values of keys are shared, not copied.
     let mut builder =
         tonic_prost_build::configure().build_transport(false).btree_map(".").codec_path("crate::SparingCodec");
+    for message in ["PutKey", "DeleteKeys", "KeyRange", "KeyValue", "BackupResponse", "ReadRequest"] {
+        builder = builder.bytes(format!(".convoke.v1.{message}"));
+    }
     for message in JSON {
         let derive = "#[derive(serde::Serialize, serde::Deserialize)]\n#[serde(default)]";
         builder = builder.message_attribute(format!("convoke.v1.{message}"), derive);

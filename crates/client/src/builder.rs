@@ -1,6 +1,6 @@
 //! Settings of a client.
 
-use crate::client::{Client, Inner};
+use crate::client::{Client, Inner, LogAccess};
 use crate::connection::endpoint;
 use crate::driver::Driver;
 use crate::seeds::Seeds;
@@ -86,6 +86,7 @@ impl Builder {
         };
         let id = identity.client.clone();
         let start = Instant::now();
+        let log = LogAccess::new(seeds.clone());
         let session = Session::new(identity, Seeds::new(seeds, self.region), random, start.elapsed());
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (states, state) = watch::channel(ConnectionState::Connecting { address: String::new() });
@@ -93,7 +94,7 @@ impl Builder {
         let abandoned = Arc::<AtomicBool>::default();
         tokio::spawn(Driver::new(session, start, receiver, states, links, abandoned.clone()).run());
         let operation_timeout = self.operation_timeout;
-        let inner = Inner { id, commands, states: state, links: link, operation_timeout, abandoned };
+        let inner = Inner { id, commands, states: state, links: link, operation_timeout, abandoned, log };
         Ok(Client { inner: Arc::new(inner) })
     }
 

@@ -4,6 +4,7 @@ use crate::builder::Builder;
 use crate::connection::Link;
 use crate::driver::{Command, Reply};
 use crate::follow::{self, Subscription};
+use crate::log::{Ambassador, Kv, Options};
 use crate::registration::Registration;
 use crate::view::View;
 use crate::watch::Watch;
@@ -11,8 +12,8 @@ use crate::{Code, ConnectionState, Error, Event, Filter, Member, MemberSpec};
 use convoke_proto::v1;
 use convoke_proto::v1::registry_client::RegistryClient;
 use std::fmt::Display;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::Stream;
@@ -42,6 +43,29 @@ pub(crate) struct Inner {
     pub(crate) operation_timeout: Option<Duration>,
     /// Somebody has stopped waiting for an answer; the driver looks who.
     pub(crate) abandoned: Arc<AtomicBool>,
+    pub(crate) log: LogAccess,
+}
+
+/// The way to the log, made when it is first used.
+#[derive(Debug)]
+pub(crate) struct LogAccess {
+    seeds: Vec<String>,
+    runtime: tokio::runtime::Handle,
+    ambassador: OnceLock<Ambassador>,
+}
+
+impl LogAccess {
+    /// Within a tokio runtime, with seeds that were checked.
+    pub(crate) fn new(seeds: Vec<String>) -> LogAccess {
+        LogAccess { seeds, runtime: tokio::runtime::Handle::current(), ambassador: OnceLock::new() }
+    }
+
+    fn ambassador(&self) -> &Ambassador {
+        self.ambassador.get_or_init(|| {
+            let _entered = self.runtime.enter();
+            Ambassador::start(self.seeds.clone()).expect("the seeds were checked, and there is a runtime")
+        })
+    }
 }
 
 impl Client {
@@ -138,6 +162,28 @@ impl Client {
             }
         };
         within(self.inner.operation_timeout, asking).await
+    }
+
+    /// A handle to the keys of the log plane: a session of its own, whose requests time out as this client's operations do.
+    ///
+    /// ```no_run
+    /// # async fn keys(client: convoke_client::Client) -> Result<(), convoke_client::Error> {
+    /// let kv = client.kv();
+    /// let written = kv.put("config/limit", "10").await?;
+    /// kv.compare_and_set("config/limit", "20", written.revision).await?;
+    /// let record = kv.get("config/limit").await?.expect("it was just put");
+    /// assert_eq!(record.value, "20");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn kv(&self) -> Kv {
+        let options = Options { timeout: self.inner.operation_timeout, ..Options::default() };
+        self.log().kv_with(options)
+    }
+
+    /// The way to the log plane, for all handles of this client: fates of requests, status, membership, and handles with options.
+    pub fn log(&self) -> &Ambassador {
+        self.inner.log.ambassador()
     }
 
     /// The present state of the connection.

@@ -95,7 +95,7 @@ async fn run(
     }
 }
 
-async fn connect(address: &str) -> Result<Channel, Error> {
+pub(crate) async fn connect(address: &str) -> Result<Channel, Error> {
     let unreachable = |error: tonic::transport::Error| {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
         Error::new(Code::NotReady, format!("cannot connect to {address}{cause}"))

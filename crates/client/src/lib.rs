@@ -28,6 +28,7 @@
 //! | hearing of changes | [`Client::watch`], [`Client::on_change`], [`Event`] |
 //! | looking things up | [`Client::view`], [`View`], [`Client::get`], [`Client::list`] |
 //! | choosing | [`RoundRobin`], [`LocalityPreferring`], [`WeightedRoundRobin`] |
+//! | keys that are consistent | [`Client::kv`], [`Kv`](log::Kv), [`Client::log`] |
 //! | knowing where one stands | [`Client::states`], [`ConnectionState`], [`Registration::lost`] |
 //!
 //! Errors are one type, [`Error`], with a [`Code`] that says what to do; `docs/sdk.md` has the guide.
@@ -43,6 +44,7 @@ mod connection_state;
 mod driver;
 mod event;
 mod follow;
+pub mod log;
 mod pick;
 mod registration;
 mod replica;

@@ -61,6 +61,8 @@ fn run(command: Command) -> Outcome<ExitCode> {
         Command::Register(arguments) => return ask(client::register(&arguments)).map(ExitCode::from),
         Command::Drain(arguments) => ask(client::drain(&arguments)),
         Command::Undrain(arguments) => ask(client::undrain(&arguments)),
+        Command::Kv(arguments) => ask(client::kv(&arguments)),
+        Command::Log(arguments) => ask(client::log(&arguments)),
         Command::Bench(arguments) => runtime(Builder::new_multi_thread())?.block_on(bench::bench(&arguments)),
         Command::Top(arguments) => ask(top::run(&arguments)),
         Command::Cluster(arguments) => return ask(cluster::run(arguments)).map(ExitCode::from),

@@ -34,6 +34,10 @@ counters! {
     garbage_refused,
     /// Links closed because the peer read too slowly.
     links_overflowed,
+    /// Connections handed to the log plane.
+    log_connections,
+    /// Connections for a log plane that this node does not run, or that is busy.
+    log_connections_refused,
     dials,
     dials_failed,
     bytes_sent,

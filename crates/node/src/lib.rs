@@ -50,6 +50,6 @@ pub use error::StartError;
 pub use events::{Happening, TimelineEvent};
 pub use handle::{Counters, NodeHandle, Status};
 pub use node::Node;
-pub use shared::{Ending, Phase};
+pub use shared::{Ending, LogConnection, Phase};
 pub use subscription::Subscription;
 pub use view::Page;

@@ -11,9 +11,20 @@ use convoke_core::node::StopReason;
 use convoke_core::version::NodeId;
 use convoke_core::{Code, Refusal};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
+
+/// Connections that may wait for the log plane to take them.
+const LOG_CONNECTIONS_WAITING: usize = 64;
+
+/// A connection that began with the log plane's preamble, which has been read.
+#[derive(Debug)]
+pub struct LogConnection {
+    pub stream: TcpStream,
+    pub address: SocketAddr,
+}
 
 /// Where a node is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) counting: Counting,
     pub(crate) quiet: Quiet,
     pub(crate) phase: watch::Sender<Phase>,
+    /// Who takes connections of the log plane.
+    log: Mutex<Option<mpsc::Sender<LogConnection>>>,
     next: AtomicU64,
 }
 
@@ -100,6 +113,7 @@ impl Shared {
             counting: Counting::default(),
             quiet: Quiet::default(),
             phase: watch::Sender::new(Phase::Starting),
+            log: Mutex::default(),
             next: AtomicU64::new(1),
         }
     }
@@ -119,6 +133,20 @@ impl Shared {
             }
             mpsc::error::TrySendError::Closed(_) => stopped(),
         })
+    }
+
+    /// Sends connections of the log plane somewhere else from now on.
+    pub(crate) fn log_connections(&self) -> mpsc::Receiver<LogConnection> {
+        let (sender, receiver) = mpsc::channel(LOG_CONNECTIONS_WAITING);
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        receiver
+    }
+
+    /// A connection of the log plane. Without one, or if it does not keep up, the connection is closed.
+    pub(crate) fn hand_over(&self, stream: TcpStream, address: SocketAddr) {
+        let taker = self.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let taken = taker.is_some_and(|taker| taker.try_send(LogConnection { stream, address }).is_ok());
+        add(if taken { &self.counting.log_connections } else { &self.counting.log_connections_refused }, 1);
     }
 
     /// A connection turned out not to be a peer's.

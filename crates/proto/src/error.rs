@@ -106,14 +106,45 @@ pub struct Error {
     /// The limit that was exceeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// With [`Code::StaleEpoch`]: the highest attach number known.
+    /// With [`Code::StaleEpoch`]: the highest attach number known. With [`Code::FailedPrecondition`] of a compare-and-set: the modify
+    /// revision found, 0 if the key does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<u64>,
+    /// What errors of the log plane also say.
+    #[serde(flatten, deserialize_with = "log_context", skip_serializing_if = "Option::is_none")]
+    pub log: Option<Box<LogContext>>,
+}
+
+/// What errors of the log plane also say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogContext {
+    /// With [`Code::OutcomeUnknown`]: what to resolve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<v1::RequestId>,
+    /// With [`Code::NotLeader`] and [`Code::NoQuorum`]: the group, the last known leader first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<v1::Replica>,
+    /// The present epoch.
+    #[serde(skip_serializing_if = "Option::is_none", with = "crate::json::epoch")]
+    pub epoch: Option<v1::Epoch>,
+}
+
+impl Eq for LogContext {}
+
+impl LogContext {
+    fn if_any(self) -> Option<Box<LogContext>> {
+        (self != LogContext::default()).then(|| Box::new(self))
+    }
+}
+
+fn log_context<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<LogContext>>, D::Error> {
+    LogContext::deserialize(deserializer).map(LogContext::if_any)
 }
 
 impl Error {
     pub fn new(code: Code, message: impl Into<String>) -> Error {
-        Error { code, message: message.into(), field: None, limit: None, known: None }
+        Error { code, message: message.into(), field: None, limit: None, known: None, log: None }
     }
 
     #[must_use]
@@ -127,6 +158,26 @@ impl Error {
         self.limit = Some(limit);
         self
     }
+
+    /// Names the request of the log plane that it is about.
+    #[must_use]
+    pub fn request(mut self, request: v1::RequestId) -> Error {
+        self.log.get_or_insert_default().request = Some(request);
+        self
+    }
+
+    /// Tells the group of replicas, the last known leader first.
+    #[must_use]
+    pub fn members(mut self, members: Vec<v1::Replica>, epoch: Option<v1::Epoch>) -> Error {
+        let log = self.log.get_or_insert_default();
+        (log.members, log.epoch) = (members, epoch);
+        self
+    }
+
+    /// The request of the log plane that it is about.
+    pub fn about(&self) -> Option<v1::RequestId> {
+        self.log.as_ref()?.request
+    }
 }
 
 impl From<Error> for v1::Error {
@@ -137,13 +188,19 @@ impl From<Error> for v1::Error {
             field: error.field,
             limit: error.limit,
             known: error.known,
+            request: error.log.as_ref().and_then(|log| log.request),
+            epoch: error.log.as_ref().and_then(|log| log.epoch),
+            members: error.log.map(|log| log.members).unwrap_or_default(),
         }
     }
 }
 
 impl From<v1::Error> for Error {
     fn from(error: v1::Error) -> Error {
-        Error { code: error.code(), message: error.message, field: error.field, limit: error.limit, known: error.known }
+        let code = error.code();
+        let log = LogContext { request: error.request, members: error.members, epoch: error.epoch };
+        let v1::Error { message, field, limit, known, .. } = error;
+        Error { code, message, field, limit, known, log: log.if_any() }
     }
 }
 
@@ -247,6 +304,22 @@ mod tests {
         assert_eq!(error, Error::new(Code::NotReady, "upstream connect error"));
         let garbled = tonic::Status::with_details(tonic::Code::NotFound, "x", vec![0xff, 0xff].into());
         assert_eq!(Error::from(garbled).code, Code::NotFound);
+    }
+
+    #[test]
+    fn errors_of_the_log_plane_say_more() {
+        let leader = v1::Replica { replica: 1, node: "n1".into(), leader: true, ..v1::Replica::default() };
+        let epoch = v1::Epoch { term: 3, replica: 1 };
+        let error = Error::new(Code::NotLeader, "elsewhere").members(vec![leader], Some(epoch));
+        assert_eq!(Error::from(tonic::Status::from(error.clone())), error);
+        let text = serde_json::to_string(&error).unwrap();
+        assert!(text.contains(r#""epoch":"3@1""#) && text.contains(r#""node":"n1""#), "{text}");
+        assert_eq!(serde_json::from_str::<Error>(&text).unwrap(), error);
+        let unknown = Error::new(Code::OutcomeUnknown, "lost").request(v1::RequestId { session: 7, number: 9 });
+        let text = serde_json::to_string(&unknown).unwrap();
+        assert_eq!(text, r#"{"code":"OUTCOME_UNKNOWN","message":"lost","request":{"session":7,"number":9}}"#);
+        assert_eq!(serde_json::from_str::<Error>(&text).unwrap(), unknown);
+        assert_eq!(unknown.about(), Some(v1::RequestId { session: 7, number: 9 }));
     }
 
     #[test]

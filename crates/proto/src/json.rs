@@ -291,6 +291,171 @@ pub struct Written {
     pub version: String,
 }
 
+/// A key as shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyValue {
+    /// As a text; what is not UTF-8 in it is replaced.
+    pub key: String,
+    /// The key itself, if it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
+    pub key_base64: Option<Vec<u8>>,
+    /// In base64.
+    #[serde(with = "base64")]
+    pub value: Vec<u8>,
+    pub create_revision: u64,
+    pub mod_revision: u64,
+    /// 1 at creation, plus one per change.
+    pub version: u64,
+}
+
+impl From<v1::KeyValue> for KeyValue {
+    fn from(record: v1::KeyValue) -> KeyValue {
+        let (key, key_base64) = match String::from_utf8(record.key.into()) {
+            Ok(key) => (key, None),
+            Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), Some(error.into_bytes())),
+        };
+        KeyValue {
+            key,
+            key_base64,
+            value: record.value.into(),
+            create_revision: record.create_revision,
+            mod_revision: record.mod_revision,
+            version: record.version,
+        }
+    }
+}
+
+/// A page of keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyList {
+    pub keys: Vec<KeyValue>,
+    /// Of all keys, when this page was read.
+    pub revision: u64,
+    pub next_cursor: Option<String>,
+}
+
+/// Answer to a put or a delete.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyWritten {
+    /// Of all keys, after it.
+    pub revision: u64,
+    /// With a delete: how many keys are gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<u64>,
+    /// What it was, in the log.
+    pub request: v1::RequestId,
+    /// What was there before, if asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub previous: Vec<KeyValue>,
+    /// How many of those were left out for their size.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestFate {
+    pub request: v1::RequestId,
+    /// `applied`, `not_applied`, `never`, `open` or `too_old`.
+    pub fate: String,
+    /// Whether no copy of it can take effect from now on.
+    #[serde(rename = "final")]
+    pub is_final: bool,
+    /// Of the log; with `applied` and `not_applied`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u64>,
+    /// Of the keys; with `applied`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    /// With `not_applied`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Error>,
+}
+
+/// Body of `POST /api/v1/log/members`: one of the changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MembersChange {
+    /// The configuration this is to replace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<u64>,
+    /// How long to wait until the group has arrived there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+    /// Node to add as a learner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub add: Option<String>,
+    /// Node whose place another one takes: `with`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub with: Option<String>,
+    /// Peer address of the node that is new.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promote: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demote: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remove: Option<String>,
+    /// Voter that the leader hands over to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<String>,
+}
+
+/// Bytes in JSON.
+mod base64 {
+    use ::base64::{Engine, engine::general_purpose::STANDARD};
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::borrow::Cow;
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        STANDARD.decode(text.as_bytes()).map_err(serde::de::Error::custom)
+    }
+}
+
+mod base64_option {
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
+        super::base64::serialize(bytes.as_deref().unwrap_or_default(), serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<u8>>, D::Error> {
+        super::base64::deserialize(deserializer).map(Some)
+    }
+}
+
+/// Epochs as texts, `term@replica`: to be compared, not to be taken apart.
+pub(crate) mod epoch {
+    use crate::v1::Epoch;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::borrow::Cow;
+
+    pub(crate) fn serialize<S: Serializer>(epoch: &Option<Epoch>, serializer: S) -> Result<S::Ok, S::Error> {
+        match epoch {
+            Some(epoch) => serializer.collect_str(epoch),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Epoch>, D::Error> {
+        let text = Option::<Cow<str>>::deserialize(deserializer)?;
+        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
+    }
+}
+
 /// `data` of a watch event about a member in view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {

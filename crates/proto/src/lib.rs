@@ -9,9 +9,10 @@
 mod codec;
 mod error;
 pub mod json;
+mod log;
 
 pub use codec::{SparingCodec, SparingEncoder};
-pub use error::{Code, Error};
+pub use error::{Code, Error, LogContext};
 
 /// The generated types and services of package `convoke.v1`.
 #[allow(clippy::all, clippy::needless_pass_by_value, missing_debug_implementations, reason = "generated")]

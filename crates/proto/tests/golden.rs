@@ -75,6 +75,7 @@ fn error() -> v1::Error {
         field: Some("claim".to_owned()),
         limit: Some(0),
         known: Some(300),
+        ..v1::Error::default()
     }
 }
 

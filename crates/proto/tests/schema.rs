@@ -23,8 +23,20 @@ fn nothing_released_has_changed() {
 
 #[test]
 fn every_service_of_the_interface_is_there() {
-    for method in ["Registry.Attach", "Registry.Watch", "Registry.List", "Registry.Get", "Admin.Drain", "Admin.Explain"]
-    {
+    for method in [
+        "Registry.Attach",
+        "Registry.Watch",
+        "Registry.List",
+        "Registry.Get",
+        "Admin.Drain",
+        "Admin.Explain",
+        "Log.Submit",
+        "Log.Read",
+        "Log.Resolve",
+        "Log.Members",
+        "Log.Status",
+        "Log.Backup",
+    ] {
         assert!(lines().iter().any(|line| line.starts_with(&format!("rpc {method} "))), "{method}");
     }
 }

@@ -53,7 +53,7 @@ async fn serve(id: String, join: Option<String>) {
     config.client_address = bound.address().to_string();
     config.join.extend(join);
     let node = Node::start(config).await.unwrap();
-    let server = bound.serve(node.handle());
+    let server = bound.serve(node.handle(), None);
     node.ready().await.unwrap();
     println!("{} {}", server.address(), node.peer_address());
     node.stopped().await;

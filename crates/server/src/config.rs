@@ -41,6 +41,10 @@ pub struct Limits {
     pub uri_bytes: usize,
     /// Members on one page of a listing.
     pub page_members: usize,
+    /// Links of ambassadors to the log at once.
+    pub log_links: usize,
+    /// The value of one key over HTTP. The log itself has a limit, too.
+    pub value_bytes: usize,
 }
 
 impl Default for Limits {
@@ -57,6 +61,8 @@ impl Default for Limits {
             header_bytes: 32 * 1024,
             uri_bytes: 16 * 1024,
             page_members: 1_000,
+            log_links: 50_000,
+            value_bytes: 1024 * 1024,
         }
     }
 }
@@ -120,6 +126,8 @@ impl Config {
             header_bytes,
             uri_bytes,
             page_members,
+            log_links,
+            value_bytes,
         } = self.limits;
         let limits = [
             ("connections", connections),
@@ -133,6 +141,8 @@ impl Config {
             ("header_bytes", header_bytes),
             ("uri_bytes", uri_bytes),
             ("page_members", page_members),
+            ("log_links", log_links),
+            ("value_bytes", value_bytes),
         ];
         let Timeouts { headers, request, stall, keep_alive, forward, farewell } = self.timeouts;
         let timeouts = [

@@ -29,6 +29,7 @@ pub(crate) fn refused(refusal: Refusal) -> Error {
         field: refusal.field.map(str::to_owned),
         limit: refusal.limit,
         known: refusal.known,
+        log: None,
     }
 }
 

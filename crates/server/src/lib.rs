@@ -11,7 +11,7 @@
 //! let mut config = Config::new("alpha")?;
 //! config.client_address = bound.address().to_string();
 //! let node = Node::start(config).await?;
-//! let server = bound.serve(node.handle());
+//! let server = bound.serve(node.handle(), None);
 //!
 //! println!("clients connect to {}", server.address());
 //! server.stop().await; // hands clients over and stops the node
@@ -25,6 +25,7 @@ mod error;
 mod grpc;
 mod http;
 mod listing;
+mod log;
 mod metrics;
 mod net;
 mod server;

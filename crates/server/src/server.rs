@@ -2,10 +2,12 @@
 
 use crate::config::Config;
 use crate::error::StartError;
+use crate::log::LogPlane;
 use crate::net::{self, Stage};
 use crate::surface::Surface;
 use convoke_dns::Dns;
 use convoke_node::{Ending, NodeHandle};
+use convoke_replica::LogHandle;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -48,7 +50,7 @@ impl Server {
 
     /// Binds and serves, for a node that does not have to advertise the address.
     pub async fn start(config: Config, node: NodeHandle) -> Result<Server, StartError> {
-        Ok(Server::bind(config).await?.serve(node))
+        Ok(Server::bind(config).await?.serve(node, None))
     }
 
     /// Of the client port.
@@ -80,11 +82,12 @@ impl Bound {
         self.address
     }
 
-    /// Serves a node in the current tokio runtime.
-    pub fn serve(self, node: NodeHandle) -> Server {
+    /// Serves a node in the current tokio runtime, and its log plane if it runs one.
+    pub fn serve(self, node: NodeHandle, log: Option<LogHandle>) -> Server {
         let Bound { config, listener, address, dns } = self;
         let farewell = config.timeouts.farewell;
-        let surface = Surface::new(config, address, node.clone(), dns.map(|dns| dns.serve(node)));
+        let log = log.map(|log| LogPlane::new(log, &config, address));
+        let surface = Surface::new(config, address, node.clone(), log, dns.map(|dns| dns.serve(node)));
         let (stage, told) = watch::channel(Stage::Serving);
         let following = tokio::spawn(surface.clone().follow());
         let accepting = tokio::spawn(net::accept(listener, surface.clone(), told));

@@ -3,6 +3,7 @@
 use crate::config::{Config, Limits};
 use crate::error::not_ready;
 use crate::grpc::Health;
+use crate::log::LogPlane;
 use crate::metrics::Metrics;
 use crate::watchers::Watchers;
 use crate::{grpc, http};
@@ -31,6 +32,8 @@ pub(crate) struct Surface {
     /// Over HTTP.
     pub(crate) sessions: http::Table,
     pub(crate) watchers: Arc<Watchers>,
+    /// `None`: this node runs no log plane.
+    pub(crate) log: Option<LogPlane>,
 }
 
 /// How many may be there at once.
@@ -39,6 +42,7 @@ pub(crate) struct Gates {
     pub(crate) connections: Arc<Semaphore>,
     pub(crate) attaches: Arc<Semaphore>,
     pub(crate) watchers: Arc<Semaphore>,
+    pub(crate) log_links: Arc<Semaphore>,
 }
 
 impl Gates {
@@ -48,6 +52,7 @@ impl Gates {
             connections: gate(limits.connections),
             attaches: gate(limits.attaches),
             watchers: gate(limits.watchers),
+            log_links: gate(limits.log_links),
         }
     }
 
@@ -61,7 +66,13 @@ impl Gates {
 }
 
 impl Surface {
-    pub(crate) fn new(config: Config, address: SocketAddr, node: NodeHandle, dns: Option<Dns>) -> Arc<Surface> {
+    pub(crate) fn new(
+        config: Config,
+        address: SocketAddr,
+        node: NodeHandle,
+        log: Option<LogPlane>,
+        dns: Option<Dns>,
+    ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Table::new(config.limits.sessions);
         Arc::new(Surface {
@@ -69,6 +80,7 @@ impl Surface {
             sessions,
             watchers: Arc::default(),
             node,
+            log,
             config,
             address,
             dns,
@@ -90,6 +102,7 @@ impl Surface {
         tokio::select! {
             () = self.health.follow(&self.node) => {}
             () = sweeping => {}
+            () = self.health.follow_log(self.log.as_ref().map(|log| &log.handle)) => {}
         }
     }
 

@@ -32,7 +32,7 @@ async fn a_starting_node_asserts_nothing() {
     config.join = vec![convoke_testkit::free_address()];
     config.timers.lone_start_wait = std::time::Duration::from_secs(3_600);
     let node = Node::start(config).await.unwrap();
-    let server = bound.serve(node.handle());
+    let server = bound.serve(node.handle(), None);
     let served = Served { node, server };
     assert_eq!(served.get("/healthz").await.ok(), json!({"alive": true}));
     for path in ["/readyz", "/api/v1/members", "/api/v1/members/a", "/api/v1/services", "/api/v1/members/a/explain"] {

@@ -16,6 +16,7 @@ pub fn error(refusal: Refusal) -> v1::Error {
         field: refusal.field.map(str::to_owned),
         limit: refusal.limit,
         known: refusal.known,
+        ..v1::Error::default()
     }
 }
 

@@ -45,7 +45,7 @@ impl Served {
         config.join = join.iter().map(|served| served.node.peer_address().to_owned()).collect();
         adjust(&mut config);
         let node = Node::start(config).await.unwrap();
-        let server = bound.serve(node.handle());
+        let server = bound.serve(node.handle(), None);
         node.ready().await.unwrap();
         Served { node, server }
     }

@@ -43,6 +43,8 @@ pub(crate) enum BenchCommand {
     Watch(WatchLoad),
     /// A fresh node joins one that holds many members: time until it serves, and its memory.
     Join(JoinLoad),
+    /// Durable writes to the log: every client puts keys, one after the other.
+    Log(LogLoad),
     /// Sessions over HTTP/JSON register members.
     HttpRegister(HttpRegisterLoad),
     /// Lookups of a service's members over HTTP/JSON.
@@ -112,6 +114,34 @@ pub(crate) struct JoinLoad {
     /// Members of one client.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) per_client: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LogLoad {
+    /// Clients, each with a session of its own.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) clients: u32,
+    /// Requests that each client has under way at once.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) pipeline: u32,
+    /// Links that they share, as the clients of one process do.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) links: u32,
+    /// Size of a value.
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(..=1_048_576))]
+    pub(crate) value: u32,
+    /// Keys that are put in turn.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keys: u32,
+    /// Of so many in a hundred operations, a read that the leader confirms.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) reads: u8,
+    /// Writes per second of all together; 0 is as many as possible.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) rate: u32,
+    /// Instead: the same writes to etcd, at these addresses, for comparison. See bench/etcd.py.
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', conflicts_with_all = ["reads", "rate"])]
+    pub(crate) etcd: Vec<String>,
 }
 
 #[derive(Clone, Debug, Args)]

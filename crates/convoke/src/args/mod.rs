@@ -4,6 +4,7 @@ mod bench;
 mod client;
 mod cluster;
 mod demo;
+mod log;
 mod node;
 mod top;
 
@@ -11,14 +12,15 @@ use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
 pub(crate) use bench::{
-    BenchArgs, BenchCommand, BenchCommon, HeartbeatLoad, HttpLookupLoad, HttpRegisterLoad, JoinLoad, PropagateLoad,
-    WatchLoad, WriteLoad,
+    BenchArgs, BenchCommand, BenchCommon, HeartbeatLoad, HttpLookupLoad, HttpRegisterLoad, JoinLoad, LogLoad,
+    PropagateLoad, WatchLoad, WriteLoad,
 };
 pub(crate) use client::{
     Connect, DrainArgs, Id, Inspect, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs,
 };
 pub(crate) use cluster::{ClusterArgs, ClusterCommand, CreateArgs, FaultCommand};
 pub(crate) use demo::DemoArgs;
+pub(crate) use log::{Consistency, KvArgs, KvCommand, LogArgs, LogCommand, Offline};
 pub(crate) use node::{DevArgs, StartArgs};
 pub(crate) use top::TopArgs;
 
@@ -62,6 +64,10 @@ pub(crate) enum Command {
     Drain(DrainArgs),
     /// Take that mark back.
     Undrain(DrainArgs),
+    /// Read and write keys of the log plane.
+    Kv(KvArgs),
+    /// Look after the log plane: its group, backups, what became of requests.
+    Log(LogArgs),
     /// Put nodes under load and report rates, latencies and what the nodes use.
     Bench(BenchArgs),
     /// Show nodes, rates, services and changes on the whole terminal, until q.

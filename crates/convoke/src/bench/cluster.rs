@@ -3,6 +3,7 @@
 use crate::args::BenchCommon;
 use crate::config::{CLIENT_PORT, with_port};
 use crate::failure::{Failure, Outcome};
+use convoke_client::log::{Ambassador, Change};
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -14,6 +15,9 @@ use tokio::process::{Child, ChildStdout, Command};
 
 /// A node with very many members to take in is ready within this.
 const READY_WITHIN: Duration = Duration::from_secs(300);
+
+/// A fresh node has caught up with an empty log within this.
+const VOTER_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Cluster {
@@ -38,7 +42,24 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn given(common: &BenchCommon) -> Cluster {
+    /// Fresh nodes that are all voters of one log.
+    pub(super) async fn start_log(count: u16) -> Outcome<Cluster> {
+        let cluster = Cluster::start(count).await?;
+        let ambassador = Ambassador::start(cluster.addresses())?;
+        for number in 2..=count {
+            for change in
+                [Change::Add { node: format!("n{number}"), address: None }, Change::Promote(format!("n{number}"))]
+            {
+                let changed = ambassador.change(&change, VOTER_WITHIN, Some(VOTER_WITHIN)).await?;
+                if !changed.settled {
+                    return Err(Failure::failed(format!("n{number} did not become a voter within {VOTER_WITHIN:?}")));
+                }
+            }
+        }
+        Ok(cluster)
+    }
+
+    pub(super) fn given(common: &BenchCommon) -> Cluster {
         let given = common.nodes_given.iter().map(|address| with_port(address.trim(), CLIENT_PORT)).collect();
         Cluster { nodes: Vec::new(), given, directory: None }
     }

@@ -4,11 +4,13 @@
 //! generating the load uses. One file per kind of load.
 
 mod cluster;
+mod etcd;
 mod heartbeat;
 mod histogram;
 mod http;
 mod join;
 mod load;
+mod log;
 mod members;
 mod propagate;
 mod report;
@@ -45,6 +47,8 @@ async fn run(command: &BenchCommand, common: &BenchCommon) -> Outcome<Report> {
             Some(count) => watch::idle(common, load, count).await,
         },
         BenchCommand::Join(load) => join::join(common, load).await,
+        BenchCommand::Log(load) if !load.etcd.is_empty() => etcd::etcd(common, load).await,
+        BenchCommand::Log(load) => log::log(common, load).await,
         BenchCommand::HttpRegister(load) => http::register(common, load).await,
         BenchCommand::HttpLookup(load) => http::lookup(common, load).await,
     }

@@ -5,6 +5,7 @@ use crate::config::{CLIENT_PORT, with_port};
 use crate::failure::{Failure, Outcome};
 use convoke_client::{Builder, Client, ConnectionState};
 use convoke_proto::v1::admin_client::AdminClient;
+use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::registry_client::RegistryClient;
 use convoke_proto::{Code, Error};
 use std::convert::Infallible;
@@ -110,6 +111,10 @@ impl Node {
 
     pub(crate) fn admin(self) -> AdminClient<Channel> {
         AdminClient::new(self.0)
+    }
+
+    pub(crate) fn log(self) -> LogClient<Channel> {
+        LogClient::new(self.0)
     }
 
     pub(crate) fn registry(self) -> RegistryClient<Channel> {

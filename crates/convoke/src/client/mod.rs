@@ -3,6 +3,7 @@
 mod child;
 mod connect;
 mod explain;
+mod log;
 mod maintain;
 mod members;
 mod nodes;
@@ -13,6 +14,7 @@ mod watch;
 
 pub(crate) use connect::{Node, addresses};
 pub(crate) use explain::explain;
+pub(crate) use log::{kv, log};
 pub(crate) use maintain::{drain, forget, undrain};
 pub(crate) use members::{member, members};
 pub(crate) use nodes::nodes;

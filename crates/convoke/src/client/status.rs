@@ -45,6 +45,7 @@ fn render(status: &v1::StatusResponse, palette: Palette) -> String {
                     counted(counts.links, "node")
                 ),
             ),
+            ("Log", status.log_role.clone()),
             ("Version", status.version.clone()),
         ],
         palette,
@@ -76,6 +77,7 @@ mod tests {
             }),
             degraded: Vec::new(),
             ready: true,
+            log_role: "follower".into(),
         };
         golden!("golden/status.txt", &render(&status, Palette::PLAIN));
         let degraded = v1::StatusResponse { degraded: vec!["most other nodes fell silent at once".into()], ..status };

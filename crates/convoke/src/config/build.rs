@@ -12,6 +12,8 @@ use convoke_node::core::ConfigError;
 pub(crate) struct Parts {
     pub(crate) node: convoke_node::Config,
     pub(crate) server: convoke_server::Config,
+    /// `None`: no log plane. Its address is known once the node is bound.
+    pub(crate) log: Option<convoke_replica::Config>,
     /// Host that clients are told to dial, if it is not the one bound to.
     pub(crate) client_host: Option<String>,
 }
@@ -53,12 +55,29 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Outcome<Parts> {
         timeouts: settings.client_timeouts.clone(),
     };
     server.validate().map_err(|error| refused_by_server(loaded, &error))?;
-    Ok(Parts { node, server, client_host })
+    let log = settings.log.enabled.then(|| convoke_replica::Config {
+        node: id.to_owned(),
+        cluster: settings.cluster.clone(),
+        address: String::new(),
+        join: node.join.clone(),
+        data_dir: Some(settings.data_dir.join(LOG_DIRECTORY)),
+        state: settings.log_state.clone(),
+        timers: settings.log_timers.clone(),
+        limits: settings.log_limits.clone(),
+    });
+    if let Some(error) = log.as_ref().and_then(|log| log.validate().err()) {
+        return Err(refused(loaded, &error.to_string(), Some(error.field), "", OF_LOG));
+    }
+    Ok(Parts { node, server, log, client_host })
 }
+
+/// Where the log is, within the node's data directory.
+pub(crate) const LOG_DIRECTORY: &str = "log";
 
 /// Sections of the configuration that each component knows.
 const OF_NODE: &[&str] = &["", "timers", "limits", "network"];
 const OF_SERVER: &[&str] = &["clients", "client_timeouts"];
+const OF_LOG: &[&str] = &["log_timers", "log_limits", "log_state"];
 
 fn refused_by_node(loaded: &Loaded, error: &StartError) -> Failure {
     let also = match error {

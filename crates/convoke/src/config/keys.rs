@@ -1,7 +1,9 @@
 //! The table of all keys. It parses, prints and documents: nothing else lists them.
 
 use super::settings::Settings;
-use super::value::{Bytes, Count, Count32, Format, Kind, List, Path, Port, Raw, Share, Switch, Text, Time};
+use super::value::{
+    Bytes, Bytes64, Count, Count32, Count64, Format, Kind, List, Path, Port, Raw, Share, Switch, Text, Time,
+};
 
 /// One key of the configuration.
 pub(crate) struct Key {
@@ -73,6 +75,13 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("clients", "Bounds of what clients may make this node hold."),
     ("client_timeouts", "How long the client port waits for whom."),
     ("dns", "The registry as a DNS zone: see docs/dns.md."),
+    ("log", "The log plane. The registry does not depend on it."),
+    ("log_timers", "Durations of the log plane. Give all nodes the same."),
+    ("log_limits", "Bounds of what a replica of the log holds beside the state."),
+    (
+        "log_state",
+        "Bounds of the log's state. They are set when a log begins and are part of it from then on; later changes here do nothing.",
+    ),
 ];
 
 pub(crate) const KEYS: &[Key] = &[
@@ -85,7 +94,7 @@ pub(crate) const KEYS: &[Key] = &[
     key!(Text, cluster, "Nodes of another cluster are refused.").flag("--cluster"),
     key!(Text, region, "Where this node is. Nodes of a region are all linked to each other, regions by some of them.")
         .flag("--region"),
-    key!(Path, data_dir, "Where the node remembers its number of runs.").flag("--data-dir"),
+    key!(Path, data_dir, "Where the node remembers its number of runs and keeps its log.").flag("--data-dir"),
     key!(List, join, "Peer addresses of nodes to join, host:port. Empty: the first node of a new cluster.")
         .flag("--join"),
     key!(Text, bind, "Host to listen on, for clients and for peers.").flag("--bind"),
@@ -183,6 +192,8 @@ pub(crate) const KEYS: &[Key] = &[
     key!(Bytes, clients.header_bytes, "All headers of one request."),
     key!(Bytes, clients.uri_bytes, "Path and query of one request."),
     key!(Count, clients.page_members, "Members on one page of a listing."),
+    key!(Count, clients.log_links, "Links of SDKs to the log at once."),
+    key!(Bytes, clients.value_bytes, "Value of one key over HTTP; log_state.value_bytes holds as well."),
     key!(
         Time,
         client_timeouts.headers,
@@ -195,6 +206,39 @@ pub(crate) const KEYS: &[Key] = &[
     key!(Time, client_timeouts.farewell, "From the node's end to cutting what clients have not finished."),
     key!(Switch, dns.enabled, "Whether DNS is served."),
     key!(Time, dns.ttl, "How long resolvers may remember an answer; whole seconds."),
+    key!(Switch, log.enabled, "Whether this node takes part in the log plane."),
+    key!(Time, log_timers.heartbeat_interval, "Pause between signs of life of the leader."),
+    key!(Time, log_timers.election_timeout_min, "Shortest pause before a replica stands for election."),
+    key!(Time, log_timers.election_timeout_max, "A leader that was silent for so long is given up; also the longest pause before a replica stands for election."),
+    key!(Time, log_timers.rpc_timeout, "How long a message to another replica may go unanswered."),
+    key!(Time, log_timers.snapshot_stall, "A snapshot that makes no progress for so long is given up."),
+    key!(Time, log_timers.join_interval, "Pause between attempts to find a log, or those to begin one with."),
+    key!(Count, log_limits.proposals, "Requests under way at the leader; beyond, they are refused."),
+    key!(Count, log_limits.reads, "Confirmed reads under way at the leader; beyond, they are refused."),
+    key!(Bytes, log_limits.command_bytes, "One command in the log."),
+    key!(Bytes, log_limits.append_bytes, "Entries in one message to another replica; a single one may be larger."),
+    key!(Count, log_limits.appends_in_flight, "Messages with entries to one replica that may be unanswered."),
+    key!(Bytes, log_limits.frame_bytes, "Largest message between replicas."),
+    key!(Count, log_limits.connections, "Connections of other replicas."),
+    key!(Bytes64, log_limits.segment_bytes, "Size of one file of the log."),
+    key!(Bytes64, log_limits.snapshot_log_bytes, "A snapshot is taken when the log has grown by so much."),
+    key!(Bytes64, log_limits.catch_up_bytes, "What is kept of the log behind a snapshot, for replicas that lag."),
+    key!(Bytes64, log_limits.log_bytes, "What the log may hold in all, in memory, too; beyond, requests are refused."),
+    key!(Count64, log_state.sessions, "Open log sessions."),
+    key!(Count64, log_state.ended_sessions, "Ended sessions whose outcomes are still known."),
+    key!(Count64, log_state.outcomes, "Outcomes a session keeps although nobody said that they are wanted."),
+    key!(Count64, log_state.window, "Outcomes a session keeps because they are wanted."),
+    key!(Bytes64, log_state.outcome_bytes, "Bytes of outcomes a session keeps, of either sort."),
+    key!(Bytes64, log_state.response_bytes, "Bytes of previous records in one response."),
+    key!(Time, log_state.ttl_min, "Shortest ttl of a session."),
+    key!(Time, log_state.ttl_max, "Longest ttl of a session."),
+    key!(Bytes64, log_state.client_name_bytes, "Name of a client."),
+    key!(Bytes64, log_state.key_bytes, "One key."),
+    key!(Bytes64, log_state.value_bytes, "One value."),
+    key!(Count64, log_state.range_keys, "Keys that one request may delete."),
+    key!(Bytes64, log_state.store_bytes, "All keys and values."),
+    key!(Count64, log_state.replicas, "Voters and learners together."),
+    key!(Bytes64, log_state.address_bytes, "Node id or address of a replica."),
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Key> {
@@ -221,6 +265,9 @@ mod tests {
             ("network", format!("{:#?}", settings.network)),
             ("clients", format!("{:#?}", settings.clients)),
             ("client_timeouts", format!("{:#?}", settings.client_timeouts)),
+            ("log_timers", format!("{:#?}", settings.log_timers)),
+            ("log_limits", format!("{:#?}", settings.log_limits)),
+            ("log_state", format!("{:#?}", settings.log_state)),
         ];
         for (section, shown) in sections {
             let fields = shown.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": "));

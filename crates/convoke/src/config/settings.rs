@@ -33,6 +33,10 @@ pub(crate) struct Settings {
     pub(crate) clients: convoke_server::Limits,
     pub(crate) client_timeouts: convoke_server::Timeouts,
     pub(crate) dns: DnsSettings,
+    pub(crate) log: LogSettings,
+    pub(crate) log_timers: convoke_replica::Timers,
+    pub(crate) log_limits: convoke_replica::ReplicaLimits,
+    pub(crate) log_state: convoke_replica::log::Limits,
 }
 
 #[derive(Clone, Debug)]
@@ -45,6 +49,11 @@ pub(crate) struct DnsSettings {
 pub(crate) struct Logging {
     pub(crate) filter: String,
     pub(crate) format: LogFormat,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct LogSettings {
+    pub(crate) enabled: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -79,6 +88,10 @@ impl Default for Settings {
             clients: convoke_server::Limits::default(),
             client_timeouts: convoke_server::Timeouts::default(),
             dns: DnsSettings { enabled: true, ttl: Duration::from_secs(1) },
+            log: LogSettings { enabled: true },
+            log_timers: convoke_replica::Timers::default(),
+            log_limits: convoke_replica::ReplicaLimits::default(),
+            log_state: convoke_replica::log::Limits::default(),
         }
     }
 }

@@ -43,8 +43,10 @@ pub(crate) struct Switch;
 pub(crate) struct Time;
 pub(crate) struct Count;
 pub(crate) struct Count32;
+pub(crate) struct Count64;
 /// With units, or without as bytes.
 pub(crate) struct Bytes;
+pub(crate) struct Bytes64;
 pub(crate) struct Share;
 pub(crate) struct Format;
 
@@ -161,6 +163,30 @@ impl Kind for Count32 {
 
     fn toml(value: &u32) -> String {
         value.to_string()
+    }
+}
+
+impl Kind for Count64 {
+    type Value = u64;
+
+    fn parse(raw: &Raw) -> Result<u64, String> {
+        Count::parse(raw).map(|count| count as u64)
+    }
+
+    fn toml(value: &u64) -> String {
+        value.to_string()
+    }
+}
+
+impl Kind for Bytes64 {
+    type Value = u64;
+
+    fn parse(raw: &Raw) -> Result<u64, String> {
+        Bytes::parse(raw).map(|bytes| bytes as u64)
+    }
+
+    fn toml(value: &u64) -> String {
+        Bytes::toml(&usize::try_from(*value).unwrap_or(usize::MAX))
     }
 }
 

@@ -4,7 +4,9 @@ use super::identity;
 use crate::config::{Loaded, LogFormat, Parts, build};
 use crate::failure::{Failure, Outcome};
 use std::str::FromStr;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+
+const ENGINE: &str = "openraft";
 
 /// Everything that is decided before anything is opened.
 #[derive(Clone, Debug)]
@@ -39,6 +41,9 @@ impl Plan {
         let id = if settings.id.is_empty() { "dev".to_owned() } else { settings.id.clone() };
         let mut parts = build(&loaded, &id)?;
         parts.node.data_dir = None;
+        if let Some(log) = &mut parts.log {
+            log.data_dir = None;
+        }
         let plan = Plan::of(&loaded, parts)?;
         Ok(Plan {
             any_client_port: loaded.origin("client_port").is_none(),
@@ -55,6 +60,8 @@ impl Plan {
             let filter = &logging.filter;
             Failure::usage(format!("logging.filter is {filter:?}: write a level, for example \"debug\"{origin}"))
         })?;
+        // The consensus engine talks to its developers; what operators need to know is said by us.
+        let log = if logging.filter.contains(ENGINE) { log } else { log.with_target(ENGINE, LevelFilter::OFF) };
         Ok(Plan {
             parts,
             log,

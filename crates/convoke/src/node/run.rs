@@ -4,7 +4,8 @@ use super::Plan;
 use super::announce;
 use crate::failure::{Failure, Outcome, exit};
 use crate::signals::{Signal, Signals};
-use convoke_node::{Ending, Node};
+use convoke_node::{Ending, LogConnection, Node};
+use convoke_replica::Replica;
 use convoke_server::{Bound, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
@@ -17,6 +18,7 @@ const REMIND: Duration = Duration::from_secs(10);
 struct Running {
     node: Node,
     server: Server,
+    log: Option<Replica>,
 }
 
 /// Runs until a signal comes or the node ends by itself. A second signal ends it at once.
@@ -38,8 +40,19 @@ pub(crate) async fn run(plan: Plan) -> Outcome {
     // If it cannot be told, it waits without knowing why.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     tracing::info!(node = %node.id(), "{signal}: stopping; clients are sent elsewhere; once more stops at once");
+    let stopping = async {
+        let log = running.log.as_ref().map(Replica::handle);
+        let leaving = async {
+            if let Some(log) = log {
+                // Others need not wait until they miss this one.
+                log.hand_over().await;
+                log.stop().await;
+            }
+        };
+        tokio::join!(running.server.stop(), leaving).0
+    };
     tokio::select! {
-        ending = running.server.stop() => ended(&plan, ending),
+        ending = stopping => ended(&plan, ending),
         signal = signals.next() => Err(cut_short(signal)),
     }
 }
@@ -73,8 +86,34 @@ async fn start(plan: &Plan) -> Outcome<Running> {
         started => started,
     };
     let node = node.map_err(|error| cannot_start(&error))?;
-    let server = bound.serve(node.handle());
-    Ok(Running { node, server })
+    let log = match &plan.parts.log {
+        Some(config) => Some(start_log(config.clone(), &node).await?),
+        None => None,
+    };
+    let server = bound.serve(node.handle(), log.as_ref().map(Replica::handle));
+    Ok(Running { node, server, log })
+}
+
+/// The log plane shares the node's peer port, and nothing else.
+async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Outcome<Replica> {
+    node.peer_address().clone_into(&mut config.address);
+    let mut connections = node.log_connections();
+    let replica = Replica::start(config).await.map_err(|error| {
+        use convoke_replica::StartError as E;
+        let exit = match error {
+            E::Config(_) | E::Limits(_) | E::OfAnother { .. } => exit::USAGE,
+            E::Store(_) | E::Engine(_) | E::Randomness(_) => exit::FAILED,
+        };
+        Failure { exit, message: format!("the log plane cannot start: {error}") }
+    })?;
+    let handle = replica.handle();
+    tokio::spawn(async move {
+        while let Some(LogConnection { stream, address }) = connections.recv().await {
+            let _ = stream.set_nodelay(true);
+            handle.accept(stream, address);
+        }
+    });
+    Ok(replica)
 }
 
 async fn bind(plan: &Plan) -> Outcome<Bound> {

@@ -14,8 +14,13 @@ use std::io::{self, Write};
 
 /// Writes to stdout. A reader who has seen enough (`| head`) ends the command, quietly.
 pub(crate) fn print(text: &str) -> Outcome {
+    print_bytes(text.as_bytes())
+}
+
+/// The same for what may be no text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Failure { exit: 0, message: String::new() },
         _ => Failure::failed(format!("cannot write to stdout: {error}")),
     })

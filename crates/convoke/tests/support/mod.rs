@@ -48,13 +48,18 @@ pub fn convoke(arguments: &[&str]) -> Command {
 
 /// A node on any free ports, with short timers.
 pub fn start(data_dir: &Path, arguments: &[&str]) -> Command {
-    start_at(data_dir, "0", arguments)
+    start_on(data_dir, ["0", "0"], arguments)
 }
 
 /// The same with a client port that is known.
 pub fn start_at(data_dir: &Path, client_port: &str, arguments: &[&str]) -> Command {
+    start_on(data_dir, [client_port, "0"], arguments)
+}
+
+/// The same with both ports.
+pub fn start_on(data_dir: &Path, [client_port, peer_port]: [&str; 2], arguments: &[&str]) -> Command {
     let mut command =
-        convoke(&["start", "--client-port", client_port, "--peer-port", "0", "--dns-port", "0", "--data-dir"]);
+        convoke(&["start", "--client-port", client_port, "--peer-port", peer_port, "--dns-port", "0", "--data-dir"]);
     command.arg(data_dir).args(arguments);
     for (name, value) in TIMERS {
         command.env(format!("CONVOKE_TIMERS_{name}"), value);

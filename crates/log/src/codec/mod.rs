@@ -9,9 +9,8 @@ pub(crate) mod state;
 mod writer;
 
 pub use command::COMMAND_VERSION;
-pub use reader::CodecError;
-pub(crate) use reader::Reader;
-pub(crate) use writer::Writer;
+pub use reader::{CodecError, Reader};
+pub use writer::Writer;
 
 #[cfg(test)]
 mod tests;

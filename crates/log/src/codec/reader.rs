@@ -22,28 +22,28 @@ pub enum CodecError {
 
 /// What is left to read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a>(&'a [u8]);
+pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    pub fn new(bytes: &'a [u8]) -> Self {
         Reader(bytes)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn end(&self) -> Result<(), CodecError> {
+    pub fn end(&self) -> Result<(), CodecError> {
         if self.0.is_empty() { Ok(()) } else { Err(CodecError::Trailing(self.0.len())) }
     }
 
-    pub(crate) fn byte(&mut self, what: &'static str) -> Result<u8, CodecError> {
+    pub fn byte(&mut self, what: &'static str) -> Result<u8, CodecError> {
         let (&first, rest) = self.0.split_first().ok_or(CodecError::Truncated(what))?;
         self.0 = rest;
         Ok(first)
     }
 
-    pub(crate) fn flag(&mut self, what: &'static str) -> Result<bool, CodecError> {
+    pub fn flag(&mut self, what: &'static str) -> Result<bool, CodecError> {
         match self.byte(what)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(crate) fn varint(&mut self, what: &'static str) -> Result<u64, CodecError> {
+    pub fn varint(&mut self, what: &'static str) -> Result<u64, CodecError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte(what)?;
@@ -68,41 +68,41 @@ impl<'a> Reader<'a> {
         Err(CodecError::Overflow(what))
     }
 
-    pub(crate) fn bounded(&mut self, what: &'static str, limit: u64) -> Result<u64, CodecError> {
+    pub fn bounded(&mut self, what: &'static str, limit: u64) -> Result<u64, CodecError> {
         let found = self.varint(what)?;
         if found > limit { Err(CodecError::TooLarge { what, found, limit }) } else { Ok(found) }
     }
 
     /// A number that something counts: an index, a revision, a request's number.
-    pub(crate) fn counter(&mut self, what: &'static str) -> Result<u64, CodecError> {
+    pub fn counter(&mut self, what: &'static str) -> Result<u64, CodecError> {
         self.bounded(what, COUNTER_MAX)
     }
 
     /// A count of things that each take at least `each` bytes: never more than could be there.
-    pub(crate) fn count(&mut self, what: &'static str, each: usize, limit: u64) -> Result<usize, CodecError> {
+    pub fn count(&mut self, what: &'static str, each: usize, limit: u64) -> Result<usize, CodecError> {
         let fits = (self.0.len() / each.max(1)) as u64;
         Ok(self.bounded(what, fits.min(limit))? as usize)
     }
 
-    pub(crate) fn fixed64(&mut self, what: &'static str) -> Result<u64, CodecError> {
+    pub fn fixed64(&mut self, what: &'static str) -> Result<u64, CodecError> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    pub(crate) fn fixed128(&mut self, what: &'static str) -> Result<u128, CodecError> {
+    pub fn fixed128(&mut self, what: &'static str) -> Result<u128, CodecError> {
         Ok(u128::from_le_bytes(self.array(what)?))
     }
 
-    pub(crate) fn bytes(&mut self, what: &'static str, limit: u64) -> Result<&'a [u8], CodecError> {
+    pub fn bytes(&mut self, what: &'static str, limit: u64) -> Result<&'a [u8], CodecError> {
         let len = self.bounded(what, limit)?;
         let len = usize::try_from(len).map_err(|_| CodecError::Overflow(what))?;
         self.take(what, len)
     }
 
-    pub(crate) fn text(&mut self, what: &'static str, limit: u64) -> Result<&'a str, CodecError> {
+    pub fn text(&mut self, what: &'static str, limit: u64) -> Result<&'a str, CodecError> {
         std::str::from_utf8(self.bytes(what, limit)?).map_err(|_| CodecError::Invalid(what))
     }
 
-    pub(crate) fn option<T>(
+    pub fn option<T>(
         &mut self,
         what: &'static str,
         read: impl FnOnce(&mut Self) -> Result<T, CodecError>,
@@ -110,12 +110,12 @@ impl<'a> Reader<'a> {
         if self.flag(what)? { read(self).map(Some) } else { Ok(None) }
     }
 
-    pub(crate) fn epoch(&mut self) -> Result<Epoch, CodecError> {
+    pub fn epoch(&mut self) -> Result<Epoch, CodecError> {
         let term = self.counter("epoch.term")?;
         Ok(Epoch { term, leader: ReplicaId(self.varint("epoch.leader")?) })
     }
 
-    pub(crate) fn take(&mut self, what: &'static str, len: usize) -> Result<&'a [u8], CodecError> {
+    pub fn take(&mut self, what: &'static str, len: usize) -> Result<&'a [u8], CodecError> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or(CodecError::Truncated(what))?;
         self.0 = rest;
         Ok(taken)

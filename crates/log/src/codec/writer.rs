@@ -2,19 +2,20 @@
 
 use crate::id::Epoch;
 
+/// Bytes being written.
 #[derive(Debug, Default)]
-pub(crate) struct Writer(Vec<u8>);
+pub struct Writer(Vec<u8>);
 
 impl Writer {
-    pub(crate) fn byte(&mut self, byte: u8) {
+    pub fn byte(&mut self, byte: u8) {
         self.0.push(byte);
     }
 
-    pub(crate) fn flag(&mut self, flag: bool) {
+    pub fn flag(&mut self, flag: bool) {
         self.0.push(u8::from(flag));
     }
 
-    pub(crate) fn varint(&mut self, mut value: u64) {
+    pub fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push((value & 0x7f) as u8 | 0x80);
             value >>= 7;
@@ -22,53 +23,57 @@ impl Writer {
         self.0.push(value as u8);
     }
 
-    pub(crate) fn count(&mut self, count: usize) {
+    pub fn count(&mut self, count: usize) {
         self.varint(count as u64);
     }
 
-    pub(crate) fn fixed64(&mut self, value: u64) {
+    pub fn fixed64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(crate) fn fixed128(&mut self, value: u128) {
+    pub fn fixed128(&mut self, value: u128) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
     /// Bytes with their length before them.
-    pub(crate) fn sized(&mut self, bytes: &[u8]) {
+    pub fn sized(&mut self, bytes: &[u8]) {
         self.count(bytes.len());
         self.raw(bytes);
     }
 
-    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+    pub fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    pub(crate) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+    pub fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         self.flag(value.is_some());
         if let Some(value) = value {
             write(self, value);
         }
     }
 
-    pub(crate) fn epoch(&mut self, epoch: Epoch) {
+    pub fn epoch(&mut self, epoch: Epoch) {
         self.varint(epoch.term);
         self.varint(epoch.leader.0);
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
+    pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 }

@@ -52,7 +52,7 @@ pub struct Change {
 }
 
 /// Where a replica is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Replica {
     /// Id of the node it lives on.
     pub node: SmolStr,

@@ -20,7 +20,7 @@ pub(crate) use session::{Ended, Session};
 pub(crate) use sessions::Sessions;
 
 use crate::command::{Command, Expire};
-use crate::id::{Epoch, Position, RequestId, SessionId};
+use crate::id::{Epoch, Position, ReplicaId, RequestId, SessionId};
 use crate::keys::Keys;
 use crate::limits::{Limits, LimitsError};
 use crate::mutant::{Mutant, Mutation};
@@ -127,6 +127,11 @@ impl Machine {
     /// The newest recorded configuration (M1).
     pub fn configuration(&self) -> &Configuration {
         &self.membership.current
+    }
+
+    /// The highest replica id that was ever recorded; a new one must be above it (M2).
+    pub fn highest_replica(&self) -> ReplicaId {
+        self.membership.highest
     }
 
     /// The last entry applied.

@@ -49,6 +49,20 @@ pub enum Reason {
     NoSession,
 }
 
+impl Reason {
+    /// The error code of the interface.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Reason::Expired => "TIMEOUT",
+            Reason::Precondition { .. } | Reason::Replaced { .. } | Reason::ReplicaIdUsed(_) => "FAILED_PRECONDITION",
+            Reason::TooLarge { field: Field::Store, .. } => "RESOURCE_EXHAUSTED",
+            Reason::TooLarge { .. } | Reason::TooMany { .. } => "TOO_LARGE",
+            Reason::Invalid { .. } => "INVALID_ARGUMENT",
+            Reason::NoSession => "NOT_FOUND",
+        }
+    }
+}
+
 macro_rules! fields {
     ($($name:ident: $code:literal, $text:literal;)*) => {
         /// The part of a request that an answer speaks of.

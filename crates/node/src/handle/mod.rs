@@ -10,7 +10,7 @@ use crate::changes::MemberChange;
 use crate::connection::Connection;
 use crate::events::TimelineEvent;
 use crate::owner::{Call, Input, Owner, SubscribeRequest};
-use crate::shared::{Ending, Phase, Shared, stopped};
+use crate::shared::{Ending, LogConnection, Phase, Shared, stopped};
 use crate::subscription::Subscription;
 use crate::view::Page;
 use convoke_core::filter::Filter;
@@ -20,7 +20,7 @@ use convoke_core::version::NodeId;
 use convoke_core::{Refusal, Time};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 /// Asks a node. Reads are answered from the published view and never wait; everything else goes to the owner task.
@@ -56,6 +56,11 @@ impl NodeHandle {
 
     pub fn client_address(&self) -> &str {
         &self.shared.client_address
+    }
+
+    /// Connections to the peer port that are meant for the log plane, from now on. Whoever asked before gets no more.
+    pub fn log_connections(&self) -> mpsc::Receiver<LogConnection> {
+        self.shared.log_connections()
     }
 }
 

@@ -58,6 +58,7 @@ async fn welcome(mut stream: TcpStream, address: SocketAddr, permit: OwnedSemaph
         Err(_) => add(&shared.counting.handshakes_timed_out, 1),
         // Somebody looked whether the port is open.
         Ok(Err(_)) => {}
+        Ok(Ok(_)) if preamble == framing::LOG_PREAMBLE => shared.hand_over(stream, address),
         Ok(Ok(_)) if preamble != framing::PREAMBLE => shared.garbage(address, "does not speak the peer protocol"),
         Ok(Ok(_)) => {
             let connected = Connected { stream, address, unidentified: Some(permit) };

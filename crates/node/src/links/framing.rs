@@ -7,6 +7,8 @@ use bytes::{Buf, Bytes, BytesMut};
 
 /// First bytes of a connection of the registry plane.
 pub(super) const PREAMBLE: [u8; 8] = *b"CONVOKER";
+/// First bytes of a connection of the log plane, which is none of this crate's business.
+pub(super) const LOG_PREAMBLE: [u8; 8] = *b"CONVOKEL";
 pub(super) const PREFIX_BYTES: usize = 4;
 /// How much is made room for at a time: a length is only believed as far as bytes follow it.
 const RESERVE_BYTES: usize = 256 * 1024;

@@ -5,6 +5,7 @@ use convoke_node::core::member::NODE_ID_PREFIX;
 use convoke_node::core::node::{DegradedReason, Explanation, PeerState, PeerView, ServiceView};
 use convoke_node::{NodeHandle, Status};
 use convoke_proto::v1;
+use convoke_replica::{LogHandle, Role};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -38,6 +39,18 @@ pub(crate) fn status(
         }),
         degraded: status.degraded.iter().map(|reason| degraded(*reason).to_owned()).collect(),
         ready: node.is_ready(),
+        log_role: "none".to_owned(),
+    }
+}
+
+/// What is wrong with the log plane, if something is. The registry does not depend on it.
+pub(crate) fn log_degraded(log: &LogHandle) -> Option<String> {
+    let status = log.status();
+    match status.role {
+        Role::Failed => Some(format!("the log plane has stopped: {}", status.fault.unwrap_or_default())),
+        Role::Outside if status.group.members.is_empty() => Some("the log has not begun yet".to_owned()),
+        _ if !status.available => Some("the log has no leader with a majority".to_owned()),
+        _ => None,
     }
 }
 

@@ -85,7 +85,12 @@ impl Admin {
 impl Surface {
     pub(crate) async fn status(&self) -> Result<v1::StatusResponse, Error> {
         let status = self.node.status().await.map_err(refused)?;
-        Ok(convert::status(&self.node, &status, self.address, self.dns.as_ref().map(Dns::address)))
+        let mut shown = convert::status(&self.node, &status, self.address, self.dns.as_ref().map(Dns::address));
+        if let Some(log) = &self.log {
+            shown.log_role = log.handle.status().role.as_str().to_owned();
+            shown.degraded.extend(convert::log_degraded(&log.handle));
+        }
+        Ok(shown)
     }
 
     pub(crate) async fn nodes(&self) -> Result<v1::NodesResponse, Error> {

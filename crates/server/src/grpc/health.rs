@@ -2,7 +2,10 @@
 
 use convoke_node::{NodeHandle, Phase};
 use convoke_proto::v1::admin_server::AdminServer;
+use convoke_proto::v1::log_server::LogServer;
 use convoke_proto::v1::registry_server::RegistryServer;
+use convoke_replica::LogHandle;
+use std::time::Duration;
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
@@ -11,6 +14,10 @@ use tonic_health::server::{HealthReporter, HealthService};
 /// The whole server, and each of its services.
 const SERVICES: [&str; 3] =
     ["", RegistryServer::<super::registry::Registry>::NAME, AdminServer::<super::admin::Admin>::NAME];
+/// Serving while the log has a leader, as far as this node knows.
+const LOG: &str = LogServer::<super::log::Log>::NAME;
+/// How often the log is looked at.
+const LOG_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct Health(HealthReporter);
@@ -22,6 +29,22 @@ impl Health {
 
     pub(crate) fn server(&self) -> HealthServer<HealthService> {
         HealthServer::new(HealthService::from_health_reporter(self.0.clone()))
+    }
+
+    /// Follows the log, if there is one.
+    pub(crate) async fn follow_log(&self, log: Option<&LogHandle>) {
+        let mut told = None;
+        loop {
+            let available = log.is_some_and(LogHandle::is_available);
+            if told.replace(available) != Some(available) {
+                let status = if available { ServingStatus::Serving } else { ServingStatus::NotServing };
+                self.0.set_service_status(LOG, status).await;
+            }
+            match log {
+                Some(_) => tokio::time::sleep(LOG_INTERVAL).await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Follows the node until it has ended.

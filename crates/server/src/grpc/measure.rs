@@ -10,7 +10,7 @@ use std::time::Instant;
 use tonic::Status;
 
 /// Methods that are counted by name.
-const METHODS: [&str; 11] = [
+const METHODS: [&str; 17] = [
     "/convoke.v1.Registry/Attach",
     "/convoke.v1.Registry/Watch",
     "/convoke.v1.Registry/List",
@@ -22,6 +22,12 @@ const METHODS: [&str; 11] = [
     "/convoke.v1.Admin/Explain",
     "/convoke.v1.Admin/Drain",
     "/convoke.v1.Admin/Undrain",
+    "/convoke.v1.Log/Submit",
+    "/convoke.v1.Log/Read",
+    "/convoke.v1.Log/Resolve",
+    "/convoke.v1.Log/Members",
+    "/convoke.v1.Log/Status",
+    "/convoke.v1.Log/Backup",
 ];
 
 /// In the order of their numbers.

@@ -3,6 +3,7 @@
 mod admin;
 mod attach;
 mod health;
+mod log;
 mod measure;
 mod registry;
 mod watch;
@@ -12,6 +13,7 @@ use crate::surface::Surface;
 use ::http::{Request, Response};
 use axum::Router;
 use convoke_proto::v1::admin_server::AdminServer;
+use convoke_proto::v1::log_server::LogServer;
 use convoke_proto::v1::registry_server::RegistryServer;
 use convoke_proto::{FILE_DESCRIPTOR_SET, MESSAGE_BYTES_MAX};
 use hyper::body::Incoming;
@@ -60,7 +62,10 @@ impl Services {
 
 fn others(surface: &Arc<Surface>) -> Router {
     let admin = AdminServer::new(admin::Admin(surface.clone()));
-    let routes = Routes::new(admin).add_service(surface.health.server());
+    let log = LogServer::new(log::Log(surface.clone()));
+    let routes = Routes::new(admin)
+        .add_service(log.max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(surface.health.server());
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)

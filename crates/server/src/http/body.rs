@@ -12,7 +12,11 @@ use serde::de::DeserializeOwned;
 
 /// Reads a body, which has to come in time and must not be too large.
 pub(super) async fn read(surface: &Surface, body: Body) -> Result<Bytes, Failure> {
-    let limit = surface.config.limits.body_bytes;
+    read_up_to(surface, body, surface.config.limits.body_bytes).await
+}
+
+/// The same with another bound.
+pub(super) async fn read_up_to(surface: &Surface, body: Body, limit: usize) -> Result<Bytes, Failure> {
     // What says how large it is need not be read to be refused.
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit).into());

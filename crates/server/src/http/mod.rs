@@ -7,6 +7,8 @@ mod discovery;
 mod events;
 mod extract;
 mod failure;
+mod kv;
+mod log;
 mod observe;
 mod reads;
 mod routes;

@@ -43,7 +43,11 @@ pub(crate) struct ReadyQuery {
 /// The registry is complete here; with `?log`, the log has a leader.
 pub(crate) async fn ready(State(surface): Shared, Query(query): Query<ReadyQuery>) -> Answer<Ready> {
     if query.log.is_some() {
-        return Err(Error::new(Code::NotReady, "this version of Convoke has no log plane yet").into());
+        return if surface.log()?.handle.is_available() {
+            Ok(Json(Ready { ready: true }))
+        } else {
+            Err(Error::new(Code::NotReady, "the log has no leader with a majority, or none is known here").into())
+        };
     }
     if surface.node.is_ready() { Ok(Json(Ready { ready: true })) } else { Err(not_ready().into()) }
 }

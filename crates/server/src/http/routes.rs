@@ -1,6 +1,6 @@
 //! Every route that is served. `openapi.json` describes the same ones; a test compares.
 
-use super::{ask, discovery, events, observe, reads, sessions, subscribers, ui, watch};
+use super::{ask, discovery, events, kv, log, observe, reads, sessions, subscribers, ui, watch};
 use crate::surface::Surface;
 use ::http::Method;
 use axum::extract::{MatchedPath, Request};
@@ -58,6 +58,14 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/watch" => watch::watch,
         GET "/api/v1/events" => events::events,
         GET "/api/v1/subscribers" => subscribers::subscribers,
+        GET "/api/v1/kv" => kv::list_all,
+        GET "/api/v1/kv/{*key}" => kv::get,
+        PUT "/api/v1/kv/{*key}" => kv::put,
+        DELETE "/api/v1/kv/{*key}" => kv::delete,
+        GET "/api/v1/log/status" => log::status,
+        POST "/api/v1/log/members" => log::members,
+        GET "/api/v1/log/requests/{session}/{number}" => log::peek,
+        POST "/api/v1/log/requests/{session}/{number}/resolve" => log::resolve,
         POST "/api/v1/sessions" => sessions::create,
         DELETE "/api/v1/sessions/{session}" => sessions::close,
         PUT "/api/v1/sessions/{session}/heartbeat" => sessions::heartbeat,

@@ -1,5 +1,6 @@
 //! What is counted here, and how it is shown to Prometheus together with the node's own counts.
 
+mod log;
 mod render;
 mod requests;
 

@@ -21,12 +21,12 @@ impl Text {
         };
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.head(name, "gauge", help);
         self.sample(name, "", value);
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, "counter", help);
         self.sample(name, "", value);
     }
@@ -46,6 +46,9 @@ pub(crate) fn render(surface: &Surface, status: &Status, counters: &Counters) ->
     clients(&mut text, surface);
     if let Some(dns) = &surface.dns {
         answers(&mut text, &dns.counters());
+    }
+    if let Some(log) = &surface.log {
+        super::log::render(&mut text, &log.handle);
     }
     surface.metrics.http.render(&mut text, "http");
     surface.metrics.grpc.render(&mut text, "grpc");
@@ -163,6 +166,8 @@ fn network(text: &mut Text, counters: &NetworkCounters) {
         handshakes_timed_out,
         garbage_refused,
         links_overflowed,
+        log_connections,
+        log_connections_refused,
         dials,
         dials_failed,
         bytes_sent,
@@ -179,6 +184,8 @@ fn network(text: &mut Text, counters: &NetworkCounters) {
         ("handshakes_timed_out", "Peers that did not say in time who they are.", handshakes_timed_out),
         ("garbage_refused", "Connections to the peer port that were no peer's.", garbage_refused),
         ("links_overflowed", "Links closed because the peer read too slowly.", links_overflowed),
+        ("log_connections", "Connections handed to the log plane.", log_connections),
+        ("log_connections_refused", "Closed: no log plane here, or it is busy.", log_connections_refused),
         ("dials", "Attempts to connect to peers.", dials),
         ("dials_failed", "Attempts that failed.", dials_failed),
         ("sent_bytes", "Sent to peers.", bytes_sent),

@@ -4,6 +4,7 @@
 
 pub mod grpc;
 pub mod http;
+pub mod log;
 
 use convoke_node::core::Timers;
 use convoke_node::{Config, Node};
@@ -56,7 +57,7 @@ impl Served {
         config.join = join.iter().map(|served| served.node.peer_address().to_owned()).collect();
         adjust(&mut config);
         let node = Node::start(config).await.unwrap();
-        let server = bound.serve(node.handle());
+        let server = bound.serve(node.handle(), None);
         node.ready().await.unwrap();
         Served { node, server }
     }

@@ -1,0 +1,259 @@
+//! The shell around the core: one lock, one link, one task.
+
+use super::core::{Body, CallId, Core, Decided, LaneId, LinkId, Output};
+use super::linking;
+use super::peers::Peers;
+use super::{Kv, Options};
+use crate::connection::{connect, endpoint};
+use crate::session::Time;
+use crate::{Code, Error};
+use convoke_proto::v1;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+
+/// Connections kept for local reads.
+const CHANNELS_MAX: usize = 64;
+
+/// A process's way to the log: it finds the leader, keeps one link to it, and sends again what was not answered.
+///
+/// Cheap to clone; all clones are one. [`Client`](crate::Client) has one by itself.
+#[derive(Clone, Debug)]
+pub struct Ambassador {
+    pub(super) shared: Arc<Shared>,
+    _task: Arc<Task>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    start: Instant,
+    /// The link, once a leader has said that it is one.
+    pub(super) linked: watch::Sender<Option<Linked>>,
+    /// There is something to say, and perhaps no link yet.
+    pub(super) stirred: Notify,
+    /// The next timer may be another one.
+    pub(super) timers: Notify,
+    peers: Mutex<Peers>,
+    /// Who waits for a link without a call: reads.
+    readers: AtomicUsize,
+    /// Connections to nodes that are read from locally.
+    channels: Mutex<HashMap<String, Channel>>,
+    /// Counts answers: whoever waits for the others of a lane looks again.
+    pub(super) answers: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    core: Core,
+    waiting: HashMap<CallId, oneshot::Sender<Result<Decided, Error>>>,
+    /// Where messages go. As many can be in it as the core lets wait.
+    outgoing: Option<mpsc::UnboundedSender<v1::SubmitRequest>>,
+}
+
+/// A link to a leader.
+#[derive(Clone, Debug)]
+pub(super) struct Linked {
+    pub(super) link: LinkId,
+    pub(super) channel: Channel,
+}
+
+/// Somebody waits for a link.
+#[derive(Debug)]
+pub(super) struct Wanting<'a>(&'a Shared);
+
+impl Drop for Wanting<'_> {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Ends with the last handle.
+#[derive(Debug)]
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Ambassador {
+    /// Starts an ambassador that asks these nodes first, `host:port`. It connects when there is something to say. Must be called within a
+    /// tokio runtime.
+    pub fn start<S: Into<String>>(seeds: impl IntoIterator<Item = S>) -> Result<Ambassador, Error> {
+        let seeds: Vec<String> = seeds.into_iter().map(Into::into).collect();
+        for seed in &seeds {
+            endpoint(seed)?;
+        }
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(Error::new(Code::FailedPrecondition, "start an ambassador within a tokio runtime"));
+        }
+        let core = Core::new(fastrand::Rng::new());
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { core, waiting: HashMap::new(), outgoing: None }),
+            start: Instant::now(),
+            linked: watch::Sender::new(None),
+            stirred: Notify::new(),
+            timers: Notify::new(),
+            peers: Mutex::new(Peers::new(seeds)),
+            readers: AtomicUsize::new(0),
+            channels: Mutex::default(),
+            answers: watch::Sender::new(0),
+        });
+        let task = Task(tokio::spawn(linking::run(shared.clone())));
+        Ok(Ambassador { shared, _task: Arc::new(task) })
+    }
+
+    /// A handle to the keys with all defaults: a session of its own.
+    pub fn kv(&self) -> Kv {
+        self.kv_with(Options::default())
+    }
+
+    /// A handle to the keys.
+    pub fn kv_with(&self, options: Options) -> Kv {
+        Kv::new(self.clone(), options)
+    }
+}
+
+impl Shared {
+    pub(super) fn now(&self) -> Time {
+        self.start.elapsed()
+    }
+
+    pub(super) fn lane(&self, options: Options) -> LaneId {
+        self.lock().core.lane(options)
+    }
+
+    /// Takes a call in, synchronously: when this returns, its place is fixed.
+    pub(super) fn issue(
+        &self,
+        lane: LaneId,
+        body: Body,
+        deadline: Option<Duration>,
+    ) -> Result<(CallId, oneshot::Receiver<Result<Decided, Error>>), Error> {
+        let (reply, answer) = oneshot::channel();
+        let mut state = self.lock();
+        let issued = self.decide(&mut state, |core, now, out| core.issue(now, lane, body, deadline, out));
+        if let Ok(call) = &issued {
+            state.waiting.insert(*call, reply);
+        }
+        let cut_off = state.outgoing.is_none();
+        drop(state);
+        if cut_off {
+            self.stirred.notify_one();
+        }
+        issued.map(|call| (call, answer))
+    }
+
+    pub(super) fn abandon(&self, call: CallId) {
+        self.with(|core, now, out| core.abandon(now, call, out));
+        self.lock().waiting.remove(&call);
+    }
+
+    /// Has the core decide something, and carries it out.
+    pub(super) fn with<T>(&self, decide: impl FnOnce(&mut Core, Time, &mut Output) -> T) -> T {
+        self.decide(&mut self.lock(), decide)
+    }
+
+    fn decide<T>(&self, state: &mut State, decide: impl FnOnce(&mut Core, Time, &mut Output) -> T) -> T {
+        let mut out = Output::default();
+        let before = state.core.next_wake();
+        let value = decide(&mut state.core, self.now(), &mut out);
+        self.carry_out(state, out);
+        if state.core.next_wake().is_some_and(|next| before.is_none_or(|before| next < before)) {
+            self.timers.notify_one();
+        }
+        value
+    }
+
+    /// Under the lock, so that messages leave in the order the core decided on. Nothing here waits.
+    fn carry_out(&self, state: &mut State, out: Output) {
+        if let Some(outgoing) = &state.outgoing {
+            for message in out.sends {
+                // A link that has just broken: the core hears of it, and sends again.
+                let _ = outgoing.send(message);
+            }
+        }
+        let answered = !out.done.is_empty();
+        for (call, result) in out.done {
+            if let Some(reply) = state.waiting.remove(&call) {
+                // Nobody waits any more: it was abandoned at this very moment.
+                let _ = reply.send(result);
+            }
+        }
+        if answered {
+            self.answers.send_modify(|count| *count += 1);
+        }
+        if let Some(members) = out.relink {
+            state.outgoing = None;
+            self.peers().learn(&members);
+            self.linked.send_replace(None);
+        }
+    }
+
+    /// A leader was found: from now on messages go there.
+    pub(super) fn link_up(
+        &self,
+        epoch: v1::Epoch,
+        channel: Channel,
+        outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
+    ) -> LinkId {
+        let mut state = self.lock();
+        state.outgoing = Some(outgoing);
+        let link = self.decide(&mut state, |core, now, out| core.link_up(now, epoch, out));
+        self.linked.send_replace(Some(Linked { link, channel }));
+        link
+    }
+
+    /// The link is of no use any more. Says nothing about later ones.
+    pub(super) fn link_down(&self, link: LinkId) {
+        let mut state = self.lock();
+        state.core.link_down(link);
+        let present = self.linked.borrow().as_ref().map(|linked| linked.link);
+        if present == Some(link) {
+            state.outgoing = None;
+            self.linked.send_replace(None);
+        }
+    }
+
+    /// Whether there is any use in a link.
+    pub(super) fn wants_link(&self) -> bool {
+        self.readers.load(Ordering::Acquire) > 0 || self.lock().core.wants_link()
+    }
+
+    /// Has a link looked for, as long as the returned value is kept.
+    pub(super) fn want_link(&self) -> Wanting<'_> {
+        self.readers.fetch_add(1, Ordering::AcqRel);
+        self.stirred.notify_one();
+        Wanting(self)
+    }
+
+    /// A connection to a node, be it leader or not.
+    pub(super) async fn channel(&self, address: &str) -> Result<Channel, Error> {
+        let known = self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(address).cloned();
+        if let Some(channel) = known {
+            return Ok(channel);
+        }
+        let channel = connect(address).await?;
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if channels.len() >= CHANNELS_MAX {
+            channels.clear();
+        }
+        channels.insert(address.to_owned(), channel.clone());
+        Ok(channel)
+    }
+
+    pub(super) fn peers(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,206 @@
+//! What comes back.
+
+use super::lane::Session;
+use super::{CallId, Core, Decided, LaneId, LinkId, Output, Tagged};
+use crate::session::Time;
+use crate::{Code, Error};
+use convoke_proto::v1::fate::Kind;
+use convoke_proto::v1::submit_response::Message;
+use convoke_proto::v1::{self, kept_alive};
+
+impl Core {
+    /// A message of the leader. Those of a link that is no more are not listened to: what they speak of was sent again, and their answer
+    /// will be the same (A3.3).
+    pub(crate) fn received(&mut self, now: Time, link: LinkId, response: v1::SubmitResponse, out: &mut Output) {
+        if self.link.is_none_or(|present| present.id != link) {
+            return;
+        }
+        let Some(tagged) = self.tags.remove(&response.tag) else { return };
+        let id = match tagged {
+            Tagged::Open(id) | Tagged::KeepAlive(id) | Tagged::Request((id, _)) => id,
+        };
+        if !self.lanes.contains_key(&id) {
+            return;
+        }
+        match (tagged, response.message) {
+            (Tagged::Open(id), Some(Message::Opened(opened))) => self.opened(now, id, &opened, out),
+            (Tagged::Request(call), Some(Message::Answer(answer))) => self.answered(now, call, answer, out),
+            (Tagged::KeepAlive(id), Some(Message::KeptAlive(kept))) => self.kept_alive(now, id, kept.state()),
+            (tagged, Some(Message::Refused(error))) => self.refused(now, tagged, error.into(), out),
+            // The leader lost its place, or this is not of this protocol and as good as nothing.
+            (tagged, _) => {
+                self.again(tagged);
+                self.leave(Vec::new(), out);
+            }
+        }
+        self.pump(now, id, out);
+        self.bury(id);
+    }
+
+    fn opened(&mut self, now: Time, id: LaneId, opened: &v1::SessionOpened, out: &mut Output) {
+        let lane = self.lane_mut(id);
+        if !matches!(lane.session, Session::Opening { .. }) {
+            return;
+        }
+        if let Some(holder) = opened.held_by {
+            if lane.had_session {
+                // A successor: it fenced this one, and is not fought.
+                let message = "another process opened a session under this client's name; this one is over";
+                return self.die(id, &Error::new(Code::Superseded, message), out);
+            }
+            // A predecessor: it is fenced (S2, R-68).
+            lane.session = Session::Opening { sent: false, replaces: Some(holder) };
+            return;
+        }
+        lane.session = Session::Open { id: opened.session };
+        lane.had_session = true;
+        lane.log_time = Some((opened.log_time_us, now));
+        lane.retries = 0;
+        self.set_keep_alive(now, id);
+    }
+
+    fn answered(&mut self, now: Time, (id, number): CallId, answer: v1::LogAnswer, out: &mut Output) {
+        let lane = self.lane_mut(id);
+        if answer.log_time_us > 0 {
+            lane.log_time = Some((answer.log_time_us, now));
+        }
+        let fate = answer.fate.unwrap_or_default();
+        if !fate.is_final() {
+            let error = answer.refused.map_or_else(unspoken, Error::from);
+            return self.refused(now, Tagged::Request((id, number)), error, out);
+        }
+        lane.retries = 0;
+        // The floor is above it (F1): nothing below can take effect any more.
+        if matches!(fate.kind(), Kind::Applied | Kind::NotApplied) {
+            lane.final_below(number);
+        }
+        let abandoned = answer.previous.zip(answer.previous_fate).filter(|(_, fate)| fate.is_final());
+        self.settle_superseded(id, number, abandoned.as_ref(), out);
+        let ended = answer.refused.as_ref().is_some_and(|error| error.code() == Code::SessionGone);
+        if ended {
+            self.session_ended(id);
+        }
+        let request = answer.request.unwrap_or_default();
+        let result = match fate.kind() {
+            Kind::Applied => Ok(Decided { request, fate, abandoned }),
+            Kind::NotApplied => Err(fate.reason.map_or_else(unspoken, Error::from).request(request)),
+            Kind::TooOld => Err(too_old(request)),
+            Kind::Never | Kind::Open | Kind::Unspecified => {
+                Err(answer.refused.map_or_else(super::superseded, Error::from).request(request))
+            }
+        };
+        self.finish(id, number, result, out);
+    }
+
+    /// Calls whose place a later one took, which now has its answer: what is not known of them now has to be asked for.
+    fn settle_superseded(
+        &mut self,
+        id: LaneId,
+        decided: u64,
+        previous: Option<&(v1::RequestId, v1::Fate)>,
+        out: &mut Output,
+    ) {
+        let lane = self.lane_mut(id);
+        let over: Vec<u64> =
+            lane.calls.range(..decided).filter(|(_, call)| call.superseded).map(|(number, _)| *number).collect();
+        for number in over {
+            let Some(request) = self.lane_mut(id).request_id(number) else { continue };
+            let result = match previous {
+                Some((named, fate)) if *named == request => match fate.kind() {
+                    Kind::Applied => Ok(Decided { request, fate: fate.clone(), abandoned: None }),
+                    Kind::NotApplied => Err(fate.reason.clone().map_or_else(unspoken, Error::from).request(request)),
+                    Kind::TooOld => Err(too_old(request)),
+                    _ => Err(super::superseded().request(request)),
+                },
+                _ => {
+                    let message = format!(
+                        "a later request of this handle was sent before this one was answered; resolve {request} tells what became of it"
+                    );
+                    Err(Error::new(Code::OutcomeUnknown, message).request(request))
+                }
+            };
+            self.finish(id, number, result, out);
+        }
+    }
+
+    fn kept_alive(&mut self, now: Time, id: LaneId, state: kept_alive::State) {
+        match state {
+            kept_alive::State::Unknown => self.session_ended(id),
+            // Its end is on its way; if a request does not stop it, the next call has another session.
+            kept_alive::State::Expiring | kept_alive::State::Kept | kept_alive::State::Unspecified => {
+                self.set_keep_alive(now, id);
+            }
+        }
+    }
+
+    /// The session is over for good: nothing of it can take effect from now on (S8).
+    fn session_ended(&mut self, id: LaneId) {
+        let lane = self.lane_mut(id);
+        if let Session::Open { id: session } = lane.session {
+            lane.session = Session::Ended { id: session };
+            lane.final_below(u64::MAX);
+        }
+    }
+
+    /// The lane can do nothing any more.
+    fn die(&mut self, id: LaneId, error: &Error, out: &mut Output) {
+        let waiting: Vec<u64> = self.lane_mut(id).calls.keys().copied().collect();
+        for number in waiting {
+            self.finish(id, number, Err(error.clone()), out);
+        }
+        self.lane_mut(id).session = Session::Dead(error.clone());
+    }
+
+    /// Whoever is at the other end does not lead: what was sent there and not answered is in doubt.
+    fn leave(&mut self, members: Vec<v1::Replica>, out: &mut Output) {
+        out.relink = Some(members);
+        if let Some(link) = self.link {
+            self.link_down(link.id);
+        }
+    }
+
+    /// This copy did nothing.
+    fn refused(&mut self, now: Time, tagged: Tagged, error: Error, out: &mut Output) {
+        match error.code {
+            Code::NotLeader | Code::NoQuorum | Code::NotReady | Code::StaleEpoch => {
+                self.again(tagged);
+                self.leave(error.log.map(|log| log.members).unwrap_or_default(), out);
+            }
+            Code::ResourceExhausted => {
+                self.again(tagged);
+                if let Tagged::Open(id) | Tagged::Request((id, _)) = tagged {
+                    self.retry_later(now, id);
+                }
+            }
+            // The one before it is missing: it was refused as well, or is on its way again.
+            Code::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.again(tagged),
+            _ => match tagged {
+                Tagged::Request((id, number)) => self.finish(id, number, Err(error), out),
+                Tagged::KeepAlive(_) => {}
+                Tagged::Open(id) => self.die(id, &error, out),
+            },
+        }
+    }
+
+    /// To be sent again.
+    fn again(&mut self, tagged: Tagged) {
+        match tagged {
+            Tagged::Request((id, number)) => self.lane_mut(id).back_in_line(number),
+            Tagged::Open(id) => {
+                if let Session::Opening { sent, .. } = &mut self.lane_mut(id).session {
+                    *sent = false;
+                }
+            }
+            Tagged::KeepAlive(_) => {}
+        }
+    }
+}
+
+fn too_old(request: v1::RequestId) -> Error {
+    let message = format!("what became of request {request} is too long ago to be known; it can no longer take effect");
+    Error::new(Code::Compacted, message).request(request)
+}
+
+fn unspoken() -> Error {
+    Error::new(Code::Internal, "the node did not say why")
+}

@@ -1,0 +1,226 @@
+//! One handle: its session, its numbers, its calls.
+
+use super::{Body, LinkId, StillWanted};
+use crate::Error;
+use crate::log::Options;
+use crate::session::Time;
+use convoke_proto::v1;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) options: Options,
+    pub(super) session: Session,
+    /// Whether there ever was one.
+    pub(super) had_session: bool,
+    /// Numbers go on from session to session: none is ever used twice.
+    pub(super) last_issued: u64,
+    /// What is waited for.
+    pub(super) calls: BTreeMap<u64, Call>,
+    /// Those of them that are to be sent, in their order.
+    pub(super) queued: BTreeSet<u64>,
+    pub(super) in_flight: usize,
+    /// The highest number that may have arrived, is not wanted any more, and is not known to be final. 0: none.
+    pub(super) given_up: u64,
+    /// Log time as last told, and when (S5).
+    pub(super) log_time: Option<(u64, Time)>,
+    /// Nothing is sent before.
+    pub(super) retry_at: Option<Time>,
+    pub(super) retries: u32,
+    pub(super) keep_alive_at: Option<Time>,
+    /// Recognises copies of an open (S2).
+    pub(super) nonce: u64,
+    pub(super) closing: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Session {
+    /// None yet, or the last one is over and nothing of it is in doubt.
+    None,
+    Opening {
+        sent: bool,
+        /// Holds the client's name and is to end.
+        replaces: Option<u64>,
+    },
+    Open {
+        id: u64,
+    },
+    /// It has ended; calls that may have arrived are asked for.
+    Ended {
+        id: u64,
+    },
+    /// Another process goes by this client's name, or the session cannot be opened.
+    Dead(Error),
+}
+
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) body: Body,
+    pub(super) bytes: usize,
+    /// When to stop waiting.
+    pub(super) patience: Option<Time>,
+    /// When it is not to be applied any more.
+    pub(super) deadline: Option<Time>,
+    /// The same in log time, once it was sent: all copies have the same.
+    pub(super) deadline_us: u64,
+    /// The link it was sent over and may be answered on.
+    pub(super) sent: Option<LinkId>,
+    /// A copy has left. Even if that one is refused: networks may repeat what they carry.
+    pub(super) left: bool,
+    /// A later call has taken its place: it is not sent again.
+    pub(super) superseded: bool,
+}
+
+impl Call {
+    /// Whether a copy of it may have reached the log.
+    pub(super) fn may_have_arrived(&self) -> bool {
+        self.left
+    }
+
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.sent.is_some()
+    }
+}
+
+/// What a barrier read says (R4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Barrier {
+    pub(crate) session: u64,
+    pub(crate) epoch: v1::Epoch,
+    pub(crate) below: u64,
+}
+
+impl Lane {
+    pub(super) fn new(options: Options, nonce: u64) -> Lane {
+        Lane {
+            options,
+            session: Session::None,
+            had_session: false,
+            last_issued: 0,
+            calls: BTreeMap::new(),
+            queued: BTreeSet::new(),
+            in_flight: 0,
+            given_up: 0,
+            log_time: None,
+            retry_at: None,
+            retries: 0,
+            keep_alive_at: None,
+            nonce,
+            closing: false,
+        }
+    }
+
+    pub(super) fn issue(&mut self, body: Body, bytes: usize, patience: Option<Time>, deadline: Option<Time>) -> u64 {
+        self.last_issued += 1;
+        let call = Call { body, bytes, patience, deadline, deadline_us: 0, sent: None, left: false, superseded: false };
+        self.calls.insert(self.last_issued, call);
+        self.queued.insert(self.last_issued);
+        self.last_issued
+    }
+
+    /// A call is not wanted any more. If it never left, it is as if it had never been.
+    pub(super) fn give_up(&mut self, number: u64) {
+        if self.calls.get(&number).is_some_and(Call::may_have_arrived) {
+            self.given_up = self.given_up.max(number);
+        }
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<Call> {
+        let call = self.calls.remove(&number)?;
+        self.queued.remove(&number);
+        if call.sent.is_some() {
+            self.in_flight -= 1;
+        }
+        Some(call)
+    }
+
+    /// Puts a deadline into log time, as it was when log time was last told (S5).
+    pub(super) fn fix_deadline(&mut self, number: u64) {
+        if let (Some(call), Some((told, at))) = (self.calls.get_mut(&number), self.log_time)
+            && let (Some(deadline), 0) = (call.deadline, call.deadline_us)
+        {
+            let left = u64::try_from(deadline.saturating_sub(at).as_micros()).unwrap_or(u64::MAX);
+            call.deadline_us = told.saturating_add(left).max(1);
+        }
+    }
+
+    /// A copy went out.
+    pub(super) fn sent(&mut self, number: u64, link: LinkId) {
+        self.queued.remove(&number);
+        if let Some(call) = self.calls.get_mut(&number) {
+            call.sent = Some(link);
+            call.left = true;
+            self.in_flight += 1;
+        }
+    }
+
+    /// The copy that was sent did nothing, or nobody knows. Back in line, unless it is not wanted any more.
+    pub(super) fn back_in_line(&mut self, number: u64) {
+        if let Some(call) = self.calls.get_mut(&number) {
+            if call.sent.take().is_some() {
+                self.in_flight -= 1;
+            }
+            if !call.superseded {
+                self.queued.insert(number);
+            }
+        }
+    }
+
+    /// No answer will come over the link.
+    pub(super) fn cut_off(&mut self) {
+        let sent: Vec<u64> = self.calls.iter().filter(|(_, call)| call.is_in_flight()).map(|(n, _)| *n).collect();
+        for number in sent {
+            self.back_in_line(number);
+        }
+        if let Session::Opening { sent, .. } = &mut self.session {
+            *sent = false;
+        }
+        self.retry_at = None;
+    }
+
+    /// Nothing below can take effect any more.
+    pub(super) fn final_below(&mut self, below: u64) {
+        if self.given_up < below {
+            self.given_up = 0;
+        }
+    }
+
+    pub(super) fn session_id(&self) -> Option<u64> {
+        match self.session {
+            Session::Open { id } | Session::Ended { id } => Some(id),
+            _ => None,
+        }
+    }
+
+    pub(super) fn request_id(&self, number: u64) -> Option<v1::RequestId> {
+        self.session_id().map(|session| v1::RequestId { session, number })
+    }
+
+    /// The lowest number that is wanted, seen from a call (A2).
+    pub(super) fn abandon_below(&self, number: u64) -> u64 {
+        let wanted = self.calls.range(..number).find(|(_, call)| !call.superseded);
+        wanted.map_or(number, |(lowest, _)| *lowest)
+    }
+
+    /// The number a call names as the one before it (A2): the last that is wanted, so that it waits for that one; else the last that was
+    /// given up, so that the answer tells what became of it.
+    pub(super) fn previous(&self, number: u64) -> u64 {
+        let wanted = self.calls.range(..number).rev().find(|(_, call)| !call.superseded);
+        match wanted {
+            Some((last, _)) => *last,
+            None if self.given_up < number => self.given_up,
+            None => 0,
+        }
+    }
+
+    pub(super) fn barrier(&self, epoch: v1::Epoch) -> Result<Option<Barrier>, StillWanted> {
+        let Session::Open { id: session } = self.session else { return Ok(None) };
+        if self.given_up == 0 {
+            return Ok(None);
+        }
+        if self.calls.range(..self.given_up).any(|(_, call)| !call.superseded) {
+            return Err(StillWanted);
+        }
+        Ok(Some(Barrier { session, epoch, below: self.given_up + 1 }))
+    }
+}

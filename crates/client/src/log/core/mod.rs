@@ -1,0 +1,356 @@
+//! What the ambassador decides: numbers, order, what is given up, what is sent again and what with (docs/log-protocol.md, A2, S, R4).
+//!
+//! Synchronous: time comes in as an argument, messages and answers go out as data. One core serves all handles of a process; a *lane* is
+//! one handle with its session. There is at most one link, to a node that said it leads.
+//!
+//! The order of `issue` is the order of the lane for ever: nothing is sent before what was issued before it. What is abandoned is not sent
+//! again, and whatever comes after it says so.
+
+mod answers;
+mod lane;
+mod sending;
+#[cfg(test)]
+mod tests;
+
+use super::Options;
+use crate::session::Time;
+use crate::{Code, Error};
+use convoke_proto::v1;
+pub(crate) use lane::Barrier;
+use lane::{Call, Lane, Session};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Calls of all lanes together that may wait; beyond, they are refused.
+const CALLS_MAX: usize = 65_536;
+/// Bytes of what they carry.
+const BYTES_MAX: usize = 256 * 1024 * 1024;
+
+pub(crate) type LaneId = u64;
+/// Counts links; answers of an old one are not listened to.
+pub(crate) type LinkId = u64;
+
+/// What a request asks for.
+pub(crate) type Body = v1::log_request::Body;
+
+/// A call: the lane and its number there.
+pub(crate) type CallId = (LaneId, u64);
+
+/// What has to be done now.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    /// To be sent over the link, in this order.
+    pub(crate) sends: Vec<v1::SubmitRequest>,
+    pub(crate) done: Vec<(CallId, Result<Decided, Error>)>,
+    /// The node at the other end does not lead (any more): look for who does. The members it named, leader first.
+    pub(crate) relink: Option<Vec<v1::Replica>>,
+}
+
+/// A request that took effect.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Decided {
+    pub(crate) request: v1::RequestId,
+    pub(crate) fate: v1::Fate,
+    /// A request that was abandoned before this one, and what became of it.
+    pub(crate) abandoned: Option<(v1::RequestId, v1::Fate)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    random: fastrand::Rng,
+    lanes: BTreeMap<LaneId, Lane>,
+    lanes_made: u64,
+    link: Option<Link>,
+    links_made: u64,
+    tags_made: u64,
+    /// What was sent over the present link and not answered.
+    tags: BTreeMap<u64, Tagged>,
+    timers: BTreeSet<(Time, Timer)>,
+    calls: usize,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    id: LinkId,
+    epoch: v1::Epoch,
+}
+
+/// What an answer is about.
+#[derive(Clone, Copy, Debug)]
+enum Tagged {
+    Open(LaneId),
+    Request(CallId),
+    KeepAlive(LaneId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// The patience of a call is over.
+    Patience(LaneId, u64),
+    /// A session wants a sign of life.
+    KeepAlive(LaneId),
+    /// What was refused for lack of room may be tried again.
+    Retry(LaneId),
+}
+
+impl Core {
+    pub(crate) fn new(random: fastrand::Rng) -> Core {
+        Core {
+            random,
+            lanes: BTreeMap::new(),
+            lanes_made: 0,
+            link: None,
+            links_made: 0,
+            tags_made: 0,
+            tags: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            calls: 0,
+            bytes: 0,
+        }
+    }
+
+    /// A lane for one more handle. Its session is opened with its first call.
+    pub(crate) fn lane(&mut self, options: Options) -> LaneId {
+        self.lanes_made += 1;
+        self.lanes.insert(self.lanes_made, Lane::new(options, self.random.u64(..)));
+        self.lanes_made
+    }
+
+    /// Takes a call in. From here on its place is fixed.
+    pub(crate) fn issue(
+        &mut self,
+        now: Time,
+        id: LaneId,
+        body: Body,
+        deadline: Option<Duration>,
+        out: &mut Output,
+    ) -> Result<CallId, Error> {
+        let bytes = prost::Message::encoded_len(&v1::LogRequest { body: Some(body.clone()), ..Default::default() });
+        if self.calls >= CALLS_MAX || self.bytes + bytes > BYTES_MAX {
+            let message =
+                format!("{CALLS_MAX} requests or {BYTES_MAX} bytes of them wait to be answered; wait for some");
+            return Err(Error::new(Code::ResourceExhausted, message).limit(CALLS_MAX as u64));
+        }
+        let lane = self.lanes.get_mut(&id).ok_or_else(closed)?;
+        if let Session::Dead(error) = &lane.session {
+            return Err(error.clone());
+        }
+        let patience = lane.options.timeout.map(|timeout| now + timeout);
+        let number = lane.issue(body, bytes, patience, deadline.map(|deadline| now + deadline));
+        self.calls += 1;
+        self.bytes += bytes;
+        if let Some(at) = patience {
+            self.timers.insert((at, Timer::Patience(id, number)));
+        }
+        if !self.lane_mut(id).options.pipelined {
+            self.supersede(id, number, out);
+        }
+        self.pump(now, id, out);
+        Ok((id, number))
+    }
+
+    /// Nobody waits for the answer any more: it is not sent again, and what comes later says so.
+    pub(crate) fn abandon(&mut self, now: Time, (id, number): CallId, out: &mut Output) {
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.give_up(number);
+            self.forget(id, number);
+            self.pump(now, id, out);
+            self.bury(id);
+        }
+    }
+
+    /// The handle is gone: its session ends as soon as that can be said, or expires.
+    pub(crate) fn close(&mut self, now: Time, id: LaneId, out: &mut Output) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        lane.closing = true;
+        if matches!(lane.session, Session::Open { .. }) && self.link.is_some() {
+            let body = Body::End(v1::EndSession {});
+            lane.issue(body, 0, None, None);
+            self.calls += 1;
+            self.pump(now, id, out);
+        }
+        self.bury(id);
+    }
+
+    /// A node said that it leads, in this epoch. Everything that is wanted goes there, in order.
+    pub(crate) fn link_up(&mut self, now: Time, epoch: v1::Epoch, out: &mut Output) -> LinkId {
+        self.links_made += 1;
+        self.link = Some(Link { id: self.links_made, epoch });
+        let lanes: Vec<LaneId> = self.lanes.keys().copied().collect();
+        for id in lanes {
+            // A session that was cut off for a while shows itself at once.
+            self.keep_alive(now, id, out);
+            self.pump(now, id, out);
+        }
+        self.links_made
+    }
+
+    /// The link is lost, and with it the answers to what was sent.
+    pub(crate) fn link_down(&mut self, link: LinkId) {
+        if self.link.is_none_or(|present| present.id != link) {
+            return;
+        }
+        self.link = None;
+        self.tags.clear();
+        for lane in self.lanes.values_mut() {
+            lane.cut_off();
+        }
+        let closing: Vec<LaneId> = self.lanes.iter().filter(|(_, lane)| lane.closing).map(|(id, _)| *id).collect();
+        for id in closing {
+            self.bury(id);
+        }
+    }
+
+    /// Whether there is anything to say to a leader.
+    pub(crate) fn wants_link(&self) -> bool {
+        self.lanes.values().any(|lane| !lane.calls.is_empty() || matches!(lane.session, Session::Open { .. }))
+    }
+
+    /// Whether something was sent over the present link and not answered.
+    pub(crate) fn owed_answers(&self) -> bool {
+        !self.tags.is_empty()
+    }
+
+    /// When `tick` is to be called next.
+    pub(crate) fn next_wake(&self) -> Option<Time> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now: Time, out: &mut Output) {
+        while let Some((at, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, timer));
+            match timer {
+                Timer::Patience(id, number) => self.out_of_patience(now, id, number, out),
+                Timer::KeepAlive(id) => self.keep_alive_due(now, id, out),
+                Timer::Retry(id) => {
+                    self.lane_mut(id).retry_at = None;
+                    self.pump(now, id, out);
+                }
+            }
+        }
+    }
+
+    /// What a barrier read of a lane has to say (R4), `None` if nothing was given up. `Err`: a call below what was given up is still wanted;
+    /// try again when it is answered.
+    pub(crate) fn barrier(&self, id: LaneId) -> Result<Option<Barrier>, StillWanted> {
+        match (self.lanes.get(&id), self.link) {
+            (Some(lane), Some(link)) => lane.barrier(link.epoch),
+            _ => Ok(None),
+        }
+    }
+
+    /// A barrier read went through: what it covered is over.
+    pub(crate) fn barrier_passed(&mut self, id: LaneId, below: u64) {
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.final_below(below);
+        }
+    }
+
+    /// The session of a lane, if one is open.
+    pub(crate) fn session(&self, id: LaneId) -> Option<u64> {
+        self.lanes.get(&id)?.session_id()
+    }
+
+    /// Calls that wait, of all lanes.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.calls
+    }
+
+    fn out_of_patience(&mut self, now: Time, id: LaneId, number: u64, out: &mut Output) {
+        let lane = self.lane_mut(id);
+        let Some(call) = lane.calls.get(&number) else { return };
+        let error = match lane.request_id(number).filter(|_| call.may_have_arrived()) {
+            None => {
+                Error::new(Code::Timeout, "no leader of the log took the request in time; it has not been executed")
+            }
+            Some(request) => {
+                let message = format!(
+                    "no answer in time; the request may or may not have been applied: resolve {request} tells, and makes it final"
+                );
+                Error::new(Code::OutcomeUnknown, message).request(request)
+            }
+        };
+        lane.give_up(number);
+        self.finish(id, number, Err(error), out);
+        self.pump(now, id, out);
+    }
+
+    /// In a lane with one request at a time the next one abandons those before it.
+    fn supersede(&mut self, id: LaneId, by: u64, out: &mut Output) {
+        let lane = self.lane_mut(id);
+        let unsent: Vec<u64> =
+            lane.calls.range(..by).filter(|(_, call)| !call.may_have_arrived()).map(|(number, _)| *number).collect();
+        for call in lane.calls.range_mut(..by) {
+            call.1.superseded = true;
+        }
+        lane.queued.retain(|number| *number >= by);
+        if let Some(last) = lane.calls.range(..by).rev().find(|(_, call)| call.may_have_arrived()) {
+            lane.given_up = lane.given_up.max(*last.0);
+        }
+        for number in unsent {
+            self.finish(id, number, Err(superseded()), out);
+        }
+    }
+
+    /// A call has its answer.
+    fn finish(&mut self, id: LaneId, number: u64, result: Result<Decided, Error>, out: &mut Output) {
+        if self.forget(id, number) {
+            out.done.push(((id, number), result));
+        }
+    }
+
+    /// True if it was still waited for.
+    fn forget(&mut self, id: LaneId, number: u64) -> bool {
+        let Some(call) = self.lanes.get_mut(&id).and_then(|lane| lane.remove(number)) else { return false };
+        self.calls -= 1;
+        self.bytes -= call.bytes;
+        if let Some(at) = call.patience {
+            self.timers.remove(&(at, Timer::Patience(id, number)));
+        }
+        true
+    }
+
+    /// Removes a lane whose handle is gone and of whom nothing is expected any more.
+    fn bury(&mut self, id: LaneId) {
+        let over = self.lanes.get(&id).is_some_and(|lane| {
+            let ending = lane.calls.values().any(Call::is_in_flight);
+            lane.closing && !ending
+        });
+        if over && let Some(lane) = self.lanes.remove(&id) {
+            self.calls -= lane.calls.len();
+            self.bytes -= lane.calls.values().map(|call| call.bytes).sum::<usize>();
+            self.timers.retain(|(_, timer)| timer.lane() != id);
+        }
+    }
+
+    /// Every id in use is of a lane that is there: timers and tags go with their lane.
+    fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
+        self.lanes.get_mut(&id).expect("timers and tags of a lane go with it")
+    }
+}
+
+impl Timer {
+    fn lane(&self) -> LaneId {
+        match self {
+            Timer::Patience(id, _) | Timer::KeepAlive(id) | Timer::Retry(id) => *id,
+        }
+    }
+}
+
+/// A call that was issued before one that was given up is still wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StillWanted;
+
+fn closed() -> Error {
+    Error::new(Code::FailedPrecondition, "this handle of the log is closed; take another")
+}
+
+fn superseded() -> Error {
+    Error::new(
+        Code::Superseded,
+        "a later request of this handle was sent first; this one has not been and will not be applied",
+    )
+}

@@ -1,0 +1,135 @@
+//! What goes out, in which order, stamped with what.
+
+use super::lane::Session;
+use super::{CallId, Core, LaneId, Output, Tagged, Timer};
+use crate::session::Time;
+use convoke_proto::v1;
+use convoke_proto::v1::submit_request::Message;
+use std::time::Duration;
+
+/// Pauses after a refusal for lack of room: the first, and the longest.
+const RETRY_BASE: Duration = Duration::from_millis(10);
+const RETRY_CAP: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// Sends what can be sent for a lane: in the order of issue, at most a window of it at a time.
+    pub(super) fn pump(&mut self, now: Time, id: LaneId, out: &mut Output) {
+        let Some(link) = self.link else { return };
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.retry_at.is_some_and(|at| at > now) {
+            return;
+        }
+        if let Session::Ended { .. } = lane.session
+            && !lane.calls.values().any(super::Call::may_have_arrived)
+        {
+            // Nothing of the old one is in doubt. The next one is another session, with a nonce of its own (S2).
+            lane.session = Session::None;
+            lane.given_up = 0;
+            lane.nonce = self.random.u64(..);
+        }
+        if matches!(lane.session, Session::None) && !lane.queued.is_empty() {
+            lane.session = Session::Opening { sent: false, replaces: None };
+        }
+        match lane.session {
+            Session::None | Session::Dead(_) | Session::Opening { sent: true, .. } => {}
+            Session::Opening { sent: false, .. } => self.send_open(id, link.epoch, out),
+            Session::Open { id: session } => {
+                let window = lane.options.window;
+                while let Some(lane) = self.lanes.get(&id)
+                    && lane.in_flight < window
+                    && let Some(number) = lane.queued.first().copied()
+                {
+                    self.send_request((id, number), session, out);
+                }
+            }
+            Session::Ended { id: session } => {
+                // What became of those that may have arrived? Nothing can come of asking, so those without a place ask as well. The others
+                // wait for the next session.
+                let asking = lane.calls.iter().filter(|(_, call)| call.left && call.sent.is_none());
+                let asking: Vec<u64> = asking.map(|(number, _)| *number).collect();
+                for number in asking {
+                    self.send_request((id, number), session, out);
+                }
+            }
+        }
+    }
+
+    fn send_open(&mut self, id: LaneId, epoch: v1::Epoch, out: &mut Output) {
+        let lane = self.lane_mut(id);
+        let Session::Opening { sent, replaces } = &mut lane.session else { return };
+        *sent = true;
+        let open = v1::OpenSession {
+            epoch: Some(epoch),
+            ttl_ms: u64::try_from(lane.options.ttl.as_millis()).unwrap_or(u64::MAX),
+            nonce: lane.nonce,
+            client: lane.options.client.clone().unwrap_or_default(),
+            replaces: *replaces,
+        };
+        self.send(Tagged::Open(id), Message::Open(open), out);
+    }
+
+    fn send_request(&mut self, (id, number): CallId, session: u64, out: &mut Output) {
+        let Some(link) = self.link else { return };
+        let lane = self.lane_mut(id);
+        let (abandon_below, previous) = (lane.abandon_below(number), lane.previous(number));
+        lane.fix_deadline(number);
+        let Some(call) = lane.calls.get(&number) else { return };
+        let request = v1::LogRequest {
+            session,
+            number,
+            abandon_below,
+            previous,
+            epoch: Some(link.epoch),
+            deadline_us: call.deadline_us,
+            body: Some(call.body.clone()),
+        };
+        lane.sent(number, link.id);
+        self.send(Tagged::Request((id, number)), Message::Request(request), out);
+    }
+
+    fn send(&mut self, tagged: Tagged, message: Message, out: &mut Output) {
+        self.tags_made += 1;
+        self.tags.insert(self.tags_made, tagged);
+        out.sends.push(v1::SubmitRequest { tag: self.tags_made, message: Some(message) });
+    }
+
+    /// A sign of life of a lane's session, and the timer for the next one.
+    pub(super) fn keep_alive(&mut self, now: Time, id: LaneId, out: &mut Output) {
+        let Some(link) = self.link else { return };
+        let lane = self.lane_mut(id);
+        if let Session::Open { id: session } = lane.session {
+            let keep_alive = v1::KeepAlive { session, epoch: Some(link.epoch) };
+            self.send(Tagged::KeepAlive(id), Message::KeepAlive(keep_alive), out);
+            self.set_keep_alive(now, id);
+        }
+    }
+
+    pub(super) fn keep_alive_due(&mut self, now: Time, id: LaneId, out: &mut Output) {
+        if self.link.is_some() {
+            self.keep_alive(now, id, out);
+        } else {
+            self.set_keep_alive(now, id);
+        }
+    }
+
+    pub(super) fn set_keep_alive(&mut self, now: Time, id: LaneId) {
+        let lane = self.lane_mut(id);
+        let next = now + lane.options.ttl / 3;
+        if let Some(before) = lane.keep_alive_at.replace(next) {
+            self.timers.remove(&(before, Timer::KeepAlive(id)));
+        }
+        self.timers.insert((next, Timer::KeepAlive(id)));
+    }
+
+    /// The leader has no room: a pause, longer every time.
+    pub(super) fn retry_later(&mut self, now: Time, id: LaneId) {
+        let lane = self.lane_mut(id);
+        if lane.retry_at.is_none() {
+            let pause = (RETRY_BASE * 2_u32.saturating_pow(lane.retries.min(10))).min(RETRY_CAP);
+            lane.retries += 1;
+            let at = now + pause.mul_f64(0.5 + self.random.f64() / 2.0);
+            self.lane_mut(id).retry_at = Some(at);
+            self.timers.insert((at, Timer::Retry(id)));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Opening, keeping alive, losing and ending sessions.
+
+use super::world::World;
+use crate::Code;
+use crate::log::Options;
+use convoke_log::SessionId;
+use convoke_proto::v1::submit_request::Message as Asked;
+use std::time::Duration;
+
+/// As if it had expired.
+fn expire(world: &mut World, session: u64) {
+    let log_time = world.machine.log_time();
+    let activity = world.machine.session(SessionId(session)).unwrap().activity;
+    let expire = convoke_log::command::Expire { epoch: world.epoch, session: SessionId(session), activity };
+    let entry = convoke_log::Entry {
+        index: world.machine.applied().index + 1,
+        epoch: world.epoch,
+        stamp: log_time + Duration::from_secs(3600),
+        command: convoke_log::Command::Expire(expire),
+    };
+    world.machine.apply(&entry).unwrap();
+    assert!(world.machine.session(SessionId(session)).is_none());
+}
+
+#[test]
+fn after_its_session_expired_a_handle_goes_on_with_another_one() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default());
+    world.issue(lane, "a").unwrap();
+    world.settle();
+    let first = world.core.session(lane).unwrap();
+    expire(&mut world, first);
+    // On its way when the session ended: certainly not applied.
+    let lost = world.issue(lane, "b").unwrap();
+    let queued = world.issue(lane, "c").unwrap();
+    world.settle();
+    let error = world.done[&lost].as_ref().unwrap_err();
+    assert_eq!((error.code, error.about().map(|request| request.session)), (Code::SessionGone, Some(first)));
+    assert_eq!(world.done[&queued].as_ref().unwrap_err().code, Code::SessionGone);
+    let next = world.issue(lane, "d").unwrap();
+    world.settle();
+    assert!(world.done[&next].is_ok());
+    assert_ne!(world.core.session(lane), Some(first));
+    assert_eq!((world.puts("b"), world.puts("c"), world.puts("d")), (0, 0, 1));
+}
+
+#[test]
+fn a_call_applied_before_its_session_ended_is_told_so() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default());
+    world.issue(lane, "a").unwrap();
+    world.settle();
+    let session = world.core.session(lane).unwrap();
+    let applied = world.issue(lane, "b").unwrap();
+    world.arrive();
+    world.link_down();
+    expire(&mut world, session);
+    world.settle();
+    assert!(world.done[&applied].is_ok(), "{:?}", world.done[&applied]);
+    let next = world.issue(lane, "c").unwrap();
+    world.settle();
+    assert!(world.done[&next].is_ok(), "{:?}", world.done[&next]);
+    assert_eq!((world.puts("b"), world.puts("c")), (1, 1));
+}
+
+#[test]
+fn an_idle_session_is_kept_alive_and_a_lost_one_is_noticed() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default().ttl(Duration::from_secs(9)));
+    world.issue(lane, "a").unwrap();
+    world.settle();
+    for _ in 0..3 {
+        world.tick(Duration::from_secs(3));
+        assert!(matches!(world.wire.front().unwrap().message, Some(Asked::KeepAlive(_))));
+        assert_eq!(world.wire.len(), 1);
+        world.arrive();
+        world.hear();
+    }
+    let session = world.core.session(lane).unwrap();
+    expire(&mut world, session);
+    world.tick(Duration::from_secs(3));
+    world.arrive();
+    world.hear();
+    let next = world.issue(lane, "b").unwrap();
+    world.settle();
+    assert!(world.done[&next].is_ok(), "nothing was on its way: the next call has a new session");
+}
+
+#[test]
+fn a_restarted_client_fences_its_predecessor_which_does_not_fight_back() {
+    let mut world = World::new(1);
+    let named = || Options::default().client_name("shop");
+    let old = world.lane(named());
+    world.issue(old, "a").unwrap();
+    world.settle();
+    let session = world.core.session(old).unwrap();
+    let new = world.lane(named());
+    world.issue(new, "b").unwrap();
+    world.settle();
+    assert_ne!(world.core.session(new), Some(session));
+    assert!(world.machine.session(SessionId(session)).is_none(), "fenced");
+    let late = world.issue(old, "c").unwrap();
+    world.settle();
+    assert_eq!(world.done[&late].as_ref().unwrap_err().code, Code::SessionGone);
+    let later = world.issue(old, "d").unwrap();
+    world.settle();
+    assert_eq!(world.done[&later].as_ref().unwrap_err().code, Code::Superseded);
+    assert_eq!(world.issue(old, "e").unwrap_err().code, Code::Superseded);
+    let alive = world.issue(new, "f").unwrap();
+    world.settle();
+    assert!(world.done[&alive].is_ok());
+    assert_eq!((world.puts("c"), world.puts("d")), (0, 0));
+}
+
+#[test]
+fn a_handle_that_is_dropped_ends_its_session() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default());
+    world.issue(lane, "a").unwrap();
+    world.settle();
+    let session = world.core.session(lane).unwrap();
+    let mut out = super::super::Output::default();
+    world.core.close(world.now, lane, &mut out);
+    world.carry_out(out);
+    world.settle();
+    assert!(world.machine.session(SessionId(session)).is_none());
+    assert_eq!(world.core.session(lane), None);
+    assert_eq!(world.core.next_wake(), None, "no timer is left");
+    assert!(!world.core.wants_link());
+    assert_eq!(world.issue(lane, "b").unwrap_err().code, Code::FailedPrecondition);
+}
+
+#[test]
+fn an_open_that_was_lost_is_sent_again_and_opens_one_session_under_a_name() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default().client_name("shop"));
+    let call = world.issue(lane, "a").unwrap();
+    world.link_up();
+    world.arrive();
+    world.link_down();
+    world.settle();
+    assert!(world.done[&call].is_ok());
+    assert_eq!(world.machine.session_count(), 1);
+}

@@ -1,0 +1,292 @@
+//! One log that everybody agrees on, leaders that come and go, and a network that keeps copies.
+
+use super::super::{Body, CallId, Core, Decided, LaneId, LinkId, Output};
+use crate::log::Options;
+use crate::{Code, Error};
+use convoke_log::command::{Client, Command, Open, Put, Request};
+use convoke_log::machine::{Fate, Outcome, Refused, Reply};
+use convoke_log::{Entry, Epoch, Limits, LogTime, Machine, ReplicaId, RequestId, SessionId};
+use convoke_proto::v1;
+use convoke_proto::v1::fate::Kind;
+use convoke_proto::v1::submit_request::Message as Asked;
+use convoke_proto::v1::submit_response::Message;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+pub(super) struct World {
+    pub(super) core: Core,
+    pub(super) machine: Machine,
+    pub(super) now: Duration,
+    pub(super) epoch: Epoch,
+    pub(super) link: Option<LinkId>,
+    /// Sent and not arrived, in order.
+    pub(super) wire: VecDeque<v1::SubmitRequest>,
+    /// Decided and not heard of.
+    pub(super) answers: VecDeque<v1::SubmitResponse>,
+    /// Everything that was ever sent: any of it may arrive (again) at any time.
+    pub(super) copies: Vec<v1::SubmitRequest>,
+    pub(super) done: BTreeMap<CallId, Result<Decided, Error>>,
+    /// Bodies refused for lack of room before they are taken.
+    pub(super) busy: usize,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> World {
+        let mut world = World {
+            core: Core::new(fastrand::Rng::with_seed(seed)),
+            machine: Machine::new(Limits::default()).unwrap(),
+            now: Duration::ZERO,
+            epoch: Epoch { term: 0, leader: ReplicaId(1) },
+            link: None,
+            wire: VecDeque::new(),
+            answers: VecDeque::new(),
+            copies: Vec::new(),
+            done: BTreeMap::new(),
+            busy: 0,
+        };
+        world.elect();
+        world
+    }
+
+    /// A new epoch, begun and applied.
+    pub(super) fn elect(&mut self) {
+        self.epoch = Epoch { term: self.epoch.term + 1, leader: ReplicaId(1 + self.epoch.term % 3) };
+        let at = convoke_log::Position { index: self.machine.applied().index + 1, epoch: self.epoch };
+        self.machine.skip(at).unwrap();
+    }
+
+    pub(super) fn lane(&mut self, options: Options) -> LaneId {
+        self.core.lane(options)
+    }
+
+    pub(super) fn issue(&mut self, lane: LaneId, key: &str) -> Result<CallId, Error> {
+        let mut out = Output::default();
+        let body = Body::Put(v1::PutKey { key: key.to_owned().into(), ..v1::PutKey::default() });
+        let call = self.core.issue(self.now, lane, body, None, &mut out);
+        self.carry_out(out);
+        call
+    }
+
+    pub(super) fn abandon(&mut self, call: CallId) {
+        let mut out = Output::default();
+        self.core.abandon(self.now, call, &mut out);
+        self.carry_out(out);
+    }
+
+    pub(super) fn link_up(&mut self) {
+        let mut out = Output::default();
+        let epoch = v1::Epoch { term: self.epoch.term, replica: self.epoch.leader.0 };
+        self.link = Some(self.core.link_up(self.now, epoch, &mut out));
+        self.carry_out(out);
+    }
+
+    /// What is on its way is not lost for good: copies of it may still arrive. Answers are.
+    pub(super) fn link_down(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.core.link_down(link);
+        }
+        self.wire.clear();
+        self.answers.clear();
+    }
+
+    pub(super) fn tick(&mut self, time: Duration) {
+        self.now += time;
+        let mut out = Output::default();
+        self.core.tick(self.now, &mut out);
+        self.carry_out(out);
+    }
+
+    pub(super) fn carry_out(&mut self, out: Output) {
+        if self.link.is_some() || !out.sends.is_empty() {
+            self.copies.extend(out.sends.iter().cloned());
+            self.wire.extend(out.sends);
+        }
+        for (call, result) in out.done {
+            assert!(self.done.insert(call, result).is_none(), "{call:?} is answered once");
+        }
+        if out.relink.is_some() {
+            self.link = None;
+            self.wire.clear();
+            self.answers.clear();
+        }
+    }
+
+    /// The next message arrives at the leader.
+    pub(super) fn arrive(&mut self) -> bool {
+        let Some(request) = self.wire.pop_front() else { return false };
+        let tag = request.tag;
+        let message = if self.busy > 0 && matches!(request.message, Some(Asked::Request(_))) {
+            self.busy -= 1;
+            refused(Code::ResourceExhausted)
+        } else {
+            self.serve(request)
+        };
+        self.answers.push_back(v1::SubmitResponse { tag, message: Some(message) });
+        true
+    }
+
+    /// An answer is heard.
+    pub(super) fn hear(&mut self) -> bool {
+        let Some(answer) = self.answers.pop_front() else { return false };
+        if let Some(link) = self.link {
+            let mut out = Output::default();
+            self.core.received(self.now, link, answer, &mut out);
+            self.carry_out(out);
+        }
+        true
+    }
+
+    /// A copy from anywhere arrives at the present leader; nobody hears the answer.
+    pub(super) fn arrive_late(&mut self, at: usize) {
+        if let Some(copy) = self.copies.get(at).cloned() {
+            self.serve(copy);
+        }
+    }
+
+    /// Until nothing happens any more.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..10_000 {
+            if self.link.is_none() {
+                self.link_up();
+            }
+            let moved = self.arrive() | self.hear();
+            if !moved {
+                if self.core.waiting() == 0 {
+                    return;
+                }
+                self.tick(Duration::from_millis(100));
+            }
+        }
+        panic!("it does not come to rest: {} wait", self.core.waiting());
+    }
+
+    /// As a leader would: refused at the gate, or appended and applied.
+    fn serve(&mut self, request: v1::SubmitRequest) -> Message {
+        let command = match request.message.unwrap() {
+            Asked::KeepAlive(sign) => {
+                let open = self.machine.session(SessionId(sign.session)).is_some();
+                let state = if open { v1::kept_alive::State::Kept } else { v1::kept_alive::State::Unknown };
+                return Message::KeptAlive(v1::KeptAlive { state: state.into() });
+            }
+            Asked::Open(open) => Command::Open(Open {
+                epoch: epoch(open.epoch),
+                ttl: Duration::from_millis(open.ttl_ms),
+                nonce: open.nonce,
+                client: (!open.client.is_empty())
+                    .then(|| Client { name: open.client.into(), replaces: open.replaces.map(SessionId) }),
+            }),
+            Asked::Request(request) => Command::Request(Request {
+                session: SessionId(request.session),
+                number: request.number,
+                abandon_below: request.abandon_below,
+                previous: request.previous,
+                epoch: epoch(request.epoch),
+                deadline: (request.deadline_us > 0).then(|| LogTime::from_micros(request.deadline_us)),
+                body: match request.body.unwrap() {
+                    Body::Put(put) => convoke_log::command::Body::Put(Put {
+                        key: put.key,
+                        value: put.value,
+                        if_revision: put.if_revision,
+                        previous: false,
+                    }),
+                    Body::End(_) => convoke_log::command::Body::End(SessionId(request.session)),
+                    Body::Delete(_) => unreachable!("not asked for here"),
+                },
+            }),
+        };
+        if command.epoch() != self.epoch {
+            return refused(Code::StaleEpoch);
+        }
+        if let Command::Request(request) = &command
+            && self.machine.session(request.session).is_none()
+        {
+            let fate = wire(&self.machine.peek(request.id()));
+            return answer(request.id(), fate, Some(Code::SessionGone), None, 0);
+        }
+        let index = self.machine.applied().index + 1;
+        let stamp = LogTime::from_micros(u64::try_from(self.now.as_micros()).unwrap() + 1);
+        let applied = self.machine.apply(&Entry { index, epoch: self.epoch, stamp, command }).unwrap();
+        let log_time = applied.log_time.as_micros();
+        match applied.reply {
+            Reply::Opened(Ok(opened)) => Message::Opened(v1::SessionOpened {
+                session: opened.session.0,
+                replaced: opened.replaced.map(|session| session.0),
+                log_time_us: log_time,
+                held_by: None,
+            }),
+            Reply::Opened(Err(Refused::NameHeld { holder })) => {
+                Message::Opened(v1::SessionOpened { held_by: Some(holder.0), ..v1::SessionOpened::default() })
+            }
+            Reply::Opened(Err(why)) => panic!("{why}"),
+            Reply::Request(told) => {
+                let previous = told.previous.map(|(id, fate)| (id, wire(&fate)));
+                match told.verdict {
+                    Ok(outcome) => answer(told.id, wire(&Fate::Done(outcome)), None, previous, log_time),
+                    Err(why) => {
+                        let kind = if why.is_final() { Kind::Never } else { Kind::Open };
+                        let code = Code::from_str_name(why.code()).unwrap();
+                        answer(told.id, v1::Fate::of(kind), Some(code), previous, log_time)
+                    }
+                }
+            }
+            Reply::Expired(_) => unreachable!("nobody expires anybody here"),
+        }
+    }
+
+    /// The log index at which a call took effect.
+    pub(super) fn index(&self, session: u64, number: u64) -> Option<u64> {
+        match self.machine.peek(RequestId::new(SessionId(session), number)) {
+            Fate::Done(outcome) if outcome.is_applied() => Some(outcome.index()),
+            _ => None,
+        }
+    }
+
+    /// How often a key was put.
+    pub(super) fn puts(&self, key: &str) -> u64 {
+        self.machine.keys().get(key.as_bytes()).map_or(0, |record| record.version)
+    }
+}
+
+fn epoch(epoch: Option<v1::Epoch>) -> Epoch {
+    let epoch = epoch.unwrap();
+    Epoch { term: epoch.term, leader: ReplicaId(epoch.replica) }
+}
+
+pub(super) fn refused(code: Code) -> Message {
+    Message::Refused(Error::new(code, "no").into())
+}
+
+fn answer(
+    id: RequestId,
+    fate: v1::Fate,
+    why: Option<Code>,
+    previous: Option<(RequestId, v1::Fate)>,
+    log_time_us: u64,
+) -> Message {
+    let wire_id = |id: RequestId| v1::RequestId { session: id.session.0, number: id.number };
+    Message::Answer(v1::LogAnswer {
+        request: Some(wire_id(id)),
+        fate: Some(fate),
+        refused: why.map(|code| Error::new(code, "no").into()),
+        previous: previous.as_ref().map(|(id, _)| wire_id(*id)),
+        previous_fate: previous.map(|(_, fate)| fate),
+        log_time_us,
+    })
+}
+
+fn wire(fate: &Fate) -> v1::Fate {
+    match fate {
+        Fate::Done(outcome) => match &**outcome {
+            Outcome::Applied { index, revision, .. } => {
+                v1::Fate { index: *index, revision: *revision, ..v1::Fate::of(Kind::Applied) }
+            }
+            Outcome::NotApplied { index, reason } => {
+                let reason = Error::new(Code::from_str_name(reason.code()).unwrap(), reason.to_string());
+                v1::Fate { index: *index, reason: Some(reason.into()), ..v1::Fate::of(Kind::NotApplied) }
+            }
+        },
+        Fate::Never => v1::Fate::of(Kind::Never),
+        Fate::Open => v1::Fate::of(Kind::Open),
+        Fate::TooOld => v1::Fate::of(Kind::TooOld),
+    }
+}

@@ -1,0 +1,146 @@
+//! What operators and the careful ask: fates, status, membership, backups.
+
+use super::ambassador::Ambassador;
+use super::read::{at_leader, client, link, retry, within};
+use super::{Fate, RequestId, Status};
+use crate::{Code, Error};
+use convoke_proto::v1;
+use convoke_proto::v1::members_request::Change as Wire;
+use convoke_proto::v1::read_request::What;
+use std::time::Duration;
+
+/// A change of the group of replicas. Nodes are named by their ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A running node that is no replica becomes a learner. Without an address it is the one its node advertises.
+    Add {
+        node: String,
+        address: Option<String>,
+    },
+    /// A learner becomes a voter.
+    Promote(String),
+    /// A voter becomes a learner.
+    Demote(String),
+    Remove(String),
+    /// A node takes the place of another one, or of itself after it lost its disk.
+    Replace {
+        old: String,
+        node: String,
+        address: Option<String>,
+    },
+    /// The leader hands over to this voter.
+    Transfer(String),
+}
+
+impl Ambassador {
+    /// What became of a request, so far. Changes nothing; `Open` may still become anything.
+    pub async fn peek(&self, request: RequestId, timeout: Option<Duration>) -> Result<Fate, Error> {
+        let response = within(timeout, at_leader(&self.shared, What::Peek(request), None)).await?;
+        Ok(response.fate.unwrap_or_default())
+    }
+
+    /// Makes the fate of a request final and tells it: applied, or never; or that it is too long ago to be known. Whoever asks again
+    /// is told the same.
+    pub async fn resolve(&self, request: RequestId, timeout: Option<Duration>) -> Result<Fate, Error> {
+        // Asking twice fences twice, which is the same as once.
+        let resolving = async {
+            loop {
+                let linked = link(&self.shared).await;
+                let asked = client(linked.channel).resolve(v1::ResolveRequest { request: Some(request) }).await;
+                match asked {
+                    Ok(response) => return Ok(response.into_inner().fate.unwrap_or_default()),
+                    Err(status) => retry(&self.shared, linked.link, status.into()).await?,
+                }
+            }
+        };
+        within(timeout, resolving).await
+    }
+
+    /// How the leader sees the log.
+    pub async fn status(&self, timeout: Option<Duration>) -> Result<Status, Error> {
+        let asking = async {
+            loop {
+                let linked = link(&self.shared).await;
+                match client(linked.channel).status(v1::LogStatusRequest {}).await {
+                    Ok(response) => return Ok(response.into_inner()),
+                    Err(status) => retry(&self.shared, linked.link, status.into()).await?,
+                }
+            }
+        };
+        within(timeout, asking).await
+    }
+
+    /// Changes the group of replicas and waits for `wait` until it has arrived there. The number of the configuration recorded, and whether
+    /// it has.
+    ///
+    /// It is sent once, and says which configuration it is to replace: if that is not the present one when it arrives, however late, it does
+    /// nothing.
+    pub async fn change(
+        &self,
+        change: &Change,
+        wait: Duration,
+        timeout: Option<Duration>,
+    ) -> Result<v1::MembersResponse, Error> {
+        self.change_from(change, None, wait, timeout).await
+    }
+
+    /// The same for a configuration that was seen before; without one, the present.
+    pub async fn change_from(
+        &self,
+        change: &Change,
+        replaces: Option<u64>,
+        wait: Duration,
+        timeout: Option<Duration>,
+    ) -> Result<v1::MembersResponse, Error> {
+        let replaces = match replaces {
+            Some(replaces) => replaces,
+            None => self.status(timeout).await?.configuration,
+        };
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let request = v1::MembersRequest { replaces: Some(replaces), wait_ms, change: Some(change.wire()) };
+        let changing = async {
+            let linked = link(&self.shared).await;
+            let response = client(linked.channel).members(request).await?;
+            Ok(response.into_inner())
+        };
+        let timeout = timeout.map(|timeout| timeout + wait);
+        match within(timeout, changing).await {
+            Err(error) if error.code == Code::Timeout => {
+                let message =
+                    "no answer in time; the change may or may not have been recorded: the status of the log tells";
+                Err(Error::new(Code::OutcomeUnknown, message))
+            }
+            result => result,
+        }
+    }
+
+    /// The whole state, in pieces to be written one behind the other; the first names what it contains.
+    pub async fn backup(&self, timeout: Option<Duration>) -> Result<tonic::Streaming<v1::BackupResponse>, Error> {
+        let asking = async {
+            loop {
+                let linked = link(&self.shared).await;
+                match client(linked.channel).backup(v1::BackupRequest {}).await {
+                    Ok(response) => return Ok(response.into_inner()),
+                    Err(status) => retry(&self.shared, linked.link, status.into()).await?,
+                }
+            }
+        };
+        within(timeout, asking).await
+    }
+}
+
+impl Change {
+    fn wire(&self) -> Wire {
+        let address = |address: &Option<String>| address.clone().unwrap_or_default();
+        match self {
+            Change::Add { node, address: at } => Wire::Add(v1::AddReplica { node: node.clone(), address: address(at) }),
+            Change::Promote(node) => Wire::Promote(node.clone()),
+            Change::Demote(node) => Wire::Demote(node.clone()),
+            Change::Remove(node) => Wire::Remove(node.clone()),
+            Change::Replace { old, node, address: at } => {
+                Wire::Replace(v1::ReplaceReplica { old: old.clone(), node: node.clone(), address: address(at) })
+            }
+            Change::Transfer(node) => Wire::Transfer(node.clone()),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `convoke log backup`
+
+use super::{ambassador, asked};
+use crate::args::Connect;
+use crate::failure::{Failure, Outcome};
+use crate::output::{print, print_json};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Whole or not at all: it is written beside, and takes its name when it is on the disk.
+pub(super) async fn backup(connect: &Connect, file: &Path, force: bool, json: bool) -> Outcome {
+    if file.exists() && !force {
+        return Err(Failure::refused(format!("{} exists: name another file, or use --force", file.display())));
+    }
+    let asking = ambassador(connect)?;
+    let mut parts = asked(connect, asking.backup(Some(connect.timeout)).await).await?;
+    let partial = Partial::create(file)?;
+    let (mut applied, mut state_hash, mut bytes) = (0, String::new(), 0);
+    let mut out = &partial.file;
+    while let Some(part) = parts.message().await.map_err(convoke_proto::Error::from)? {
+        if !part.state_hash.is_empty() {
+            (applied, state_hash) = (part.applied, part.state_hash);
+        }
+        bytes += part.data.len();
+        out.write_all(&part.data).map_err(|error| cannot_write(&partial.path, &error))?;
+    }
+    partial.finish(file)?;
+    if json {
+        return print_json(&serde_json::json!({ "applied": applied, "state_hash": state_hash, "bytes": bytes }));
+    }
+    let file = file.display();
+    print(&format!("{file}: {bytes} bytes, everything up to index {applied}, state hash {state_hash}\n"))
+}
+
+/// Removed unless it is finished.
+struct Partial {
+    file: File,
+    path: PathBuf,
+}
+
+impl Partial {
+    fn create(target: &Path) -> Outcome<Partial> {
+        let mut name = target.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".partial-{}", std::process::id()));
+        let path = target.with_file_name(name);
+        let file = OpenOptions::new().write(true).create_new(true).open(&path);
+        Ok(Partial { file: file.map_err(|error| cannot_write(&path, &error))?, path })
+    }
+
+    fn finish(&self, target: &Path) -> Outcome {
+        let moved = self.file.sync_all().and_then(|()| std::fs::rename(&self.path, target));
+        moved.map_err(|error| cannot_write(target, &error))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Not there any more if it was finished.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("cannot write {}: {error}", path.display()))
+}

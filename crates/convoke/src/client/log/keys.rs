@@ -1,0 +1,170 @@
+//! `convoke kv`
+
+use super::{ambassador, asked};
+use crate::args::{Connect, Consistency, KvArgs, KvCommand};
+use crate::failure::{Failure, Outcome};
+use crate::output::{Palette, Style, Table, counted, facts, print, print_bytes, print_json};
+use convoke_client::log::{self, KeyValue, Kv, Options, Write, Written};
+use convoke_proto::json;
+use convoke_proto::{Code, Error};
+use std::io::Read;
+use std::time::Duration;
+
+/// A command is over soon; if it cannot say so, its session is not held for long.
+const SESSION_TTL: Duration = Duration::from_secs(5);
+/// Keys asked for at a time.
+const PAGE: u64 = 1_000;
+
+pub(crate) async fn kv(arguments: &KvArgs) -> Outcome {
+    let (connect, json) = (&arguments.inspect.connect, arguments.inspect.json);
+    let kv = ambassador(connect)?.kv_with(Options::default().timeout(connect.timeout).ttl(SESSION_TTL));
+    match &arguments.command {
+        KvCommand::Get { key, raw, read } => {
+            let found = asked(connect, kv.get_with(key.clone(), consistency(read.consistency)).await).await?;
+            let found = found.ok_or_else(|| Failure::from(Error::new(Code::NotFound, format!("no key {key:?}"))))?;
+            match (raw, json) {
+                (true, _) => print_bytes(&found.value),
+                (false, true) => print_json(&json::KeyValue::from(found)),
+                (false, false) => print(&show(&found, Palette::of_stdout())),
+            }
+        }
+        KvCommand::Put { key, value, if_revision } => {
+            let write = compared(Write::put(key.clone(), value_of(value.as_deref())?), *if_revision);
+            let written = write_key(connect, &kv, write).await?;
+            if json {
+                print_json(&written_json(&written, false))
+            } else {
+                print(&format!("revision {}\n", written.revision))
+            }
+        }
+        KvCommand::Delete { key, prefix, if_revision } => {
+            let write = if *prefix { Write::delete_prefix(key.clone()) } else { Write::delete(key.clone()) };
+            let written = write_key(connect, &kv, compared(write, *if_revision)).await?;
+            let (keys, revision) = (counted(written.keys, "key"), written.revision);
+            if json {
+                print_json(&written_json(&written, true))
+            } else {
+                print(&format!("deleted {keys}, revision {revision}\n"))
+            }
+        }
+        KvCommand::List { prefix, limit, read } => {
+            list(connect, &kv, prefix, *limit, consistency(read.consistency), json).await
+        }
+    }
+}
+
+async fn write_key(connect: &Connect, kv: &Kv, write: Write) -> Outcome<Written> {
+    asked(connect, kv.write(write).await).await
+}
+
+fn compared(write: Write, revision: Option<u64>) -> Write {
+    match revision {
+        Some(revision) => write.if_revision(revision),
+        None => write,
+    }
+}
+
+fn consistency(consistency: Consistency) -> log::Consistency {
+    match consistency {
+        Consistency::Linearizable => log::Consistency::Linearizable,
+        Consistency::Local => log::Consistency::Local,
+    }
+}
+
+fn value_of(given: Option<&str>) -> Outcome<Vec<u8>> {
+    if let Some(value) = given.filter(|value| *value != "-") {
+        return Ok(value.as_bytes().to_vec());
+    }
+    let mut value = Vec::new();
+    let read = std::io::stdin().lock().read_to_end(&mut value);
+    read.map_err(|error| Failure::failed(format!("cannot read the value from stdin: {error}")))?;
+    Ok(value)
+}
+
+async fn list(
+    connect: &Connect,
+    kv: &Kv,
+    prefix: &str,
+    limit: u64,
+    consistency: log::Consistency,
+    as_json: bool,
+) -> Outcome {
+    let (mut records, mut after, mut revision, mut more) = (Vec::new(), None, 0, true);
+    while more && (records.len() as u64) < limit {
+        let wanted = (limit - records.len() as u64).min(PAGE);
+        let page = kv.list_after(prefix.to_owned(), after.take(), wanted, consistency).await;
+        let page = asked(connect, page).await?;
+        after = page.records.last().map(|record| record.key.clone());
+        (revision, more) = (page.revision, page.more);
+        records.extend(page.records);
+    }
+    if more {
+        eprintln!("convoke: there are more; raise --limit, or narrow the prefix");
+    }
+    if as_json {
+        let keys = records.into_iter().map(json::KeyValue::from).collect();
+        return print_json(&json::KeyList { keys, revision, next_cursor: None });
+    }
+    let mut table = Table::new(&["KEY", "VALUE", "REVISION", "CREATED", "VERSION"]);
+    for record in &records {
+        let plain = |text: String| (text, Style::Plain);
+        table.row(vec![
+            plain(printable(&record.key, 60)),
+            plain(printable(&record.value, 40)),
+            plain(record.mod_revision.to_string()),
+            plain(record.create_revision.to_string()),
+            plain(record.version.to_string()),
+        ]);
+    }
+    print(&table.render(Palette::of_stdout()))
+}
+
+fn show(record: &KeyValue, palette: Palette) -> String {
+    facts(
+        &[
+            ("Key", printable(&record.key, usize::MAX)),
+            ("Value", printable(&record.value, 1_000)),
+            ("Revision", format!("{} (created at {})", record.mod_revision, record.create_revision)),
+            ("Version", record.version.to_string()),
+        ],
+        palette,
+    )
+}
+
+/// Text on one line; what is not text is escaped, what is too long cut.
+fn printable(bytes: &[u8], longest: usize) -> String {
+    let text: String = match std::str::from_utf8(bytes) {
+        Ok(text) => text
+            .chars()
+            .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
+            .collect(),
+        Err(_) => bytes.escape_ascii().to_string(),
+    };
+    if text.chars().count() <= longest {
+        return text;
+    }
+    let cut: String = text.chars().take(longest).collect();
+    format!("{cut}… ({} bytes)", bytes.len())
+}
+
+fn written_json(written: &Written, deleted: bool) -> json::KeyWritten {
+    json::KeyWritten {
+        revision: written.revision,
+        deleted: deleted.then_some(written.keys),
+        request: written.request,
+        previous: Vec::new(),
+        omitted: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_on_one_line() {
+        assert_eq!(printable("zehn\n".as_bytes(), 10), "zehn\\n");
+        assert_eq!(printable(b"\xff\x00a", 10), "\\xff\\x00a");
+        assert_eq!(printable(b"0123456789", 4), "0123… (10 bytes)");
+    }
+}

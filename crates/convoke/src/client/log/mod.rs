@@ -1,0 +1,86 @@
+//! `convoke kv` and `convoke log`.
+
+mod backup;
+mod keys;
+mod members;
+mod offline;
+mod status;
+
+pub(crate) use keys::kv;
+
+use super::connect::{addresses, call};
+use crate::args::{Connect, LogArgs, LogCommand};
+use crate::failure::{Failure, Outcome};
+use crate::output::{facts, print, print_json};
+use convoke_client::log::{Ambassador, Fate, FateKind};
+use convoke_proto::json::RequestFate;
+use convoke_proto::v1::RequestId;
+use convoke_proto::{Code, Error, v1};
+
+pub(crate) async fn log(arguments: &LogArgs) -> Outcome {
+    let (connect, json) = (arguments.connect(), arguments.inspect.json);
+    match &arguments.command {
+        LogCommand::Status => status::status(connect, json).await,
+        LogCommand::Backup { file, force } => backup::backup(connect, file, *force, json).await,
+        LogCommand::Peek { request } => {
+            let fate = ambassador(connect)?.peek(*request, Some(connect.timeout)).await;
+            told(*request, asked(connect, fate).await?, json)
+        }
+        LogCommand::Resolve { request } => {
+            let fate = ambassador(connect)?.resolve(*request, Some(connect.timeout)).await;
+            told(*request, asked(connect, fate).await?, json)
+        }
+        LogCommand::Restore { file, offline } => offline::restore(offline, file, json).await,
+        LogCommand::Recover { offline, i_give_up_all_other_nodes } => {
+            offline::recover(offline, i_give_up_all_other_nodes.as_deref(), json).await
+        }
+        change => members::change(connect, change, json).await,
+    }
+}
+
+fn ambassador(connect: &Connect) -> Outcome<Ambassador> {
+    Ok(Ambassador::start(addresses(connect)?)?)
+}
+
+/// An answer of the log. If none came in time, whether that is for want of a node or of a leader.
+async fn asked<T>(connect: &Connect, answer: Result<T, Error>) -> Outcome<T> {
+    let error = match answer {
+        Ok(answer) => return Ok(answer),
+        Err(error) if error.code == Code::Timeout && error.about().is_none() => error,
+        Err(error) => return Err(error.into()),
+    };
+    let status = call(connect, async |node| node.log().status(v1::LogStatusRequest {}).await).await?;
+    if status.available {
+        return Err(error.into());
+    }
+    let node = status.node;
+    Err(Failure::unreachable(format!(
+        "node {node} knows of no leader of the log with a majority; nothing was executed: see `convoke log status`"
+    )))
+}
+
+fn told(request: RequestId, fate: Fate, json: bool) -> Outcome {
+    let kind = fate.kind();
+    let shown = RequestFate::new(request, fate);
+    if json {
+        return print_json(&shown);
+    }
+    let meaning = match kind {
+        FateKind::Applied => "it took effect, once",
+        FateKind::NotApplied => "decided: it did not take effect, and never will",
+        FateKind::Never => "it did not and will not take effect",
+        FateKind::TooOld => "too long ago to be known; it can no longer take effect",
+        FateKind::Open | FateKind::Unspecified => "not so far; it may, until it is resolved",
+    };
+    let mut lines = vec![("Request", request.to_string()), ("Fate", format!("{}: {meaning}", shown.fate))];
+    if let Some(index) = shown.index {
+        lines.push(("Index", index.to_string()));
+    }
+    if let Some(revision) = shown.revision {
+        lines.push(("Revision", revision.to_string()));
+    }
+    if let Some(reason) = &shown.reason {
+        lines.push(("Reason", reason.message.clone()));
+    }
+    print(&facts(&lines, crate::output::Palette::of_stdout()))
+}

@@ -1,0 +1,79 @@
+//! `convoke log restore` and `convoke log recover`: on the data directory of a node that is not running. Both begin a new log.
+
+use crate::args::Offline;
+use crate::failure::{Failure, Outcome, exit};
+use crate::output::{counted, print, print_json};
+use convoke_replica::offline::{self, OfflineError, Report};
+use std::path::Path;
+
+pub(super) async fn restore(offline: &Offline, backup: &Path, json: bool) -> Outcome {
+    let id = id(offline)?;
+    let mut file = std::fs::File::open(backup)
+        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", backup.display())))?;
+    let directory = offline.data_dir.join(crate::config::LOG_DIRECTORY);
+    let done = offline::restore(&directory, &id, &offline.address, &mut file).await;
+    tell(&id, &done.map_err(|error| failed(&error))?, json)
+}
+
+pub(super) async fn recover(offline: &Offline, confirmed: Option<&str>, json: bool) -> Outcome {
+    let id = id(offline)?;
+    let directory = offline.data_dir.join(crate::config::LOG_DIRECTORY);
+    if confirmed != Some(&id) {
+        return Err(Failure::usage(format!(
+            "this makes {id} the only replica of a new log. Whatever other nodes had and {id} had not is LOST, acknowledged or not; \
+             other nodes can come back only with an empty {}. If a majority can be brought back, do that instead. \
+             To go on: --i-give-up-all-other-nodes {id}",
+            directory.display()
+        )));
+    }
+    let done = offline::recover(&directory, &id, &offline.address).await;
+    tell(&id, &done.map_err(|error| failed(&error))?, json)
+}
+
+fn id(offline: &Offline) -> Outcome<String> {
+    let known = offline.id.clone().or_else(|| convoke_node::id_of_data_dir(&offline.data_dir));
+    known.ok_or_else(|| {
+        let path = offline.data_dir.display();
+        Failure::usage(format!("{path} does not say which node it belongs to: name it with --id"))
+    })
+}
+
+fn failed(error: &OfflineError) -> Failure {
+    let exit = match error {
+        OfflineError::NoLog { .. } | OfflineError::NotEmpty { .. } => exit::REFUSED,
+        _ => exit::FAILED,
+    };
+    Failure { exit, message: error.to_string() }
+}
+
+fn tell(id: &str, report: &Report, json: bool) -> Outcome {
+    let (log, applied) = (format!("{:032x}", report.log), report.applied.index);
+    if json {
+        return print_json(&serde_json::json!({
+            "node": id,
+            "log": log,
+            "applied": applied,
+            "revision": report.revision,
+            "keys": report.keys,
+            "sessions": report.sessions,
+            "uncommitted": report.uncommitted,
+            "kept_in": report.kept_in,
+        }));
+    }
+    let mut text = format!(
+        "{id} is the only replica of a new log {log}: {}, revision {}, everything up to index {applied} of the old one\n",
+        counted(report.keys, "key"),
+        report.revision
+    );
+    if report.uncommitted > 0 {
+        text += &format!(
+            "{} not known to be committed are in it; some of them may never have been acknowledged\n",
+            counted(report.uncommitted, "entry").replace("entrys", "entries")
+        );
+    }
+    if let Some(path) = &report.kept_in {
+        text += &format!("the old log is kept in {}\n", path.display());
+    }
+    text += "start the node; other nodes join with an empty log directory and are added with `convoke log add`\n";
+    print(&text)
+}

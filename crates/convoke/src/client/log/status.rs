@@ -1,0 +1,98 @@
+//! `convoke log status`
+
+use crate::args::Connect;
+use crate::client::connect::call;
+use crate::failure::Outcome;
+use crate::output::{Palette, Style, Table, counted, facts, print, print_json};
+use convoke_proto::v1;
+
+pub(super) async fn status(connect: &Connect, json: bool) -> Outcome {
+    let status = call(connect, async |node| node.log().status(v1::LogStatusRequest {}).await).await?;
+    if json { print_json(&status) } else { print(&render(&status, Palette::of_stdout())) }
+}
+
+fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
+    let state = match (status.available, status.fault.as_str()) {
+        (_, fault) if !fault.is_empty() => palette.paint(Style::Bad, &format!("stopped: {fault}")),
+        (true, _) => palette.paint(Style::Good, "available"),
+        (false, _) => palette.paint(Style::Bad, "no leader with a majority"),
+    };
+    let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    let settled = if status.settled { "" } else { ", not arrived there yet" };
+    let lines = facts(
+        &[
+            ("Log", format!("{} ({state})", dash(&status.log))),
+            ("Leader", format!("{}, epoch {}", dash(&status.leader), dash(&status.epoch))),
+            ("Asked", format!("{}, {}", status.node, status.role)),
+            (
+                "Entries",
+                format!(
+                    "{} in the log, {} committed, {} applied, snapshot at {}",
+                    status.last, status.commit, status.applied, status.snapshot
+                ),
+            ),
+            ("Keys", format!("{}, {} bytes, revision {}", counted(status.keys, "key"), status.bytes, status.revision)),
+            ("Sessions", status.sessions.to_string()),
+            ("Group", format!("configuration {}{settled}", status.configuration)),
+        ],
+        palette,
+    );
+    let mut table = Table::new(&["NODE", "REPLICA", "ROLE", "CLIENTS", "PEERS"]);
+    for member in &status.members {
+        let role = match (member.leader, member.voter) {
+            (true, _) => ("leader", Style::Good),
+            (false, true) => ("voter", Style::Plain),
+            (false, false) => ("learner", Style::Dim),
+        };
+        table.row(vec![
+            (member.node.clone(), Style::Plain),
+            (member.replica.to_string(), Style::Plain),
+            (role.0.to_owned(), role.1),
+            (member.address.clone(), Style::Plain),
+            (member.peer_address.clone(), Style::Plain),
+        ]);
+    }
+    format!("{lines}\n{}", table.render(palette))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use convoke_testkit::golden;
+
+    #[test]
+    fn a_log_in_a_few_lines() {
+        let replica = |replica: u64, node: &str, leader: bool, voter: bool| v1::Replica {
+            replica,
+            node: node.into(),
+            address: format!("{node}.example:7700"),
+            peer_address: format!("{node}.example:7701"),
+            voter,
+            leader,
+        };
+        let status = v1::LogStatusResponse {
+            leader: "n1".into(),
+            voters: vec!["n1".into(), "n2".into()],
+            learners: vec!["n3".into()],
+            epoch: "4@1".into(),
+            commit: 120,
+            applied: 119,
+            role: "follower".into(),
+            node: "n2".into(),
+            log: "00ff".into(),
+            available: true,
+            last: 121,
+            snapshot: 100,
+            purged: 90,
+            revision: 77,
+            keys: 1,
+            bytes: 300,
+            sessions: 2,
+            configuration: 8,
+            settled: true,
+            members: vec![replica(1, "n1", true, true), replica(2, "n2", false, true), replica(3, "n3", false, false)],
+            fault: String::new(),
+        };
+        golden!("golden/log_status.txt", &render(&status, Palette::PLAIN));
+    }
+}

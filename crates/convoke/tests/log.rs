@@ -1,0 +1,190 @@
+//! The log plane as processes: keys, a leader that is killed, backup and restore, the loss of a majority.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_testkit::{NodeProcess, free_address, until};
+use serde_json::Value;
+use std::path::Path;
+use support::{convoke, fails, failure, output, start_on};
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&output(arguments)).unwrap()
+}
+
+/// A command that may have to wait for a leader.
+fn eventually_output(arguments: &[&str]) -> String {
+    let mut text = None;
+    until("the command succeeds", || {
+        let output = convoke(arguments).output().unwrap();
+        text = output.status.success().then(|| String::from_utf8(output.stdout).unwrap());
+        text.is_some()
+    });
+    text.unwrap()
+}
+
+#[test]
+fn keys_from_the_command_line() {
+    let node =
+        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+    let at = ["--addr", &node.clients, "--timeout", "30s"];
+    let run = |arguments: &[&str]| output(&[arguments, &at].concat());
+    assert_eq!(run(&["kv", "put", "app/limit", "10"]), "revision 1\n");
+    assert_eq!(run(&["kv", "get", "app/limit", "--raw"]), "10");
+    assert!(run(&["kv", "get", "app/limit"]).contains("Value     10\n"));
+    let error = fails(&[&["kv", "put", "app/limit", "11", "--if-revision", "0"][..], &at].concat(), 5);
+    assert!(error.contains("modify revision 1"), "{error}");
+    assert_eq!(run(&["kv", "put", "app/limit", "11", "--if-revision", "1"]), "revision 2\n");
+    assert_eq!(run(&["kv", "put", "app/name", "-x"]), "revision 3\n");
+    let list = run(&["kv", "list", "app/"]);
+    assert_eq!(list.lines().count(), 3, "{list}");
+    let listed: Value = serde_json::from_str(&run(&["kv", "list", "--json"])).unwrap();
+    assert_eq!((&listed["keys"][1]["key"], &listed["revision"]), (&"app/name".into(), &3.into()));
+    assert_eq!(run(&["kv", "delete", "app/name"]), "deleted 1 key, revision 4\n");
+    assert_eq!(fails(&[&["kv", "get", "app/name"][..], &at].concat(), 4), "no key \"app/name\"");
+    let written: Value = serde_json::from_str(&run(&["kv", "put", "a", "b", "--json"])).unwrap();
+    let request = format!("{}/{}", written["request"]["session"], written["request"]["number"]);
+    let told: Value = serde_json::from_str(&run(&["log", "resolve", &request, "--json"])).unwrap();
+    assert_eq!((&told["fate"], &told["final"]), (&"applied".into(), &true.into()));
+    assert!(run(&["log", "status"]).contains("available"));
+    fails(&[&["log", "remove", "dev"][..], &at].concat(), 5);
+    fails(&[&["log", "promote", "nobody"][..], &at].concat(), 4);
+    assert_eq!(convoke(&["log", "resolve", "nonsense"]).output().unwrap().status.code(), Some(2));
+    fails(&["kv", "get", "a", "--addr", &free_address(), "--timeout", "300ms"], 3);
+}
+
+/// A value from stdin, byte by byte.
+#[test]
+fn values_from_stdin() {
+    use std::io::Write;
+    use std::process::Stdio;
+    let node =
+        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+    let value = [0, 159, 146, 150, b'\n'];
+    let mut put = convoke(&["kv", "put", "raw", "--addr", &node.clients])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    put.stdin.take().unwrap().write_all(&value).unwrap();
+    assert!(put.wait().unwrap().success());
+    let got = convoke(&["kv", "get", "raw", "--raw", "--addr", &node.clients]).output().unwrap();
+    assert_eq!(got.stdout, value);
+}
+
+struct Three {
+    nodes: Vec<Option<NodeProcess>>,
+    peers: Vec<String>,
+}
+
+impl Three {
+    /// Three nodes started at once with the same list: they form one log.
+    fn start(dir: &Path) -> Three {
+        let peers: Vec<String> = (0..3).map(|_| free_address()).collect();
+        let mut three = Three { nodes: vec![None, None, None], peers };
+        for index in 0..3 {
+            three.spawn(dir, index);
+        }
+        three
+    }
+
+    fn spawn(&mut self, dir: &Path, index: usize) {
+        let port = self.peers[index].rsplit_once(':').unwrap().1;
+        let id = format!("n{index}");
+        let arguments = ["--id", &id, "--join", &self.peers.join(",")];
+        self.nodes[index] = Some(NodeProcess::spawn(&mut start_on(&dir.join(&id), ["0", port], &arguments)));
+    }
+
+    fn kill(&mut self, index: usize) {
+        self.nodes[index].take().unwrap().process.kill();
+    }
+
+    fn addresses(&self) -> String {
+        let addresses: Vec<&str> = self.nodes.iter().flatten().map(|node| node.clients.as_str()).collect();
+        addresses.join(",")
+    }
+
+    /// Waits until the log has three voters and a leader; returns who leads.
+    fn leader(&self) -> usize {
+        let addresses = self.addresses();
+        let mut leader = String::new();
+        until("the log has a leader", || {
+            let output = convoke(&["log", "status", "--json", "--addr", &addresses]).output().unwrap();
+            let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            leader = status["leader"].as_str().unwrap_or_default().to_owned();
+            status["available"] == true && status["voters"].as_array().is_some_and(|voters| voters.len() == 3)
+        });
+        leader[1..].parse().unwrap()
+    }
+}
+
+#[test]
+fn a_killed_leader_a_backup_and_a_restored_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut three = Three::start(dir.path());
+    let leader = three.leader();
+    let addresses = three.addresses();
+    assert_eq!(eventually_output(&["kv", "put", "k", "1", "--addr", &addresses]), "revision 1\n");
+    three.kill(leader);
+    let addresses = three.addresses();
+    assert_eq!(output(&["kv", "put", "k", "2", "--addr", &addresses, "--timeout", "60s"]), "revision 2\n");
+    three.spawn(dir.path(), leader);
+    let addresses = three.addresses();
+    let file = dir.path().join("backup");
+    let backed_up =
+        json(&["log", "backup", file.to_str().unwrap(), "--json", "--addr", &addresses, "--timeout", "60s"]);
+    assert_eq!(backed_up["bytes"], std::fs::metadata(&file).unwrap().len());
+    let error = fails(&["log", "backup", file.to_str().unwrap(), "--addr", &addresses], 5);
+    assert!(error.contains("--force"), "{error}");
+    drop(three);
+
+    let restored = dir.path().join("restored");
+    let path = restored.to_str().unwrap();
+    let address = free_address();
+    let offline = ["--data-dir", path, "--id", "r1", "--address", &address];
+    let text = output(&[&["log", "restore", file.to_str().unwrap()][..], &offline].concat());
+    assert!(text.contains("r1 is the only replica of a new log"), "{text}");
+    fails(&[&["log", "restore", file.to_str().unwrap()][..], &offline].concat(), 5);
+    let port = address.rsplit_once(':').unwrap().1;
+    let node = NodeProcess::spawn(&mut start_on(&restored, ["0", port], &["--id", "r1"])).ready();
+    assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "2");
+}
+
+#[test]
+fn after_the_loss_of_a_majority_one_node_goes_on_alone_if_told_so_loudly() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut three = Three::start(dir.path());
+    three.leader();
+    let addresses = three.addresses();
+    eventually_output(&["kv", "put", "k", "1", "--addr", &addresses]);
+    until("n0 has it", || {
+        let at = three.nodes[0].as_ref().unwrap().clients.clone();
+        let got = convoke(&["kv", "get", "k", "--raw", "--consistency", "local", "--addr", &at]).output().unwrap();
+        got.stdout == b"1"
+    });
+    three.kill(1);
+    three.kill(2);
+    let alone = three.nodes[0].as_ref().unwrap().clients.clone();
+    let output_of = |arguments: &[&str]| convoke(arguments).output().unwrap();
+    until("it knows that it is alone", || {
+        !output_of(&["kv", "put", "k", "2", "--addr", &alone, "--timeout", "500ms"]).status.success()
+    });
+    let path = dir.path().join("n0");
+    let path = path.to_str().unwrap();
+    let address = three.peers[0].clone();
+    let recover = ["log", "recover", "--data-dir", path, "--address", &address];
+    let confirmed = [&recover[..], &["--i-give-up-all-other-nodes", "n0"]].concat();
+    let error = fails(&recover, 2);
+    assert!(error.contains("LOST") && error.contains("--i-give-up-all-other-nodes n0"), "{error}");
+    let error = failure(&output_of(&confirmed), 1);
+    assert!(error.contains("another process uses"), "{error}");
+    three.kill(0);
+    fails(&[&recover[..], &["--i-give-up-all-other-nodes", "n1"]].concat(), 2);
+    let text = output(&confirmed);
+    assert!(text.contains("the old log is kept in"), "{text}");
+    let port = address.rsplit_once(':').unwrap().1;
+    let node = NodeProcess::spawn(&mut start_on(Path::new(path), ["0", port], &["--id", "n0"])).ready();
+    assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "1");
+    eventually_output(&["kv", "put", "k", "3", "--addr", &node.clients]);
+}

@@ -1,0 +1,214 @@
+//! Settings of a replica.
+
+use convoke_log::Limits;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything a replica needs to know to start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Id of the node it lives on.
+    pub node: String,
+    /// Nodes of another cluster are refused.
+    pub cluster: String,
+    /// Where other replicas dial this one, `host:port`.
+    pub address: String,
+    /// Peer addresses to look for a log at. Empty: this node begins a log of its own.
+    pub join: Vec<String>,
+    /// Where log and snapshots are kept; `None` = in memory: after a restart it is a new replica.
+    pub data_dir: Option<PathBuf>,
+    /// Bounds of the state. Only the replica that begins a log is asked; they are state from then on (H4).
+    pub state: Limits,
+    pub timers: Timers,
+    pub limits: ReplicaLimits,
+}
+
+/// Durations of the log plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// Pause between signs of life of a leader.
+    pub heartbeat_interval: Duration,
+    /// A replica whose leader has been silent for `election_timeout_max` waits for a time between the two, then stands
+    /// for election. So a leader is missed after their sum at least, and twice the longer one at most.
+    pub election_timeout_min: Duration,
+    pub election_timeout_max: Duration,
+    /// How long one message to another replica may go unanswered.
+    pub rpc_timeout: Duration,
+    /// A snapshot that makes no progress for so long is given up.
+    pub snapshot_stall: Duration,
+    /// Pause between attempts to reach nodes that are missing when a log is to begin.
+    pub join_interval: Duration,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Timers {
+            heartbeat_interval: Duration::from_millis(100),
+            election_timeout_min: Duration::from_millis(400),
+            election_timeout_max: Duration::from_millis(700),
+            rpc_timeout: Duration::from_secs(1),
+            snapshot_stall: Duration::from_secs(10),
+            join_interval: Duration::from_millis(500),
+        }
+    }
+}
+
+/// Bounds of what a replica holds outside the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaLimits {
+    /// Requests that may be under way at a leader; beyond, they are refused.
+    pub proposals: usize,
+    /// Reads that may be under way at a leader; beyond, they are refused.
+    pub reads: usize,
+    /// One encoded command.
+    pub command_bytes: usize,
+    /// Entries that are sent to another replica in one message.
+    pub append_bytes: usize,
+    /// Messages to one replica that may be unanswered.
+    pub appends_in_flight: usize,
+    /// Largest message between replicas.
+    pub frame_bytes: usize,
+    /// Connections of other replicas.
+    pub connections: usize,
+    /// Size of one segment of the log.
+    pub segment_bytes: u64,
+    /// A snapshot is taken when the log has grown by so much.
+    pub snapshot_log_bytes: u64,
+    /// What is kept of the log behind a snapshot, for replicas that lag a little.
+    pub catch_up_bytes: u64,
+    /// The log may hold so much in all; beyond, requests are refused until a snapshot is through.
+    pub log_bytes: u64,
+}
+
+impl Default for ReplicaLimits {
+    fn default() -> Self {
+        ReplicaLimits {
+            proposals: 8_192,
+            reads: 8_192,
+            command_bytes: 9 * 1024 * 1024,
+            append_bytes: 512 * 1024,
+            appends_in_flight: 16,
+            frame_bytes: 40 * 1024 * 1024,
+            connections: 256,
+            segment_bytes: 64 * 1024 * 1024,
+            snapshot_log_bytes: 64 * 1024 * 1024,
+            catch_up_bytes: 16 * 1024 * 1024,
+            log_bytes: 512 * 1024 * 1024,
+        }
+    }
+}
+
+/// A setting that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {found}: {wanted}")]
+pub struct ConfigError {
+    pub field: &'static str,
+    pub found: String,
+    pub wanted: &'static str,
+}
+
+impl Config {
+    /// A replica in memory that begins a log of its own.
+    pub fn new(node: impl Into<String>, address: impl Into<String>) -> Self {
+        Config {
+            node: node.into(),
+            cluster: "default".to_owned(),
+            address: address.into(),
+            join: Vec::new(),
+            data_dir: None,
+            state: Limits::default(),
+            timers: Timers::default(),
+            limits: ReplicaLimits::default(),
+        }
+    }
+
+    /// Checks what can be checked before anything is opened.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let refuse = |field, found: String, wanted| Err(ConfigError { field, found, wanted });
+        let (timers, limits) = (&self.timers, &self.limits);
+        if let Err(error) = self.state.check() {
+            return refuse(error.field, error.found.to_string(), "out of the bounds of the log's formats");
+        }
+        if timers.heartbeat_interval.as_millis() < 10 {
+            return refuse("heartbeat_interval", format!("{:?}", timers.heartbeat_interval), "at least 10 ms");
+        }
+        if timers.election_timeout_min < 3 * timers.heartbeat_interval {
+            let found = format!("{:?}", timers.election_timeout_min);
+            return refuse("election_timeout_min", found, "at least three times heartbeat_interval");
+        }
+        if timers.election_timeout_max < timers.election_timeout_min * 3 / 2 {
+            let found = format!("{:?}", timers.election_timeout_max);
+            return refuse("election_timeout_max", found, "at least half as much again as election_timeout_min");
+        }
+        for (field, found) in [
+            ("rpc_timeout", timers.rpc_timeout),
+            ("snapshot_stall", timers.snapshot_stall),
+            ("join_interval", timers.join_interval),
+        ] {
+            if found.as_millis() < 10 {
+                return refuse(field, format!("{found:?}"), "at least 10 ms");
+            }
+        }
+        for (field, found) in [
+            ("proposals", limits.proposals),
+            ("reads", limits.reads),
+            ("append_bytes", limits.append_bytes),
+            ("appends_in_flight", limits.appends_in_flight),
+            ("connections", limits.connections),
+        ] {
+            if found == 0 {
+                return refuse(field, found.to_string(), "at least 1");
+            }
+        }
+        if limits.proposals > PROPOSALS_MAX {
+            return refuse("proposals", limits.proposals.to_string(), "at most 32768");
+        }
+        let value = usize::try_from(self.state.value_bytes + self.state.key_bytes).unwrap_or(usize::MAX);
+        if limits.command_bytes < value.saturating_add(COMMAND_OVERHEAD) {
+            return refuse("command_bytes", limits.command_bytes.to_string(), "room for a key and a value, and 64 KiB");
+        }
+        let frame = (limits.command_bytes + limits.append_bytes).max(convoke_log::snapshot::FRAME_CONTENT_BYTES_MAX);
+        if limits.frame_bytes < frame + FRAME_OVERHEAD {
+            return refuse(
+                "frame_bytes",
+                limits.frame_bytes.to_string(),
+                "room for append_bytes and a command, or 32 MiB, and 64 KiB",
+            );
+        }
+        if limits.segment_bytes < 4096 {
+            return refuse("segment_bytes", limits.segment_bytes.to_string(), "at least 4096");
+        }
+        if limits.log_bytes < 2 * (limits.snapshot_log_bytes + limits.catch_up_bytes) {
+            let wanted = "at least twice snapshot_log_bytes and catch_up_bytes together";
+            return refuse("log_bytes", limits.log_bytes.to_string(), wanted);
+        }
+        Ok(())
+    }
+}
+
+/// The engine's own queue is larger, so that handing a proposal to it never waits.
+const PROPOSALS_MAX: usize = 32_768;
+/// Of a command beside key and value.
+const COMMAND_OVERHEAD: usize = 64 * 1024;
+/// Of a message beside what it carries.
+const FRAME_OVERHEAD: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_allowed_and_what_cannot_work_is_named() {
+        let config = Config::new("a", "127.0.0.1:1");
+        assert_eq!(config.validate(), Ok(()));
+        let mut wrong = config.clone();
+        wrong.timers.election_timeout_min = Duration::from_millis(200);
+        assert_eq!(wrong.validate().map_err(|error| error.field), Err("election_timeout_min"));
+        let mut wrong = config.clone();
+        wrong.limits.frame_bytes = 1024;
+        assert_eq!(wrong.validate().map_err(|error| error.field), Err("frame_bytes"));
+        let mut wrong = config;
+        wrong.limits.log_bytes = 1024;
+        assert!(wrong.validate().unwrap_err().to_string().starts_with("log_bytes is 1024: at least twice"));
+    }
+}

@@ -1,0 +1,235 @@
+//! The leader's driver: moves the engine to the newest recorded configuration, one step at a time (M4).
+//!
+//! Every step is taken again if it fails, by this leader or the next: each looks at where the engine is, not at what was
+//! done before.
+
+use super::adopt;
+use crate::handle::LogHandle;
+use crate::plane::{Member, Plane};
+use crate::raft::Membership;
+use convoke_log::command::{Body, Change, Replica as Place};
+use convoke_log::machine::Configuration;
+use convoke_log::{Epoch, ReplicaId};
+use openraft::ChangeMembers;
+use openraft::async_runtime::watch::WatchReceiver;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Pause after a step that failed.
+const RETRY: Duration = Duration::from_millis(500);
+/// How often a leader looks although nothing seems to have changed.
+const LOOK: Duration = Duration::from_secs(5);
+/// Entries that a learner may lag behind when it becomes a voter.
+const LAG_MAX: u64 = 1_000;
+/// How often a step that does not succeed is spoken of.
+const REMIND: Duration = Duration::from_secs(10);
+
+/// What is to be done next.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// The engine is where the record wants it.
+    Arrived,
+    /// A node becomes a replica, and a learner.
+    Add(u64, Place),
+    /// A replica has moved.
+    Move(u64, Place),
+    /// All of the new voters are learners; these are to vote.
+    Voters(BTreeSet<u64>),
+    /// Learners that are to go.
+    Remove(BTreeSet<u64>),
+}
+
+/// Drives while this replica leads.
+pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
+    let state = member.engine.state.clone();
+    let mut progress = state.progress();
+    let mut reminded = Instant::now();
+    let mut last = None;
+    loop {
+        let epoch = state.term().epoch();
+        let number = state.machine().configuration().number;
+        let pause = match epoch {
+            Some(epoch) if last != Some((epoch, number)) || number <= member.identity.inherited => {
+                match step(&plane, &member, epoch).await {
+                    Ok(true) => {
+                        last = Some((epoch, number));
+                        continue;
+                    }
+                    Ok(false) => continue,
+                    Err(error) => {
+                        if reminded.elapsed() > REMIND {
+                            reminded = Instant::now();
+                            tracing::warn!(node = %plane.config.node, "the group is not yet as recorded: {error}");
+                        }
+                        RETRY
+                    }
+                }
+            }
+            // A follower knows where the group is from the leader's entries.
+            _ => {
+                observe(&plane, &member);
+                LOOK
+            }
+        };
+        if pause == RETRY {
+            sleep(pause).await;
+        } else {
+            let changed = async {
+                // Entries come by the thousand; only a new configuration or a new term matters.
+                loop {
+                    if progress.changed().await.is_err() {
+                        return;
+                    }
+                    let now = (state.term().epoch(), state.machine().configuration().number);
+                    if now != (epoch, number) {
+                        return;
+                    }
+                    sleep(Duration::from_millis(20)).await;
+                }
+            };
+            let _ = timeout(LOOK, changed).await;
+        }
+    }
+}
+
+/// Notes where the engine is, for those who wait for it at a replica that does not lead.
+fn observe(plane: &Plane, member: &Member) {
+    let machine = member.engine.state.machine();
+    let wanted = machine.configuration();
+    if wanted.number > 0 && next_step(wanted, &membership(member)) == Step::Arrived {
+        plane.settled.send_if_modified(|settled| std::mem::replace(settled, wanted.number) != wanted.number);
+    }
+}
+
+fn membership(member: &Member) -> Membership {
+    member.engine.raft.metrics().borrow_watched().membership_config.membership().clone()
+}
+
+/// Takes one step; says whether there was none left.
+async fn step(plane: &Arc<Plane>, member: &Member, epoch: Epoch) -> Result<bool, String> {
+    let machine = member.engine.state.machine();
+    let wanted = machine.configuration().clone();
+    if wanted.number <= member.identity.inherited {
+        record(plane, member, &wanted).await?;
+        return Ok(false);
+    }
+    let (raft, current) = (&member.engine.raft, membership(member));
+    let failed = |error: &dyn std::fmt::Display| error.to_string();
+    match next_step(&wanted, &current) {
+        Step::Arrived => {
+            plane.settled.send_if_modified(|settled| std::mem::replace(settled, wanted.number) != wanted.number);
+            return Ok(true);
+        }
+        Step::Add(id, place) => {
+            adopt(plane, member, id, &place).await.map_err(|error| failed(&error))?;
+            raft.add_learner(id, place, false).await.map_err(|error| failed(&error))?;
+        }
+        Step::Move(id, place) => {
+            let moved = ChangeMembers::SetNodes(BTreeMap::from([(id, place)]));
+            raft.change_membership(moved, true).await.map_err(|error| failed(&error))?;
+        }
+        Step::Voters(voters) => {
+            caught_up(member, &voters)?;
+            let changed = ChangeMembers::ReplaceAllVoters(voters);
+            raft.change_membership(changed, true).await.map_err(|error| failed(&error))?;
+        }
+        Step::Remove(ids) => {
+            let removed = ChangeMembers::RemoveNodes(ids);
+            raft.change_membership(removed, false).await.map_err(|error| failed(&error))?;
+        }
+    }
+    tracing::info!(node = %plane.config.node, "epoch {epoch}: the group is now {}", membership(member));
+    Ok(false)
+}
+
+fn next_step(wanted: &Configuration, current: &Membership) -> Step {
+    let nodes: BTreeMap<u64, &Place> = current.nodes().map(|(id, place)| (*id, place)).collect();
+    for (ReplicaId(id), place) in wanted.replicas() {
+        match nodes.get(&id) {
+            None => return Step::Add(id, place.clone()),
+            Some(found) if *found != place => return Step::Move(id, place.clone()),
+            Some(_) => {}
+        }
+    }
+    let voters: BTreeSet<u64> = wanted.voters.keys().map(|id| id.0).collect();
+    // A joint membership was left behind by a leader that did not finish.
+    if current.get_joint_config().len() != 1 || current.voter_ids().collect::<BTreeSet<_>>() != voters {
+        return Step::Voters(voters);
+    }
+    let gone: BTreeSet<u64> = nodes.keys().copied().filter(|id| wanted.replica(ReplicaId(*id)).is_none()).collect();
+    if gone.is_empty() { Step::Arrived } else { Step::Remove(gone) }
+}
+
+/// New voters must not hold up the log while they catch up.
+fn caught_up(member: &Member, voters: &BTreeSet<u64>) -> Result<(), String> {
+    let metrics = member.engine.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let present: BTreeSet<u64> = metrics.membership_config.membership().voter_ids().collect();
+    let last = metrics.last_log_index.unwrap_or(0);
+    for id in voters.difference(&present) {
+        let matched = metrics.replication.as_ref().and_then(|replication| replication.get(id)).copied().flatten();
+        if matched.is_none_or(|matched| matched.index + LAG_MAX < last) {
+            let matched = matched.map_or(0, |matched| matched.index + 1);
+            return Err(format!("replica {id} has {matched} of {} entries, it is not yet to vote", last + 1));
+        }
+    }
+    Ok(())
+}
+
+/// Records the engine's group, if the record is of another log or there is none: whom the log was begun with.
+async fn record(plane: &Arc<Plane>, member: &Member, before: &Configuration) -> Result<(), String> {
+    let current = membership(member);
+    let voters: BTreeSet<u64> = current.voter_ids().collect();
+    let split = |voting: bool| -> BTreeMap<ReplicaId, Place> {
+        let side = current.nodes().filter(|(id, _)| voters.contains(id) == voting);
+        side.map(|(id, place)| (ReplicaId(*id), place.clone())).collect()
+    };
+    let change = Change { replaces: before.number, voters: split(true), learners: split(false) };
+    let handle = LogHandle { plane: plane.clone() };
+    let answer = handle.once(Body::Membership(change)).await.map_err(|error| error.to_string())?;
+    match answer.verdict {
+        Ok(outcome) => match &*outcome {
+            convoke_log::machine::Outcome::Applied { .. } => Ok(()),
+            convoke_log::machine::Outcome::NotApplied { reason, .. } => Err(reason.to_string()),
+        },
+        Err(refused) => Err(refused.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(id: u64) -> Place {
+        Place { node: format!("n{id}").into(), address: format!("h:{id}").into() }
+    }
+
+    fn wanted(voters: &[u64], learners: &[u64]) -> Configuration {
+        let side = |ids: &[u64]| ids.iter().map(|id| (ReplicaId(*id), place(*id))).collect();
+        Configuration { number: 9, voters: side(voters), learners: side(learners) }
+    }
+
+    fn group(configs: &[&[u64]], nodes: &[u64]) -> Membership {
+        let configs = configs.iter().map(|ids| ids.iter().copied().collect()).collect();
+        Membership::new(configs, nodes.iter().map(|id| (*id, place(*id))).collect::<BTreeMap<_, _>>()).unwrap()
+    }
+
+    #[test]
+    fn one_step_at_a_time_from_wherever_the_engine_is() {
+        let three = group(&[&[1, 2, 3]], &[1, 2, 3]);
+        assert_eq!(next_step(&wanted(&[1, 2, 3], &[]), &three), Step::Arrived);
+        let replaced = wanted(&[1, 2, 4], &[]);
+        assert_eq!(next_step(&replaced, &three), Step::Add(4, place(4)));
+        let added = group(&[&[1, 2, 3]], &[1, 2, 3, 4]);
+        assert_eq!(next_step(&replaced, &added), Step::Voters(BTreeSet::from([1, 2, 4])));
+        let joint = group(&[&[1, 2, 3], &[1, 2, 4]], &[1, 2, 3, 4]);
+        assert_eq!(next_step(&replaced, &joint), Step::Voters(BTreeSet::from([1, 2, 4])), "left behind half-way");
+        let voting = group(&[&[1, 2, 4]], &[1, 2, 3, 4]);
+        assert_eq!(next_step(&replaced, &voting), Step::Remove(BTreeSet::from([3])));
+        let mut moved = wanted(&[1, 2, 3], &[]);
+        moved.voters.insert(ReplicaId(2), Place { node: "n2".into(), address: "elsewhere:2".into() });
+        assert!(matches!(next_step(&moved, &three), Step::Move(2, _)));
+    }
+}

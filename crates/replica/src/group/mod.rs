@@ -1,0 +1,31 @@
+//! Who belongs to the group: looking for a log, beginning one, and moving the engine to what was recorded (M4).
+
+pub(crate) mod driver;
+pub(crate) mod founding;
+pub(crate) mod seek;
+
+use crate::net::client::{ANSWER_TIMEOUTS, link};
+use crate::net::link::LinkError;
+use crate::net::message::{Adopt, Probed, Target, kind};
+use crate::plane::{Member, Plane};
+use convoke_log::command::Replica as Place;
+
+/// Asks who is at an address.
+async fn probe(plane: &Plane, address: &str) -> Result<Probed, LinkError> {
+    let patience = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
+    let link = link(&plane.config, &plane.dialer, &plane.counting, address, None, patience);
+    let answer = link.ask(kind::PROBE, Vec::new()).await?;
+    Probed::decode(&answer).map_err(|error| LinkError::Refused { address: address.to_owned(), why: error.to_string() })
+}
+
+/// Makes a node a replica of this log.
+async fn adopt(plane: &Plane, member: &Member, replica: u64, place: &Place) -> Result<(), LinkError> {
+    let patience = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
+    let link = link(&plane.config, &plane.dialer, &plane.counting, &place.address, None, patience);
+    let adopt = Adopt {
+        target: Target { log: member.identity.log, replica },
+        node: place.node.clone(),
+        state: member.identity.genesis.clone(),
+    };
+    link.ask(kind::ADOPT, adopt.encode()).await.map(drop)
+}

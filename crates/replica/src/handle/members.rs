@@ -1,0 +1,145 @@
+//! Changing the group: a change is recorded in the log (M1); the leader's driver moves the engine there (M4).
+
+use super::LogHandle;
+use crate::refusal::{ChangeError, Refusal, SubmitError};
+use convoke_log::command::{Body, Change, Replica};
+use convoke_log::machine::{Configuration, Outcome, Reason, Response};
+use convoke_log::{Machine, ReplicaId};
+use smol_str::SmolStr;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A wish of an operator. Nodes are named by their ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// A node becomes a learner. It must be running, and no replica of any log.
+    Add { node: SmolStr, address: SmolStr },
+    /// A learner becomes a voter, once it has caught up.
+    Promote { node: SmolStr },
+    /// A voter becomes a learner.
+    Demote { node: SmolStr },
+    /// A replica leaves the group. It never comes back under its id (M2).
+    Remove { node: SmolStr },
+    /// A replica leaves, another one takes its place, with the same vote. For nodes that died, and for the same node after it lost its disk.
+    Replace { old: SmolStr, node: SmolStr, address: SmolStr },
+}
+
+impl LogHandle {
+    /// Records a change of the group, and returns its number. Only the leader can.
+    pub async fn change(&self, edit: &Edit) -> Result<u64, ChangeError> {
+        self.change_from(edit, None).await
+    }
+
+    /// The same, but only if the configuration it replaces has a certain number: a change that was delayed on its way here
+    /// does nothing (M1).
+    pub async fn change_from(&self, edit: &Edit, replaces: Option<u64>) -> Result<u64, ChangeError> {
+        let machine = self.read(super::Consistency::Linearizable).await.map_err(SubmitError::from)?;
+        if machine.configuration().number <= self.plane.inherited() {
+            // The driver has yet to record whom the log was begun with.
+            return Err(SubmitError::from(Refusal::NotReady).into());
+        }
+        if replaces.is_some_and(|replaces| replaces != machine.configuration().number) {
+            return Err(ChangeError::Replaced);
+        }
+        let change = edit.apply(&machine)?;
+        let answer = self.once(Body::Membership(change)).await?;
+        match answer.verdict.as_deref() {
+            Ok(Outcome::Applied { response: Response::Configured(number), .. }) => Ok(*number),
+            Ok(Outcome::NotApplied { reason: Reason::Replaced { .. }, .. }) => Err(ChangeError::Replaced),
+            Ok(Outcome::NotApplied { reason, .. }) => Err(ChangeError::NotApplied(*reason)),
+            Ok(Outcome::Applied { .. }) | Err(_) => Err(SubmitError::Unknown.into()),
+        }
+    }
+
+    /// Waits until the engine has arrived at a recorded configuration, or at a later one.
+    pub async fn settled(&self, number: u64, patience: Duration) -> Result<(), ChangeError> {
+        let mut watch = self.plane.settled.subscribe();
+        let arrived = watch.wait_for(|settled| *settled >= number);
+        match tokio::time::timeout(patience, arrived).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(SubmitError::from(Refusal::Stopped).into()),
+            Err(_) => Err(ChangeError::NotSettled),
+        }
+    }
+
+    /// Asks the leader to hand over to another voter. It is done when [`status`](Self::status) names the other one.
+    pub async fn transfer(&self, node: &str) -> Result<(), ChangeError> {
+        let engine = self.engine().map_err(SubmitError::from)?;
+        self.epoch().map_err(SubmitError::from)?;
+        let group = engine.group();
+        let member = group.on(node).ok_or_else(|| ChangeError::NoReplica(node.into()))?;
+        if !member.voter {
+            return Err(ChangeError::NotVoter(node.into()));
+        }
+        if group.leader == Some(member.replica) {
+            return Ok(());
+        }
+        let handed = engine.raft.trigger().transfer_leader(member.replica.0).await;
+        handed.map_err(|_| SubmitError::from(Refusal::Stopped).into())
+    }
+}
+
+impl Edit {
+    /// The configuration that an edit makes of the present one.
+    fn apply(&self, machine: &Machine) -> Result<Change, ChangeError> {
+        let current = machine.configuration();
+        let mut change =
+            Change { replaces: current.number, voters: current.voters.clone(), learners: current.learners.clone() };
+        let next = ReplicaId(machine.highest_replica().0 + 1);
+        match self {
+            Edit::Add { node, address } => {
+                if find(current, node).is_some() {
+                    return Err(ChangeError::IsReplica(node.clone()));
+                }
+                change.learners.insert(next, Replica { node: node.clone(), address: address.clone() });
+            }
+            Edit::Promote { node } => {
+                let id = known(current, node)?;
+                let Some(replica) = change.learners.remove(&id) else {
+                    return Err(ChangeError::IsVoter(node.clone()));
+                };
+                change.voters.insert(id, replica);
+            }
+            Edit::Demote { node } => {
+                let id = known(current, node)?;
+                let Some(replica) = change.voters.remove(&id) else {
+                    return Err(ChangeError::NotVoter(node.clone()));
+                };
+                change.learners.insert(id, replica);
+            }
+            Edit::Remove { node } => {
+                let id = known(current, node)?;
+                change.voters.remove(&id);
+                change.learners.remove(&id);
+            }
+            Edit::Replace { old, node, address } => {
+                let id = known(current, old)?;
+                if node != old && find(current, node).is_some() {
+                    return Err(ChangeError::IsReplica(node.clone()));
+                }
+                let replica = Replica { node: node.clone(), address: address.clone() };
+                let side: &mut BTreeMap<_, _> =
+                    if change.voters.remove(&id).is_some() { &mut change.voters } else { &mut change.learners };
+                side.remove(&id);
+                side.insert(next, replica);
+            }
+        }
+        if change.voters.is_empty() {
+            let (Edit::Remove { node }
+            | Edit::Demote { node }
+            | Edit::Promote { node }
+            | Edit::Add { node, .. }
+            | Edit::Replace { old: node, .. }) = self;
+            return Err(ChangeError::LastVoter(node.clone()));
+        }
+        Ok(change)
+    }
+}
+
+fn find(configuration: &Configuration, node: &str) -> Option<ReplicaId> {
+    configuration.replicas().find(|(_, replica)| replica.node == node).map(|(id, _)| id)
+}
+
+fn known(configuration: &Configuration, node: &SmolStr) -> Result<ReplicaId, ChangeError> {
+    find(configuration, node).ok_or_else(|| ChangeError::NoReplica(node.clone()))
+}

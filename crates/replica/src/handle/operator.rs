@@ -1,0 +1,46 @@
+//! Requests that a node makes on behalf of operators, in a session that lives only for them.
+
+use super::LogHandle;
+use crate::refusal::Refusal;
+use crate::refusal::SubmitError;
+use convoke_log::RequestId;
+use convoke_log::command::{Body, Open, Request};
+use convoke_log::machine::{Answer, Fate, Refused};
+use std::time::Duration;
+
+/// Long enough for a few requests; if the leader is lost in between, the session expires by itself.
+const SESSION_TTL: Duration = Duration::from_secs(60);
+
+impl LogHandle {
+    /// Makes the fate of a request final (F6), whoever's it was. Only the leader can.
+    pub async fn resolve(&self, id: RequestId) -> Result<Fate, SubmitError> {
+        // Already final: no entry is needed for it.
+        let before = self.read(super::Consistency::Linearizable).await?.peek(id);
+        if before.is_final() {
+            return Ok(before);
+        }
+        let answer = self.once(Body::Fence(id)).await?;
+        match answer.previous {
+            Some((fenced, fate)) if fenced == id => Ok(fate),
+            _ => Err(SubmitError::Unknown),
+        }
+    }
+
+    /// Puts one request through the log in a session of its own.
+    pub(crate) async fn once(&self, body: Body) -> Result<Answer, SubmitError> {
+        let epoch = self.epoch()?;
+        let mut nonce = [0; 8];
+        getrandom::fill(&mut nonce).map_err(|_| Refusal::Stopped)?;
+        let open = Open { epoch, ttl: SESSION_TTL, nonce: u64::from_le_bytes(nonce), client: None };
+        let session = match self.open(open).await?.opened {
+            Ok(opened) => opened.session,
+            Err(Refused::StaleEpoch { current }) => return Err(Refusal::StaleEpoch { current }.into()),
+            Err(Refused::SessionsFull { limit }) => return Err(Refusal::Busy { what: "sessions", limit }.into()),
+            Err(_) => return Err(SubmitError::Unknown),
+        };
+        let answered = self.submit(Request::new(session, 1, epoch, body)).await;
+        // Whether it ends now or expires later is all the same.
+        let _ = self.submit(Request::new(session, 2, epoch, Body::End(session))).await;
+        Ok(answered?.answer)
+    }
+}

@@ -1,0 +1,118 @@
+//! How a replica is.
+
+use super::LogHandle;
+use crate::counters::Counters;
+use crate::engine::Engine;
+use crate::raft;
+use crate::status::{Group, Role, Status};
+use convoke_log::{LogTime, ReplicaId};
+use openraft::ServerState;
+use openraft::async_runtime::watch::WatchReceiver;
+
+impl LogHandle {
+    pub fn status(&self) -> Status {
+        let stopped = self.plane.is_stopped();
+        match self.plane.engine.load_full() {
+            Some(engine) => engine.status(*self.plane.settled.borrow(), stopped),
+            None => outside(self.plane.known(), stopped, self.plane.fault()),
+        }
+    }
+
+    /// The group as far as this node knows it.
+    pub fn group(&self) -> Group {
+        match self.plane.engine.load_full() {
+            Some(engine) => engine.group(),
+            None => self.plane.known(),
+        }
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.plane.counting.read()
+    }
+
+    /// Whether there is a leader that could serve requests, as far as this node can tell: `/readyz?log`.
+    pub fn is_available(&self) -> bool {
+        self.status().available
+    }
+}
+
+fn outside(group: Group, stopped: bool, fault: Option<String>) -> Status {
+    let role = match (stopped, &fault) {
+        (_, Some(_)) => Role::Failed,
+        (true, None) => Role::Stopped,
+        (false, None) => Role::Outside,
+    };
+    Status {
+        log: None,
+        replica: None,
+        role,
+        available: group.leader.is_some() && role == Role::Outside,
+        group,
+        configuration: 0,
+        settled: false,
+        last: 0,
+        commit: 0,
+        applied: 0,
+        snapshot: 0,
+        purged: 0,
+        revision: 0,
+        keys: 0,
+        bytes: 0,
+        sessions: 0,
+        log_time: LogTime::ZERO,
+        matched: Vec::new(),
+        fault,
+    }
+}
+
+impl Engine {
+    pub(crate) fn status(&self, settled: u64, stopped: bool) -> Status {
+        let group = self.group();
+        let machine = self.state.machine();
+        let leads = self.state.term().epoch().is_some();
+        let quorum = self.has_quorum();
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let fault = metrics.running_state.as_ref().err().filter(|_| !stopped).map(ToString::to_string);
+        let role = match metrics.state {
+            _ if fault.is_some() => Role::Failed,
+            _ if stopped => Role::Stopped,
+            ServerState::Leader => Role::Leader,
+            ServerState::Candidate => Role::Candidate,
+            ServerState::Follower => Role::Follower,
+            ServerState::Learner | ServerState::Shutdown => Role::Learner,
+        };
+        let number = machine.configuration().number;
+        let index = |log_id: &Option<raft::LogId>| log_id.as_ref().map_or(0, |log_id| log_id.index + 1);
+        Status {
+            log: Some(self.log),
+            replica: Some(self.state.me()),
+            role,
+            available: match role {
+                Role::Leader => leads && quorum,
+                Role::Failed | Role::Stopped | Role::Outside => false,
+                _ => group.leader.is_some(),
+            },
+            group,
+            configuration: number,
+            settled: settled >= number && number > 0,
+            last: metrics.last_log_index.map_or(0, |index| index + 1),
+            commit: index(&metrics.local_committed),
+            applied: machine.applied().index,
+            snapshot: index(&metrics.snapshot),
+            purged: index(&metrics.purged),
+            revision: machine.keys().revision(),
+            keys: machine.keys().len() as u64,
+            bytes: machine.keys().bytes(),
+            sessions: machine.session_count() as u64,
+            log_time: machine.log_time(),
+            matched: metrics
+                .replication
+                .iter()
+                .flatten()
+                .map(|(id, matched)| (ReplicaId(*id), index(matched)))
+                .collect(),
+            fault,
+        }
+    }
+}

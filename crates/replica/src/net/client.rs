@@ -1,0 +1,204 @@
+//! The engine's way to other replicas.
+
+use super::dial::Dial;
+use super::link::{Link, LinkConfig, LinkError};
+use super::message::{self, Append, Appended, Ballot, Hello, Target, Transfer, Transferred, Voted, kind};
+use crate::config::Config;
+use crate::counters::{Counting, add};
+use crate::raft::{EngineSnapshot, Types, Vote};
+use crate::state::Image;
+use convoke_log::codec::CodecError;
+use convoke_log::command::Replica;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
+use openraft::error::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::{Backoff, RPCOption};
+use openraft::raft::{SnapshotResponse, StreamAppendResult};
+use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Makes clients, one for each purpose, so that neither entries nor snapshots delay signs of life.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    pub(crate) config: Arc<Config>,
+    pub(crate) dialer: Arc<dyn Dial>,
+    pub(crate) log: u128,
+    pub(crate) counting: Arc<Counting>,
+}
+
+impl Network {
+    fn client(&self, target: u64, node: &Replica, patience: Duration) -> Client {
+        let to = Some(Target { log: self.log, replica: target });
+        Client {
+            link: link(&self.config, &self.dialer, &self.counting, &node.address, to, patience),
+            config: self.config.clone(),
+            counting: self.counting.clone(),
+        }
+    }
+}
+
+/// A connection to an address, to a replica or to whoever is there.
+pub(crate) fn link(
+    config: &Config,
+    dialer: &Arc<dyn Dial>,
+    counting: &Arc<Counting>,
+    address: &str,
+    to: Option<Target>,
+    patience: Duration,
+) -> Link {
+    Link::open(LinkConfig {
+        dialer: dialer.clone(),
+        address: address.to_owned(),
+        hello: Hello { cluster: config.cluster.clone(), node: config.node.clone(), to },
+        rpc_timeout: config.timers.rpc_timeout,
+        patience,
+        queue: config.limits.appends_in_flight + 16,
+        frame_bytes: config.limits.frame_bytes,
+        counting: counting.clone(),
+    })
+}
+
+impl RaftNetworkFactory<Types> for Network {
+    type Network = Client;
+
+    async fn new_client(&mut self, target: u64, node: &Replica) -> Client {
+        self.client(target, node, ANSWER_TIMEOUTS * self.config.timers.rpc_timeout)
+    }
+
+    /// Installing takes long; only there an answer may, too.
+    async fn new_snapshot_client(&mut self, target: u64, node: &Replica) -> Client {
+        self.client(target, node, INSTALL_STALLS * self.config.timers.snapshot_stall)
+    }
+}
+
+/// Talks to one other replica.
+#[derive(Debug)]
+pub(crate) struct Client {
+    link: Link,
+    config: Arc<Config>,
+    counting: Arc<Counting>,
+}
+
+fn rpc_error(error: &LinkError) -> RPCError<Types> {
+    match error {
+        LinkError::Unreachable { .. } | LinkError::Refused { .. } => RPCError::Unreachable(Unreachable::new(error)),
+        LinkError::Broken(_) | LinkError::Overdue(_) => RPCError::Network(NetworkError::new(error)),
+    }
+}
+
+fn garbled(error: CodecError) -> RPCError<Types> {
+    RPCError::Unreachable(Unreachable::new(&error))
+}
+
+impl RaftNetworkV2<Types> for Client {
+    type SnapshotData = Image;
+
+    async fn append_entries(&mut self, append: Append, _: RPCOption) -> Result<Appended, RPCError<Types>> {
+        let answer =
+            self.link.ask(kind::APPEND, message::encode_append(&append)).await.map_err(|error| rpc_error(&error))?;
+        message::decode_appended(&answer).map_err(garbled)
+    }
+
+    /// Several messages are under way at once; they arrive in order, and so do the answers.
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        _: RPCOption,
+    ) -> BoxFuture<'s, Result<BoxStream<'s, Result<StreamAppendResult<Types>, RPCError<Types>>>, RPCError<Types>>>
+    where
+        S: Stream<Item = Append> + OptionalSend + Unpin + 'static,
+    {
+        let link = &self.link;
+        let answers = input
+            .map(move |append| {
+                // In line before the next one is made: the order of messages is that of the log.
+                let pending = link.send(kind::APPEND, message::encode_append(&append));
+                let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
+                async move {
+                    let answer = link.answer(pending).await.map_err(|error| rpc_error(&error))?;
+                    let appended = message::decode_appended(&answer).map_err(garbled)?;
+                    Ok(appended.into_stream_result(append.prev_log_id, last))
+                }
+            })
+            .buffered(self.config.limits.appends_in_flight);
+        // Behind a conflict or an error everything is void.
+        let answers = answers.scan(false, |over, answer: Result<StreamAppendResult<Types>, RPCError<Types>>| {
+            let item = (!*over).then_some(answer);
+            *over |= !matches!(item, Some(Ok(Ok(_))));
+            std::future::ready(item)
+        });
+        Box::pin(std::future::ready(Ok(answers.boxed())))
+    }
+
+    async fn vote(&mut self, ballot: Ballot, _: RPCOption) -> Result<Voted, RPCError<Types>> {
+        let answer =
+            self.link.ask(kind::VOTE, message::encode_ballot(&ballot)).await.map_err(|error| rpc_error(&error))?;
+        message::decode_voted(&answer).map_err(garbled)
+    }
+
+    async fn pre_vote(&mut self, ballot: Ballot, _: RPCOption) -> Result<Voted, RPCError<Types>> {
+        let answer =
+            self.link.ask(kind::PRE_VOTE, message::encode_ballot(&ballot)).await.map_err(|error| rpc_error(&error))?;
+        message::decode_voted(&answer).map_err(garbled)
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: EngineSnapshot,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _: RPCOption,
+    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+        tokio::select! {
+            closed = cancel => Err(closed.into()),
+            sent = self.send_snapshot(vote, snapshot) => sent,
+        }
+    }
+
+    async fn transfer_leader(&mut self, transfer: Transfer, _: RPCOption) -> Result<Transferred, RPCError<Types>> {
+        let answer = self
+            .link
+            .ask(kind::TRANSFER, message::encode_transfer(&transfer))
+            .await
+            .map_err(|error| rpc_error(&error))?;
+        message::decode_transferred(&answer).map_err(garbled)
+    }
+
+    /// The other side is gone or not ready: soon again, then less often.
+    fn backoff(&self) -> Option<Backoff> {
+        let first = [20, 50, 100, 200].into_iter().map(Duration::from_millis);
+        Some(Backoff::new(first.chain(std::iter::repeat(Duration::from_millis(500)))))
+    }
+}
+
+impl Client {
+    /// Frame by frame, as fast as the other side takes them, on a connection of its own.
+    async fn send_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: EngineSnapshot,
+    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+        let stall = self.config.timers.snapshot_stall;
+        let failed = |error: LinkError| StreamingError::from(rpc_error(&error));
+        let begun = self.link.send(kind::SNAPSHOT, message::encode_snapshot(&vote, &snapshot.meta));
+        self.link.answer_within(begun, stall).await.map_err(failed)?;
+        let image = snapshot.snapshot.machine.snapshot();
+        for frame in image.frames() {
+            self.link.tell(kind::SNAPSHOT_FRAME, frame, stall).await.map_err(failed)?;
+        }
+        // Everything is on its way; the other side reads it, checks it, writes it down and answers.
+        let ended = self.link.send_waiting(kind::SNAPSHOT_END, Vec::new(), stall).await;
+        let answer = self.link.answer_within(ended, INSTALL_STALLS * stall).await.map_err(failed)?;
+        let vote = message::decode_vote(&answer).map_err(|error| StreamingError::from(garbled(error)))?;
+        add(&self.counting.snapshots_sent, 1);
+        Ok(SnapshotResponse::new(vote))
+    }
+}
+
+/// How many times the time for an answer a connection may go without one.
+pub(crate) const ANSWER_TIMEOUTS: u32 = 3;
+/// How many times the stall limit a snapshot may take to be installed.
+const INSTALL_STALLS: u32 = 12;

@@ -1,0 +1,408 @@
+//! What replicas say to each other.
+
+use crate::codec::{meta, put_entry, put_meta, put_some_log_id, put_vote, some_log_id, vote};
+use crate::raft::{SnapshotMeta, Types, Vote};
+use crate::status::{Group, Member};
+use convoke_log::codec::{CodecError, Reader, Writer};
+use convoke_log::{Epoch, ReplicaId};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, TransferLeaderResponse, VoteRequest,
+    VoteResponse,
+};
+use smol_str::SmolStr;
+
+pub(crate) type Append = AppendEntriesRequest<Types>;
+pub(crate) type Appended = AppendEntriesResponse<Types>;
+pub(crate) type Ballot = VoteRequest<Types>;
+pub(crate) type Voted = VoteResponse<Types>;
+pub(crate) type Transfer = TransferLeaderRequest<Types>;
+pub(crate) type Transferred = TransferLeaderResponse<Types>;
+
+/// Version of this protocol, named in the first frame.
+pub(crate) const VERSION: u8 = 1;
+
+/// Kinds of frames. An answer has the kind of its question with the highest bit set.
+pub(crate) mod kind {
+    pub(crate) const HELLO: u8 = 0;
+    pub(crate) const APPEND: u8 = 1;
+    pub(crate) const VOTE: u8 = 2;
+    pub(crate) const PRE_VOTE: u8 = 3;
+    pub(crate) const TRANSFER: u8 = 4;
+    /// A snapshot begins; its frames follow without an answer, then its end, which is answered.
+    pub(crate) const SNAPSHOT: u8 = 5;
+    pub(crate) const SNAPSHOT_FRAME: u8 = 6;
+    pub(crate) const SNAPSHOT_END: u8 = 7;
+    /// Who is there?
+    pub(crate) const PROBE: u8 = 8;
+    /// Be a replica of this log.
+    pub(crate) const ADOPT: u8 = 9;
+    pub(crate) const ANSWER: u8 = 0x80;
+    /// The question was not answered; the content says why.
+    pub(crate) const REFUSED: u8 = 0xff;
+}
+
+const NODE_MAX: u64 = 4 * 1024;
+const GROUP_MAX: u64 = 1024;
+
+/// The first frame of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) cluster: String,
+    pub(crate) node: String,
+    /// Whom the connection is for; without it, only probes and adoptions are answered.
+    pub(crate) to: Option<Target>,
+}
+
+/// One replica of one log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) log: u128,
+    pub(crate) replica: u64,
+}
+
+impl Hello {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.byte(VERSION);
+        w.sized(self.cluster.as_bytes());
+        w.sized(self.node.as_bytes());
+        w.option(self.to, |w, to| {
+            w.fixed128(to.log);
+            w.varint(to.replica);
+        });
+        w.into_bytes()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        let mut r = Reader::new(bytes);
+        let found = r.byte("version")?;
+        if found != VERSION {
+            return Err(CodecError::Version { what: "the log protocol", found, known: VERSION });
+        }
+        let hello = Hello {
+            cluster: r.text("cluster", NODE_MAX)?.to_owned(),
+            node: r.text("node", NODE_MAX)?.to_owned(),
+            to: r.option("target", |r| Ok(Target { log: r.fixed128("log")?, replica: r.varint("replica")? }))?,
+        };
+        r.end()?;
+        Ok(hello)
+    }
+}
+
+pub(crate) fn encode_append(append: &Append) -> Vec<u8> {
+    let mut w = Writer::default();
+    put_vote(&mut w, &append.vote);
+    put_some_log_id(&mut w, append.prev_log_id.as_ref());
+    put_some_log_id(&mut w, append.leader_commit.as_ref());
+    w.count(append.entries.len());
+    for entry in &append.entries {
+        put_entry(&mut w, entry);
+    }
+    w.into_bytes()
+}
+
+pub(crate) fn decode_append(bytes: &[u8]) -> Result<Append, CodecError> {
+    let mut r = Reader::new(bytes);
+    let (vote, prev_log_id, leader_commit) = (vote(&mut r)?, some_log_id(&mut r)?, some_log_id(&mut r)?);
+    let count = r.count("entries", 4, u64::MAX)?;
+    let mut entries = Vec::with_capacity(count);
+    for _ in 0..count {
+        entries.push(crate::codec::entry(&mut r)?);
+    }
+    r.end()?;
+    Ok(Append { vote, prev_log_id, entries, leader_commit })
+}
+
+pub(crate) fn encode_appended(appended: &Appended) -> Vec<u8> {
+    let mut w = Writer::default();
+    match appended {
+        Appended::Success => w.byte(0),
+        Appended::PartialSuccess(upto) => {
+            w.byte(1);
+            put_some_log_id(&mut w, upto.as_ref());
+        }
+        Appended::Conflict => w.byte(2),
+        Appended::HigherVote(vote) => {
+            w.byte(3);
+            put_vote(&mut w, vote);
+        }
+    }
+    w.into_bytes()
+}
+
+pub(crate) fn decode_appended(bytes: &[u8]) -> Result<Appended, CodecError> {
+    let mut r = Reader::new(bytes);
+    let appended = match r.byte("answer")? {
+        0 => Appended::Success,
+        1 => Appended::PartialSuccess(some_log_id(&mut r)?),
+        2 => Appended::Conflict,
+        3 => Appended::HigherVote(vote(&mut r)?),
+        _ => return Err(CodecError::Invalid("answer")),
+    };
+    r.end()?;
+    Ok(appended)
+}
+
+pub(crate) fn encode_ballot(ballot: &Ballot) -> Vec<u8> {
+    let mut w = Writer::default();
+    put_vote(&mut w, &ballot.vote);
+    put_some_log_id(&mut w, ballot.last_log_id.as_ref());
+    w.flag(ballot.leadership_transfer);
+    w.into_bytes()
+}
+
+pub(crate) fn decode_ballot(bytes: &[u8]) -> Result<Ballot, CodecError> {
+    let mut r = Reader::new(bytes);
+    let mut ballot = Ballot::new(vote(&mut r)?, some_log_id(&mut r)?);
+    ballot.leadership_transfer = r.flag("transfer")?;
+    r.end()?;
+    Ok(ballot)
+}
+
+pub(crate) fn encode_voted(voted: &Voted) -> Vec<u8> {
+    let mut w = Writer::default();
+    put_vote(&mut w, &voted.vote);
+    w.flag(voted.vote_granted);
+    put_some_log_id(&mut w, voted.last_log_id.as_ref());
+    w.into_bytes()
+}
+
+pub(crate) fn decode_voted(bytes: &[u8]) -> Result<Voted, CodecError> {
+    let mut r = Reader::new(bytes);
+    let (vote, vote_granted) = (vote(&mut r)?, r.flag("granted")?);
+    let voted = Voted { vote, vote_granted, last_log_id: some_log_id(&mut r)? };
+    r.end()?;
+    Ok(voted)
+}
+
+pub(crate) fn encode_transfer(transfer: &Transfer) -> Vec<u8> {
+    let mut w = Writer::default();
+    put_vote(&mut w, transfer.from_leader());
+    w.varint(*transfer.to_node_id());
+    put_some_log_id(&mut w, transfer.last_log_id());
+    w.into_bytes()
+}
+
+pub(crate) fn decode_transfer(bytes: &[u8]) -> Result<Transfer, CodecError> {
+    let mut r = Reader::new(bytes);
+    let transfer = Transfer::new(vote(&mut r)?, r.varint("to")?, some_log_id(&mut r)?);
+    r.end()?;
+    Ok(transfer)
+}
+
+pub(crate) fn encode_transferred(transferred: &Transferred) -> Vec<u8> {
+    use openraft::raft::TransferLeaderError as E;
+    let mut w = Writer::default();
+    match transferred {
+        Ok(()) => w.byte(0),
+        Err(E::VoteChanged { expected, actual }) => {
+            w.byte(1);
+            put_vote(&mut w, expected);
+            put_vote(&mut w, actual);
+        }
+        Err(E::LogNotFlushed { expected, actual }) => {
+            w.byte(2);
+            put_some_log_id(&mut w, expected.as_ref());
+            put_some_log_id(&mut w, actual.as_ref());
+        }
+    }
+    w.into_bytes()
+}
+
+pub(crate) fn decode_transferred(bytes: &[u8]) -> Result<Transferred, CodecError> {
+    use openraft::raft::TransferLeaderError as E;
+    let mut r = Reader::new(bytes);
+    let transferred = match r.byte("answer")? {
+        0 => Ok(()),
+        1 => Err(E::VoteChanged { expected: vote(&mut r)?, actual: vote(&mut r)? }),
+        2 => Err(E::LogNotFlushed { expected: some_log_id(&mut r)?, actual: some_log_id(&mut r)? }),
+        _ => return Err(CodecError::Invalid("answer")),
+    };
+    r.end()?;
+    Ok(transferred)
+}
+
+pub(crate) fn encode_snapshot(vote: &Vote, meta: &SnapshotMeta) -> Vec<u8> {
+    let mut w = Writer::default();
+    put_vote(&mut w, vote);
+    put_meta(&mut w, meta);
+    w.into_bytes()
+}
+
+pub(crate) fn decode_snapshot(bytes: &[u8]) -> Result<(Vote, SnapshotMeta), CodecError> {
+    let mut r = Reader::new(bytes);
+    let found = (vote(&mut r)?, meta(&mut r)?);
+    r.end()?;
+    Ok(found)
+}
+
+pub(crate) fn encode_vote(vote: &Vote) -> Vec<u8> {
+    let mut w = Writer::default();
+    put_vote(&mut w, vote);
+    w.into_bytes()
+}
+
+pub(crate) fn decode_vote(bytes: &[u8]) -> Result<Vote, CodecError> {
+    let mut r = Reader::new(bytes);
+    let found = vote(&mut r)?;
+    r.end()?;
+    Ok(found)
+}
+
+/// What a node says of itself to whoever looks for a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Probed {
+    pub(crate) node: SmolStr,
+    pub(crate) address: SmolStr,
+    /// Of this run, so that a node recognises itself.
+    pub(crate) nonce: u64,
+    /// Addresses it looks for a log at, in order, without duplicates.
+    pub(crate) join: Vec<SmolStr>,
+    /// The log it is a replica of, if it is one.
+    pub(crate) log: Option<u128>,
+    pub(crate) group: Group,
+}
+
+impl Probed {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.sized(self.node.as_bytes());
+        w.sized(self.address.as_bytes());
+        w.fixed64(self.nonce);
+        w.count(self.join.len());
+        for address in &self.join {
+            w.sized(address.as_bytes());
+        }
+        w.option(self.log, Writer::fixed128);
+        w.option(self.group.epoch, Writer::epoch);
+        w.option(self.group.leader, |w, leader| w.varint(leader.0));
+        w.count(self.group.members.len());
+        for member in &self.group.members {
+            w.varint(member.replica.0);
+            w.sized(member.node.as_bytes());
+            w.sized(member.address.as_bytes());
+            w.flag(member.voter);
+        }
+        w.into_bytes()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        let mut reader = Reader::new(bytes);
+        let r = &mut reader;
+        let (node, address) = (text(r, "node")?, text(r, "address")?);
+        let nonce = r.fixed64("nonce")?;
+        let mut join = Vec::new();
+        for _ in 0..r.count("join", 1, GROUP_MAX)? {
+            join.push(text(r, "join")?);
+        }
+        let log = r.option("log", |r| r.fixed128("log"))?;
+        let epoch: Option<Epoch> = r.option("epoch", Reader::epoch)?;
+        let leader = r.option("leader", |r| r.varint("leader").map(ReplicaId))?;
+        let mut members = Vec::new();
+        for _ in 0..r.count("members", 4, GROUP_MAX)? {
+            members.push(Member {
+                replica: ReplicaId(r.varint("replica")?),
+                node: text(r, "node")?,
+                address: text(r, "address")?,
+                voter: r.flag("voter")?,
+            });
+        }
+        r.end()?;
+        Ok(Probed { node, address, nonce, join, log, group: Group { epoch, leader, members } })
+    }
+}
+
+fn text(r: &mut Reader<'_>, what: &'static str) -> Result<SmolStr, CodecError> {
+    r.text(what, NODE_MAX).map(SmolStr::new)
+}
+
+/// Makes a node a replica of a log, if it is none yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Adopt {
+    pub(crate) target: Target,
+    pub(crate) node: SmolStr,
+    /// Bounds of the state as the log has them, encoded as the machine without entries.
+    pub(crate) state: Vec<u8>,
+}
+
+impl Adopt {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.fixed128(self.target.log);
+        w.varint(self.target.replica);
+        w.sized(self.node.as_bytes());
+        w.sized(&self.state);
+        w.into_bytes()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        let mut r = Reader::new(bytes);
+        let target = Target { log: r.fixed128("log")?, replica: r.varint("replica")? };
+        let adopt = Adopt { target, node: text(&mut r, "node")?, state: r.bytes("state", NODE_MAX)?.to_vec() };
+        r.end()?;
+        Ok(adopt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raft::{Entry, LeaderId, LogId, Payload};
+
+    fn at(term: u64, index: u64) -> LogId {
+        LogId { leader_id: LeaderId { term, node_id: 2 }, index }
+    }
+
+    fn a_vote(term: u64) -> Vote {
+        Vote { leader_id: LeaderId { term, node_id: 2 }, committed: true }
+    }
+
+    #[test]
+    fn messages_come_back_as_they_were() {
+        let append = Append {
+            vote: a_vote(3),
+            prev_log_id: Some(at(1, 4)),
+            entries: vec![Entry { log_id: at(3, 5), payload: Payload::Blank }],
+            leader_commit: None,
+        };
+        let found = decode_append(&encode_append(&append)).unwrap();
+        assert_eq!((found.vote, found.prev_log_id, found.entries), (append.vote, append.prev_log_id, append.entries));
+        for appended in [
+            Appended::Success,
+            Appended::PartialSuccess(Some(at(1, 2))),
+            Appended::Conflict,
+            Appended::HigherVote(a_vote(9)),
+        ] {
+            assert_eq!(decode_appended(&encode_appended(&appended)).unwrap(), appended);
+        }
+        let mut ballot = Ballot::new(a_vote(4), Some(at(2, 2)));
+        ballot.leadership_transfer = true;
+        assert_eq!(decode_ballot(&encode_ballot(&ballot)).unwrap(), ballot);
+        let voted = Voted { vote: a_vote(1), vote_granted: true, last_log_id: None };
+        assert_eq!(decode_voted(&encode_voted(&voted)).unwrap(), voted);
+        let transfer = Transfer::new(a_vote(1), 7, Some(at(1, 1)));
+        assert_eq!(decode_transfer(&encode_transfer(&transfer)).unwrap(), transfer);
+        let hello = Hello { cluster: "c".into(), node: "n".into(), to: Some(Target { log: u128::MAX, replica: 3 }) };
+        assert_eq!(Hello::decode(&hello.encode()).unwrap(), hello);
+        let adopt = Adopt { target: Target { log: 1, replica: 2 }, node: "n".into(), state: vec![1, 2] };
+        assert_eq!(Adopt::decode(&adopt.encode()).unwrap(), adopt);
+    }
+
+    #[test]
+    fn what_a_node_says_of_itself_comes_back_as_it_was() {
+        let member = Member { replica: ReplicaId(1), node: "a".into(), address: "h:1".into(), voter: true };
+        let probed = Probed {
+            node: "a".into(),
+            address: "h:1".into(),
+            nonce: 7,
+            join: vec!["h:1".into(), "h:2".into()],
+            log: Some(5),
+            group: Group { epoch: Some(Epoch::new(3, 1)), leader: Some(ReplicaId(1)), members: vec![member] },
+        };
+        let bytes = probed.encode();
+        assert_eq!(Probed::decode(&bytes).unwrap(), probed);
+        for len in 0..bytes.len() {
+            assert!(Probed::decode(&bytes[..len]).is_err(), "cut at {len}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Answering other replicas, one task per connection.
+//!
+//! Entries are handed to the engine in the order in which they arrived. Questions under way are bounded; beyond, the
+//! connection is not read, and TCP holds the other side back.
+
+use super::dial::Duplex;
+use super::frame::{Frame, Frames, put};
+use super::message::{self, Adopt, Hello, kind};
+use crate::counters::add;
+use crate::engine::Engine;
+use crate::plane::Plane;
+use crate::raft::{EngineSnapshot, Raft, SnapshotMeta, Vote};
+use crate::state::Image;
+use bytes::{Bytes, BytesMut};
+use convoke_log::snapshot::Restore;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::io::{AsyncWriteExt, WriteHalf};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+/// How long a connection may take to say for whom it is.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
+/// Questions of one connection that may be under way.
+const UNDER_WAY_MAX: usize = 64;
+/// How long the other side may take to read an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection on which nothing was said for so long is closed; whoever needs it opens another.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// An answer: its kind and content.
+type Answer = Result<(u8, Vec<u8>), String>;
+
+/// Serves a connection whose preamble has been read, until it ends.
+pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: SocketAddr) {
+    let (read, write) = tokio::io::split(stream);
+    let mut frames = Frames::new(read, plane.config.limits.frame_bytes);
+    let mut writer = Writer { write, buffer: BytesMut::new() };
+    let mut stopping = plane.stopping.subscribe();
+    let serving = async {
+        let hello = match timeout(HELLO_TIMEOUT, frames.next()).await {
+            Ok(Ok(Some(frame))) if frame.kind == kind::HELLO => Hello::decode(&frame.content),
+            _ => return Err(io::ErrorKind::TimedOut.into()),
+        };
+        let welcome = match hello {
+            Ok(hello) => plane.welcome(&hello).map(|engine| (engine, hello.node)),
+            Err(error) => Err(error.to_string()),
+        };
+        match welcome {
+            Ok((engine, node)) => {
+                let conversation = Conversation { plane: plane.clone(), engine, node, incoming: None };
+                conversation.run(&mut frames, &mut writer).await
+            }
+            Err(why) => {
+                add(&plane.counting.connections_refused, 1);
+                tracing::debug!(%from, "refused a connection to the log: {why}");
+                writer.put(kind::REFUSED, 0, why.as_bytes());
+                writer.flush().await
+            }
+        }
+    };
+    let ended = tokio::select! {
+        ended = serving => ended,
+        _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
+    };
+    if let Err(error) = ended {
+        if error.kind() == io::ErrorKind::InvalidData {
+            add(&plane.counting.garbage, 1);
+            tracing::warn!(%from, "a connection to the log was closed: {error}");
+        } else {
+            tracing::debug!(%from, "a connection to the log has ended: {error}");
+        }
+    }
+}
+
+impl Plane {
+    /// Whether a connection is meant for this replica. Without a target it may ask who is here.
+    fn welcome(&self, hello: &Hello) -> Result<Option<Arc<Engine>>, String> {
+        if hello.cluster != self.config.cluster {
+            return Err(format!("this is a node of cluster {}", self.config.cluster));
+        }
+        let Some(target) = hello.to else { return Ok(None) };
+        match self.engine.load_full() {
+            Some(engine) if engine.log == target.log && engine.state.me().0 == target.replica => Ok(Some(engine)),
+            Some(engine) => Err(format!("here is replica {} of log {:032x}", engine.state.me(), engine.log)),
+            None => Err("this node is not a replica of any log".to_owned()),
+        }
+    }
+}
+
+/// One connection.
+struct Conversation {
+    plane: Arc<Plane>,
+    engine: Option<Arc<Engine>>,
+    /// Who is at the other end.
+    node: String,
+    incoming: Option<Incoming>,
+}
+
+/// A snapshot that is arriving.
+struct Incoming {
+    vote: Vote,
+    meta: SnapshotMeta,
+    restore: Restore,
+    /// One at a time: each is a whole state.
+    _permit: OwnedSemaphorePermit,
+}
+
+type UnderWay = FuturesUnordered<BoxFuture<'static, (u64, Answer)>>;
+
+impl Conversation {
+    async fn run<R: tokio::io::AsyncRead + Unpin>(
+        mut self,
+        frames: &mut Frames<R>,
+        writer: &mut Writer,
+    ) -> io::Result<()> {
+        let mut under_way = UnderWay::new();
+        loop {
+            tokio::select! {
+                biased;
+                Some((number, answer)) = under_way.next(), if !under_way.is_empty() => {
+                    writer.answer(number, answer);
+                    while let Some(Some((number, answer))) = under_way.next().now_or_never() {
+                        writer.answer(number, answer);
+                    }
+                    writer.flush().await?;
+                }
+                frame = timeout(IDLE_TIMEOUT, frames.next()), if under_way.len() < UNDER_WAY_MAX => {
+                    match frame {
+                        Ok(Ok(Some(frame))) => self.take(frame, &mut under_way, writer).await?,
+                        Ok(Ok(None)) => return Ok(()),
+                        Ok(Err(error)) => return Err(error),
+                        Err(_) if under_way.is_empty() => return Ok(()),
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    async fn take(&mut self, frame: Frame, under_way: &mut UnderWay, writer: &mut Writer) -> io::Result<()> {
+        let Frame { kind, number, content } = frame;
+        match kind {
+            kind::PROBE => {
+                let probed = self.plane.probed();
+                writer.answer(number, Ok((kind::PROBE, probed.encode())));
+                writer.flush().await
+            }
+            kind::ADOPT => {
+                let adopt = Adopt::decode(&content).map_err(garbage)?;
+                let plane = self.plane.clone();
+                let adopted = async move { (number, plane.adopt(adopt).await.map(|()| (kind::ADOPT, Vec::new()))) };
+                under_way.push(adopted.boxed());
+                Ok(())
+            }
+            _ => {
+                let Some(engine) = self.engine.clone() else {
+                    return Err(garbage("a question for a replica on a connection that names none"));
+                };
+                self.take_for(&engine, kind, number, content, under_way, writer).await
+            }
+        }
+    }
+
+    async fn take_for(
+        &mut self,
+        engine: &Engine,
+        kind: u8,
+        number: u64,
+        content: Bytes,
+        under_way: &mut UnderWay,
+        writer: &mut Writer,
+    ) -> io::Result<()> {
+        let raft = engine.raft.clone();
+        let answer: BoxFuture<'static, Answer> = match kind {
+            kind::APPEND => {
+                let append = message::decode_append(&content).map_err(garbage)?;
+                async move { said(kind, raft.append_entries(append).await.map(|a| message::encode_appended(&a))) }
+                    .boxed()
+            }
+            kind::VOTE => {
+                let ballot = message::decode_ballot(&content).map_err(garbage)?;
+                async move { said(kind, raft.vote(ballot).await.map(|v| message::encode_voted(&v))) }.boxed()
+            }
+            kind::PRE_VOTE => {
+                let ballot = message::decode_ballot(&content).map_err(garbage)?;
+                async move { said(kind, raft.pre_vote(ballot).await.map(|v| message::encode_voted(&v))) }.boxed()
+            }
+            kind::TRANSFER => {
+                let transfer = message::decode_transfer(&content).map_err(garbage)?;
+                let transferred = async move { raft.handle_transfer_leader(transfer).await };
+                async move { said(kind, transferred.await.map(|t| message::encode_transferred(&t))) }.boxed()
+            }
+            kind::SNAPSHOT => {
+                let (vote, meta) = message::decode_snapshot(&content).map_err(garbage)?;
+                let begun = self.plane.arriving.clone().try_acquire_owned();
+                let answer = match begun {
+                    Ok(permit) => {
+                        tracing::info!(from = %self.node, "a snapshot is arriving: {meta}");
+                        self.incoming = Some(Incoming { vote, meta, restore: Restore::new(), _permit: permit });
+                        Ok((kind, Vec::new()))
+                    }
+                    Err(_) => Err("another snapshot is arriving already".to_owned()),
+                };
+                writer.answer(number, answer);
+                return writer.flush().await;
+            }
+            kind::SNAPSHOT_FRAME => {
+                let incoming = self.incoming.as_mut().ok_or_else(|| garbage("a snapshot that has no beginning"))?;
+                return incoming.restore.frame(&content).map_err(garbage);
+            }
+            kind::SNAPSHOT_END => {
+                let incoming = self.incoming.take().ok_or_else(|| garbage("a snapshot that has no beginning"))?;
+                let counting = self.plane.counting.clone();
+                async move {
+                    let installed = install(raft, incoming).await?;
+                    add(&counting.snapshots_installed, 1);
+                    Ok((kind, message::encode_vote(&installed)))
+                }
+                .boxed()
+            }
+            _ => return Err(garbage(format!("a message of unknown kind {kind}"))),
+        };
+        let answer = async move { (number, answer.await) };
+        under_way.push(begun(answer.boxed()));
+        Ok(())
+    }
+}
+
+/// Lets a question begin: entries are in line at the engine when this returns, before those of the next frame.
+fn begun(answer: BoxFuture<'static, (u64, Answer)>) -> BoxFuture<'static, (u64, Answer)> {
+    // The runtime's budget would make the engine's queue look full now and then. Whatever the first look finds, the
+    // second one, from the set of all that is under way, is the one that is woken.
+    let mut answer = tokio::task::unconstrained(answer);
+    match answer.poll_unpin(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => std::future::ready(answer).boxed(),
+        Poll::Pending => answer.boxed(),
+    }
+}
+
+fn said<E: std::fmt::Display>(kind: u8, said: Result<Vec<u8>, E>) -> Answer {
+    said.map(|content| (kind, content)).map_err(|error| error.to_string())
+}
+
+async fn install(raft: Raft, incoming: Incoming) -> Result<Vote, String> {
+    let Incoming { vote, meta, restore, _permit } = incoming;
+    let machine = restore.finish().map_err(|error| error.to_string())?;
+    if crate::raft::log_id(machine.applied()) != meta.last_log_id {
+        return Err("the snapshot is not of the entry it names".to_owned());
+    }
+    let image = Image { meta: meta.clone(), machine: Arc::new(machine) };
+    let snapshot = EngineSnapshot { meta, snapshot: image };
+    let installed = raft.install_full_snapshot(vote, snapshot).await.map_err(|error| error.to_string())?;
+    Ok(installed.vote)
+}
+
+fn garbage(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Writes answers, all that are there at once.
+struct Writer {
+    write: WriteHalf<Box<dyn Duplex>>,
+    buffer: BytesMut,
+}
+
+impl Writer {
+    fn put(&mut self, kind: u8, number: u64, content: &[u8]) {
+        put(&mut self.buffer, kind, number, content);
+    }
+
+    fn answer(&mut self, number: u64, answer: Answer) {
+        match answer {
+            Ok((kind, content)) => self.put(kind | kind::ANSWER, number, &content),
+            Err(why) => self.put(kind::REFUSED, number, why.as_bytes()),
+        }
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        let write = async {
+            self.write.write_all(&self.buffer).await?;
+            self.write.flush().await
+        };
+        timeout(WRITE_TIMEOUT, write).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        self.buffer.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! Answers that say: nothing happened; or: nobody knows.
+
+use crate::status::Group;
+use convoke_log::Epoch;
+use convoke_log::leader::NotAppended;
+use convoke_log::machine::Reason;
+use smol_str::SmolStr;
+
+/// This copy was not appended, this read not served. Nothing is said about other copies.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("this node does not lead the log{}", leader(.0))]
+    NotLeader(Group),
+    #[error("the log has no quorum: the leader cannot reach a majority of the voters")]
+    NoQuorum(Group),
+    #[error("the leader has not applied the beginning of its term yet; try again in a moment")]
+    NotReady,
+    #[error("meant for another epoch than {current}; ask for the present one and send again")]
+    StaleEpoch { current: Epoch },
+    #[error("the session is not open; peek tells what is known of the request")]
+    SessionNotOpen,
+    #[error("the client has given up everything below {floor} in a barrier read")]
+    GivenUp { floor: u64 },
+    #[error("{what} under way at this node are at their limit of {limit}; try again in a moment")]
+    Busy { what: &'static str, limit: u64 },
+    #[error("the command has {found} bytes, at most {limit} are allowed")]
+    TooLarge { found: u64, limit: u64 },
+    #[error("the log plane of this node has stopped; use another node")]
+    Stopped,
+}
+
+fn leader(group: &Group) -> String {
+    match group.leader() {
+        Some(leader) => format!("; node {} does", leader.node),
+        None => ", and knows of no leader".to_owned(),
+    }
+}
+
+impl Refusal {
+    /// The error code of the interface.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::NotLeader(_) => "NOT_LEADER",
+            Refusal::NoQuorum(_) => "NO_QUORUM",
+            Refusal::NotReady | Refusal::Stopped => "NOT_READY",
+            Refusal::StaleEpoch { .. } => "STALE_EPOCH",
+            Refusal::SessionNotOpen => "SESSION_GONE",
+            Refusal::GivenUp { .. } => "SUPERSEDED",
+            Refusal::Busy { .. } => "RESOURCE_EXHAUSTED",
+            Refusal::TooLarge { .. } => "TOO_LARGE",
+        }
+    }
+
+    /// What the sender should know of the group to ask better next time.
+    pub fn group(&self) -> Option<&Group> {
+        match self {
+            Refusal::NotLeader(group) | Refusal::NoQuorum(group) => Some(group),
+            _ => None,
+        }
+    }
+}
+
+impl From<NotAppended> for Refusal {
+    fn from(why: NotAppended) -> Self {
+        match why {
+            NotAppended::StaleEpoch { current } => Refusal::StaleEpoch { current },
+            NotAppended::NotReady => Refusal::NotReady,
+            NotAppended::SessionNotOpen => Refusal::SessionNotOpen,
+            NotAppended::GivenUp { floor } => Refusal::GivenUp { floor },
+        }
+    }
+}
+
+/// Why a submission has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It may have been applied, or may still be. `resolve` makes it final.
+    #[error("the leader lost its place before the request was decided; it may have been applied")]
+    Unknown,
+}
+
+/// Why the group was not changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    #[error("node {0} is not a replica of this log")]
+    NoReplica(SmolStr),
+    #[error("node {0} is a replica of this log already; remove it first, or replace it")]
+    IsReplica(SmolStr),
+    #[error("node {0} is a voter already")]
+    IsVoter(SmolStr),
+    #[error("node {0} is the last voter; a log without voters cannot be changed any more")]
+    LastVoter(SmolStr),
+    #[error("node {0} is not a voter; promote it first")]
+    NotVoter(SmolStr),
+    #[error("somebody else changed the group in the meantime; look at the status and try again")]
+    Replaced,
+    #[error("{0}")]
+    NotApplied(Reason),
+    #[error("it was recorded, but the group has not arrived there in time; the leader goes on trying")]
+    NotSettled,
+}
+
+impl ChangeError {
+    /// The error code of the interface.
+    pub fn code(&self) -> &'static str {
+        match self {
+            ChangeError::Submit(SubmitError::Refused(refusal)) => refusal.code(),
+            ChangeError::Submit(SubmitError::Unknown) => "OUTCOME_UNKNOWN",
+            ChangeError::NoReplica(_) => "NOT_FOUND",
+            ChangeError::NotSettled => "TIMEOUT",
+            ChangeError::NotApplied(reason) => reason.code(),
+            ChangeError::IsReplica(_)
+            | ChangeError::IsVoter(_)
+            | ChangeError::LastVoter(_)
+            | ChangeError::NotVoter(_)
+            | ChangeError::Replaced => "FAILED_PRECONDITION",
+        }
+    }
+}

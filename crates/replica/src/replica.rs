@@ -1,0 +1,271 @@
+//! Starting and ending the log plane of a node.
+
+use crate::config::{Config, ConfigError};
+use crate::engine::{self, Engine, Parts};
+use crate::group::{driver, founding, seek};
+use crate::handle::LogHandle;
+use crate::net::client::Network;
+use crate::net::{Dial, Duplex, Tcp, server};
+use crate::plane::{Member, Plane};
+use crate::raft::{Membership, Raft};
+use crate::state::{Snapshots, State, StateMachine};
+use crate::store::disk::{Directory, Disk};
+use crate::store::identity::Identity;
+use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
+use crate::{housekeeping, term_watch};
+use convoke_log::command::Replica as Place;
+use convoke_log::{LimitsError, Machine, ReplicaId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Why the log plane of a node cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{path} belongs to node {found}, not to {node}: give it back to that node, or use another directory")]
+    OfAnother { path: std::path::PathBuf, found: String, node: String },
+    #[error("{0}")]
+    Limits(#[from] LimitsError),
+    #[error("the engine does not start: {0}")]
+    Engine(String),
+    #[error("the system has no randomness: {0}")]
+    Randomness(String),
+}
+
+/// The log plane of one node. Dropping it ends it; [`LogHandle::stop`] waits until everything is closed.
+#[derive(Debug)]
+pub struct Replica {
+    handle: LogHandle,
+}
+
+impl Replica {
+    /// Starts in the current tokio runtime: goes on as the replica it was, begins a log if it is to be alone, or looks
+    /// for others.
+    pub async fn start(config: Config) -> Result<Replica, StartError> {
+        Self::start_with(config, Arc::new(Tcp)).await
+    }
+
+    /// The same with another way to connect.
+    pub async fn start_with(config: Config, dialer: Arc<dyn Dial>) -> Result<Replica, StartError> {
+        config.validate()?;
+        let nonce = u64::from_le_bytes(random()?);
+        let disk = match &config.data_dir {
+            Some(path) => Some(Directory::open(path).map_err(|source| match source.kind() {
+                io::ErrorKind::WouldBlock => StoreError::InUse { path: path.clone() },
+                _ => StoreError::Disk { action: "open", path: path.clone(), source },
+            })? as Arc<dyn Disk>),
+            None => None,
+        };
+        let identity = disk.as_deref().map(Identity::load).transpose()?.flatten();
+        let plane = Arc::new(Plane::new(config, dialer, disk, nonce));
+        match identity {
+            Some(identity) => {
+                if identity.node != plane.config.node {
+                    let path = plane.config.data_dir.clone().unwrap_or_default();
+                    let node = plane.config.node.clone();
+                    return Err(StartError::OfAnother { path, found: identity.node, node });
+                }
+                launch(&plane, identity).await?;
+            }
+            None if plane.config.join.is_empty() => {
+                let identity = founder(&plane, vec![plane.place()])?;
+                begin(&plane, identity).await?;
+            }
+            None => plane.spawn(seek::seek(plane.clone())),
+        }
+        Ok(Replica { handle: LogHandle { plane } })
+    }
+
+    pub fn handle(&self) -> LogHandle {
+        self.handle.clone()
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.handle.plane.stopping.send_replace(true);
+    }
+}
+
+impl LogHandle {
+    /// Takes over a connection of the peer port whose first eight bytes were [`PREAMBLE`](crate::PREAMBLE).
+    pub fn accept(&self, stream: impl Duplex, from: SocketAddr) {
+        let plane = self.plane.clone();
+        let Ok(permit) = plane.connections.clone().try_acquire_owned() else {
+            crate::counters::add(&plane.counting.connections_refused, 1);
+            return;
+        };
+        crate::counters::add(&plane.counting.connections, 1);
+        let serving = server::serve(plane.clone(), Box::new(stream), from);
+        plane.spawn(async move {
+            serving.await;
+            drop(permit);
+        });
+    }
+
+    /// If this replica leads, lets another voter lead instead, if one is near enough. Does not take long.
+    pub async fn hand_over(&self) {
+        let Ok(engine) = self.engine() else { return };
+        let status = self.status();
+        let others =
+            status.group.members.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
+        let matched = |id: ReplicaId| status.matched.iter().find(|(found, _)| *found == id).map(|(_, index)| *index);
+        let Some(next) = others.max_by_key(|member| matched(member.replica)) else { return };
+        if status.role != crate::Role::Leader || engine.raft.trigger().transfer_leader(next.replica.0).await.is_err() {
+            return;
+        }
+        let given_up = async {
+            while engine.state.term().epoch().is_some() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ = tokio::time::timeout(self.plane.config.timers.election_timeout_max, given_up).await;
+    }
+
+    /// Ends the log plane of this node. The data directory is free when this returns.
+    pub async fn stop(&self) {
+        self.plane.stopping.send_replace(true);
+        self.plane.stopped().await;
+    }
+
+    /// Waits until the replica has stopped because of a fault, and says which. Never returns otherwise.
+    pub async fn failed(&self) -> String {
+        let mut faults = self.plane.faults.subscribe();
+        loop {
+            if let Some(fault) = faults.borrow_and_update().clone() {
+                return fault;
+            }
+            if faults.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| StartError::Randomness(error.to_string()))?;
+    Ok(bytes)
+}
+
+/// The identity of whoever begins a log with these members, in the order of their ids; this node is one of them.
+pub(crate) fn founder(plane: &Plane, members: Vec<Place>) -> Result<Identity, StartError> {
+    let members: BTreeMap<u64, Place> = (1..).zip(members).collect();
+    let me = members.iter().find(|(_, place)| place.node == plane.config.node).map_or(1, |(id, _)| *id);
+    let voters: BTreeSet<u64> = members.keys().copied().collect();
+    let founding = Membership::new(vec![voters], members).map_err(|error| StartError::Engine(error.to_string()))?;
+    Ok(Identity {
+        log: u128::from_le_bytes(random()?),
+        replica: me,
+        node: plane.config.node.clone(),
+        genesis: Machine::new(plane.config.state.clone())?.snapshot().to_bytes(),
+        inherited: 0,
+        founding: Some(founding),
+    })
+}
+
+/// Becomes a replica: durably, then in fact.
+pub(crate) async fn begin(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError> {
+    if let Some(disk) = &plane.disk {
+        let written = identity.save(&**disk);
+        written.map_err(|source| StoreError::Disk { action: "write to", path: disk.path("identity"), source })?;
+    }
+    launch(plane, identity).await
+}
+
+/// Opens what is stored, and starts the engine and everything around it.
+async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError> {
+    let (config, counting) = (plane.config.clone(), plane.counting.clone());
+    let limits = &config.limits;
+    let sizes = Sizes {
+        read_bytes: limits.append_bytes,
+        segment_bytes: limits.segment_bytes,
+        grown_bytes: limits.snapshot_log_bytes + limits.catch_up_bytes,
+    };
+    let (store, image) = match &plane.disk {
+        Some(disk) => {
+            let image = snapshot_file::load(&**disk)?;
+            let store = LogStore::open(disk.clone(), sizes, counting.clone())?;
+            let covered = image.as_ref().and_then(|image| image.meta.last_log_id);
+            if store.purged().map(|purged| purged.index) > covered.map(|covered| covered.index) {
+                let what = "the snapshot that the log begins behind is missing".to_owned();
+                return Err(StoreError::Damaged { path: disk.path(""), what }.into());
+            }
+            (store, image)
+        }
+        None => (LogStore::in_memory(sizes), None),
+    };
+    let machine = match &image {
+        Some(image) => Machine::clone(&image.machine),
+        None => identity.machine().map_err(StartError::Engine)?,
+    };
+    let over = store.vote().map_or(0, |vote| vote.leader_id.term);
+    let state = Arc::new(State::new(ReplicaId(identity.replica), over, machine));
+    let snapshots = Arc::new(Snapshots::new(image, plane.disk.clone(), counting.clone()));
+    let machine = StateMachine::new(state.clone(), snapshots, store.clone());
+    let network =
+        Network { config: config.clone(), dialer: plane.dialer.clone(), log: identity.log, counting: counting.clone() };
+    let engine_config = engine::config(&config).map_err(StartError::Engine)?;
+    let raft = Raft::new(identity.replica, Arc::new(engine_config), network, store.clone(), machine)
+        .await
+        .map_err(|error| StartError::Engine(error.to_string()))?;
+    if let Some(founding) = &identity.founding {
+        let initialized = raft.is_initialized().await.map_err(|error| StartError::Engine(error.to_string()))?;
+        if !initialized {
+            let members: BTreeMap<u64, Place> = founding.nodes().map(|(id, place)| (*id, place.clone())).collect();
+            raft.initialize(members).await.map_err(|error| StartError::Engine(error.to_string()))?;
+        }
+    }
+    let parts = Parts { raft: raft.clone(), state, store, log: identity.log, counting, config };
+    let (engine, queued) = Engine::new(parts);
+    let engine = Arc::new(engine);
+    tracing::info!(node = %plane.config.node, "replica {} of log {:032x}", identity.replica, identity.log);
+    plane.engine.store(Some(engine.clone()));
+    let member = Member { identity: Arc::new(identity), engine };
+    plane.spawn(engine::forward(raft, queued));
+    plane.spawn(term_watch::watch(plane.clone(), member.engine.clone()));
+    plane.spawn(term_watch::attend(member.engine.clone()));
+    plane.spawn(housekeeping::keep(member.engine.clone()));
+    plane.spawn(driver::drive(plane.clone(), member.clone()));
+    if member.identity.founding.is_some() {
+        plane.spawn(founding::gather(plane.clone(), member.clone()));
+    }
+    plane.become_member(member);
+    Ok(())
+}
+
+/// How long closing may take before it is given up; only a disk that hangs makes it long.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Plane {
+    /// Ends the engine and waits until nothing holds the directory any more.
+    async fn stopped(&self) {
+        if self.closing.swap(true, Ordering::SeqCst) {
+            let mut closed = self.closed.subscribe();
+            let _ = closed.wait_for(|closed| *closed).await;
+            return;
+        }
+        let engine = self.engine.swap(None);
+        let store = engine.as_ref().map(|engine| engine.store.downgrade());
+        self.leave();
+        if let Some(engine) = engine {
+            let _ = engine.raft.shutdown().await;
+        }
+        let freed = async {
+            while store.as_ref().is_some_and(|store| store.strong_count() > 0) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        if tokio::time::timeout(CLOSE_TIMEOUT, freed).await.is_err() {
+            tracing::warn!(node = %self.config.node, "the log is still open somewhere");
+        }
+        self.closed.send_replace(true);
+    }
+}

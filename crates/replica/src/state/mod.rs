@@ -1,0 +1,265 @@
+//! The state: the machine, fed by the engine, published for readers.
+//!
+//! Applying and what a leader must know of it happen under one lock, so that whoever admits a command sees the state and
+//! the leadership of the same moment. Answers go out after the state that they speak of can be read.
+
+mod image;
+mod snapshots;
+mod term;
+
+pub(crate) use image::Image;
+pub(crate) use snapshots::Snapshots;
+pub(crate) use term::Term;
+
+use crate::raft::{self, Effect, EngineSnapshot, Entry, LogId, Payload, SnapshotMeta, StoredMembership, Types};
+use arc_swap::ArcSwap;
+use convoke_core::Time;
+use convoke_log::machine::Applied;
+use convoke_log::{Command, Epoch, LogTime, Machine, ReplicaId};
+use futures_util::{Stream, TryStreamExt};
+use openraft::storage::{ApplyResponder, RaftStateMachine};
+use openraft::{OptionalSend, RaftSnapshotBuilder};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// The state as everybody shares it.
+#[derive(Debug)]
+pub(crate) struct State {
+    me: ReplicaId,
+    /// Terms up to this one are over: they were this replica's before it was started (E1).
+    over: u64,
+    started: Instant,
+    published: ArcSwap<Machine>,
+    term: Mutex<Term>,
+    /// Applied index, for those who wait for it.
+    progress: watch::Sender<u64>,
+}
+
+impl State {
+    pub(crate) fn new(me: ReplicaId, over: u64, machine: Machine) -> Self {
+        State {
+            me,
+            over,
+            started: Instant::now(),
+            progress: watch::Sender::new(machine.applied().index),
+            published: ArcSwap::from_pointee(machine),
+            term: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn me(&self) -> ReplicaId {
+        self.me
+    }
+
+    /// The state as of the last entry applied.
+    pub(crate) fn machine(&self) -> Arc<Machine> {
+        self.published.load_full()
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        let micros = self.started.elapsed().as_micros();
+        Time::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
+    /// What this replica keeps for the term it leads. Not to be held while waiting for anything.
+    pub(crate) fn term(&self) -> MutexGuard<'_, Term> {
+        self.term.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows the applied index; also says something when a command turned out not to be appended.
+    pub(crate) fn progress(&self) -> watch::Receiver<u64> {
+        self.progress.subscribe()
+    }
+
+    pub(crate) fn nudge(&self) {
+        self.progress.send_modify(|_| {});
+    }
+
+    /// Ends the term in memory unless it is this one; says whether there was one to end. Those who wait behind a barrier
+    /// of it hear of that.
+    pub(crate) fn end_term_unless(&self, epoch: Option<Epoch>) -> bool {
+        let over = {
+            let mut term = self.term();
+            let over = term.epoch().is_some() && term.epoch() != epoch;
+            if over {
+                term.end();
+            }
+            over
+        };
+        if over {
+            self.nudge();
+        }
+        over
+    }
+
+    /// Whether an epoch can be this replica's present one.
+    fn is_mine(&self, epoch: Epoch) -> bool {
+        epoch.leader == self.me && epoch.term > self.over
+    }
+
+    fn publish(&self, machine: &Machine) {
+        self.published.store(Arc::new(machine.clone()));
+    }
+}
+
+/// Applies entries. The engine has exactly one.
+#[derive(Debug)]
+pub(crate) struct StateMachine {
+    shared: Arc<State>,
+    machine: Machine,
+    last: Option<LogId>,
+    membership: StoredMembership,
+    snapshots: Arc<Snapshots>,
+    /// What the engine voted last: it leads only in an epoch that it voted for itself in.
+    vote: crate::store::LogStore,
+    #[cfg(test)]
+    gaps: bool,
+}
+
+/// An entry that was applied, and who waits to hear of it.
+type Answer = (Option<ApplyResponder<Types>>, Effect);
+
+impl StateMachine {
+    pub(crate) fn new(shared: Arc<State>, snapshots: Arc<Snapshots>, vote: crate::store::LogStore) -> Self {
+        let machine = Machine::clone(&shared.machine());
+        let meta = snapshots.current().map(|image| image.meta).unwrap_or_default();
+        StateMachine {
+            shared,
+            machine,
+            last: meta.last_log_id,
+            membership: meta.last_membership,
+            snapshots,
+            vote,
+            #[cfg(test)]
+            gaps: false,
+        }
+    }
+
+    /// Lets entries be left out, as the engine's own tests do.
+    #[cfg(test)]
+    pub(crate) fn with_gaps(mut self) -> Self {
+        self.gaps = true;
+        self
+    }
+
+    fn apply_all(&mut self, entries: Vec<(Entry, Option<ApplyResponder<Types>>)>) -> io::Result<Vec<Answer>> {
+        let shared = self.shared.clone();
+        let (mut term, now) = (shared.term(), shared.now());
+        let mut answers = Vec::with_capacity(entries.len());
+        for (entry, responder) in entries {
+            let effect = self.apply_one(entry, &mut term, now)?;
+            answers.push((responder, Effect(effect)));
+        }
+        shared.publish(&self.machine);
+        drop(term);
+        shared.progress.send_replace(self.machine.applied().index);
+        Ok(answers)
+    }
+
+    fn apply_one(&mut self, entry: Entry, term: &mut Term, now: Time) -> io::Result<Option<Applied>> {
+        let position = raft::position(&entry.log_id);
+        #[cfg(test)]
+        while self.gaps && self.machine.applied().index + 1 < position.index {
+            let index = self.machine.applied().index + 1;
+            self.machine.skip(convoke_log::Position { index, ..position }).map_err(io::Error::other)?;
+        }
+        self.last = Some(entry.log_id);
+        let mut effect = None;
+        match entry.payload {
+            Payload::Blank => self.machine.skip(position).map_err(io::Error::other)?,
+            Payload::Membership(membership) => {
+                self.machine.skip(position).map_err(io::Error::other)?;
+                self.membership = StoredMembership::new(Some(entry.log_id), membership);
+            }
+            Payload::Normal(proposal) => {
+                // Skipping what others execute would be worse than stopping (A1).
+                let command = Command::decode(&proposal.command).map_err(io::Error::other)?;
+                let entry =
+                    convoke_log::Entry { index: position.index, epoch: position.epoch, stamp: proposal.stamp, command };
+                let applied = self.machine.apply(&entry).map_err(io::Error::other)?;
+                term.applied(now, &entry.command, &applied, &self.machine);
+                effect = Some(applied);
+            }
+        }
+        if self.shared.is_mine(position.epoch) && term.epoch() != Some(position.epoch) && self.leads(position.epoch) {
+            // The first entry of a term that this replica leads; everything before it in the log has been applied, so
+            // that log time is the highest stamp in the log (S5).
+            let highest: LogTime = self.machine.log_time();
+            term.begin(now, position, highest, &self.machine);
+        }
+        Ok(effect)
+    }
+
+    fn leads(&self, epoch: Epoch) -> bool {
+        self.vote.vote().is_some_and(|vote| vote.committed && raft::epoch(&vote.leader_id) == epoch)
+    }
+
+    fn meta(&self) -> SnapshotMeta {
+        SnapshotMeta { last_log_id: self.last, last_membership: self.membership.clone() }
+    }
+}
+
+impl RaftStateMachine<Types> for StateMachine {
+    type SnapshotData = Image;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        Ok((self.last, self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<(Entry, Option<ApplyResponder<Types>>)>> + Unpin + OptionalSend,
+    {
+        let entries: Vec<_> = entries.try_collect().await?;
+        for (responder, effect) in self.apply_all(entries)? {
+            if let Some(responder) = responder {
+                responder.send(effect);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        let image = Image { meta: self.meta(), machine: Arc::new(self.machine.clone()) };
+        Builder { image, snapshots: self.snapshots.clone() }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, image: Image) -> io::Result<()> {
+        let image = Image { meta: meta.clone(), ..image };
+        self.snapshots.save(&image).await?;
+        self.machine = Machine::clone(&image.machine);
+        self.last = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        {
+            let mut term = self.shared.term();
+            // A leader gets no snapshots: whatever it led is over.
+            term.end();
+            self.shared.publish(&self.machine);
+        }
+        self.shared.progress.send_replace(self.machine.applied().index);
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<EngineSnapshot>> {
+        Ok(self.snapshots.current().map(Image::into_engine))
+    }
+}
+
+/// Writes a snapshot while the state goes on changing (H5).
+#[derive(Debug)]
+pub(crate) struct Builder {
+    image: Image,
+    snapshots: Arc<Snapshots>,
+}
+
+impl RaftSnapshotBuilder<Types> for Builder {
+    type SnapshotData = Image;
+
+    async fn build_snapshot(&mut self) -> io::Result<EngineSnapshot> {
+        self.snapshots.save(&self.image).await?;
+        Ok(self.image.clone().into_engine())
+    }
+}

@@ -1,0 +1,95 @@
+//! The term that this replica leads, if it leads.
+
+use convoke_core::Time;
+use convoke_log::leader::{Admission, Barrier, KeepAlive, Leadership, NotAppended};
+use convoke_log::machine::Applied;
+use convoke_log::{Command, Epoch, LogTime, Machine, Position, SessionId};
+
+/// What a leader keeps in memory for its term, and nothing for everybody else.
+#[derive(Debug, Default)]
+pub(crate) struct Term {
+    leadership: Option<Leadership>,
+}
+
+/// This replica leads no term, or has not applied the beginning of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoTerm;
+
+/// A command that may be appended, with its stamp.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) epoch: Epoch,
+    pub(crate) admission: Admission,
+    pub(crate) stamp: LogTime,
+}
+
+impl Term {
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.leadership.as_ref().map(|leadership| leadership.first().epoch)
+    }
+
+    pub(crate) fn begin(&mut self, now: Time, first: Position, highest: LogTime, machine: &Machine) {
+        self.leadership = Some(Leadership::elected(now, first, highest, machine));
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.leadership = None;
+    }
+
+    pub(crate) fn applied(&mut self, now: Time, command: &Command, applied: &Applied, machine: &Machine) {
+        if let Some(leadership) = &mut self.leadership {
+            leadership.applied(now, command, applied, machine);
+        }
+    }
+
+    pub(crate) fn admit(
+        &mut self,
+        now: Time,
+        command: &Command,
+        machine: &Machine,
+    ) -> Result<Result<Admitted, NotAppended>, NoTerm> {
+        let leadership = self.leadership.as_mut().ok_or(NoTerm)?;
+        let admission = match leadership.gate.admit(command, machine) {
+            Ok(admission) => admission,
+            Err(why) => return Ok(Err(why)),
+        };
+        Ok(Ok(Admitted { epoch: leadership.first().epoch, admission, stamp: leadership.stamper.stamp(now) }))
+    }
+
+    /// Says where a command went, unless the term it was admitted in is over.
+    pub(crate) fn settle(&mut self, epoch: Epoch, admission: Admission, index: Option<u64>) {
+        if let Some(leadership) = self.of(epoch) {
+            leadership.gate.settle(admission, index);
+        }
+    }
+
+    pub(crate) fn keep_alive(&mut self, now: Time, session: SessionId) -> Result<KeepAlive, NoTerm> {
+        Ok(self.leadership.as_mut().ok_or(NoTerm)?.keeper.heard(now, session))
+    }
+
+    pub(crate) fn barrier(
+        &mut self,
+        session: SessionId,
+        epoch: Epoch,
+        below: u64,
+        machine: &Machine,
+    ) -> Result<Result<Barrier, NotAppended>, NoTerm> {
+        Ok(self.leadership.as_mut().ok_or(NoTerm)?.barrier(session, epoch, below, machine))
+    }
+
+    /// The index a barrier read waits for; `Ok(None)` if that is not known yet.
+    pub(crate) fn wait_for(&mut self, epoch: Epoch, barrier: &Barrier, read_index: u64) -> Result<Option<u64>, NoTerm> {
+        Ok(self.of(epoch).ok_or(NoTerm)?.gate.wait_for(barrier, read_index))
+    }
+
+    /// Sessions to be expired, and when to ask again.
+    pub(crate) fn due(&mut self, now: Time, machine: &Machine) -> Option<(Vec<Command>, Time)> {
+        let leadership = self.leadership.as_mut()?;
+        let due = leadership.due(now, machine).into_iter().map(Command::Expire).collect();
+        Some((due, leadership.keeper.wake()))
+    }
+
+    fn of(&mut self, epoch: Epoch) -> Option<&mut Leadership> {
+        self.leadership.as_mut().filter(|leadership| leadership.first().epoch == epoch)
+    }
+}

@@ -1,0 +1,125 @@
+//! The few things that are done to a disk, so that a test can be the disk.
+
+use std::fmt::Debug;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A directory. What was written survives a crash once its file was synced; that a file is there under its name, once
+/// the directory was.
+pub(crate) trait Disk: Debug + Send + Sync + 'static {
+    fn list(&self) -> io::Result<Vec<String>>;
+    fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>>;
+    /// A new, empty file; one of the same name is gone.
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+    /// A file to be continued behind its first `len` bytes. What was behind them is gone.
+    fn resume(&self, name: &str, len: u64) -> io::Result<Box<dyn DiskFile>>;
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    fn remove(&self, name: &str) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
+    /// For people.
+    fn path(&self, name: &str) -> PathBuf;
+}
+
+/// A file that is only ever appended to.
+pub(crate) trait DiskFile: Debug + Send {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// Reads a whole file.
+pub(crate) fn read(disk: &dyn Disk, name: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    disk.open(name)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes a file so that after a crash it is there as it is or as it was before.
+pub(crate) fn replace(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let aside = format!("{name}.new");
+    let mut file = disk.create(&aside)?;
+    file.append(bytes)?;
+    file.sync()?;
+    drop(file);
+    disk.rename(&aside, name)?;
+    disk.sync()
+}
+
+/// A real directory, locked against other processes while this value lives.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    _lock: File,
+}
+
+const LOCK: &str = "lock";
+
+impl Directory {
+    /// Opens a directory, making it if need be. `WouldBlock`: another process uses it.
+    pub(crate) fn open(path: &Path) -> io::Result<Arc<Self>> {
+        fs::create_dir_all(path)?;
+        // The directory itself must survive, too.
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            File::open(parent)?.sync_all()?;
+        }
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Arc::new(Directory { path: path.to_owned(), _lock: lock })),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl Disk for Directory {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            names.extend(entry?.file_name().into_string().ok().filter(|name| name != LOCK));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(io::BufReader::with_capacity(256 * 1024, File::open(self.path.join(name))?)))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(File::create(self.path.join(name))?))
+    }
+
+    fn resume(&self, name: &str, len: u64) -> io::Result<Box<dyn DiskFile>> {
+        let mut file = OpenOptions::new().write(true).open(self.path.join(name))?;
+        file.set_len(len)?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Box::new(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl DiskFile for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

@@ -1,0 +1,84 @@
+//! Which replica of which log a directory belongs to. Written once, when the node becomes one; never changed.
+
+use super::StoreError;
+use super::disk::{Disk, read, replace};
+use crate::raft::Membership;
+use convoke_log::Machine;
+use convoke_log::codec::{CodecError, Reader, Writer};
+use std::io;
+
+const FILE: &str = "identity";
+const MAGIC: [u8; 8] = *b"cvkid\x00\x01\n";
+const TEXT_MAX: u64 = 4 * 1024;
+
+/// A replica of a log.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Identity {
+    pub(crate) log: u128,
+    pub(crate) replica: u64,
+    /// Id of the node. A directory is not moved to another node: its replica is known under this one.
+    pub(crate) node: String,
+    /// The state before the first entry: its limits are those of the log (H4).
+    pub(crate) genesis: Vec<u8>,
+    /// Index up to which recorded configurations are not this log's: it was begun from another one's state.
+    pub(crate) inherited: u64,
+    /// Whom it begins the log with, if it is the one that does.
+    pub(crate) founding: Option<Membership>,
+}
+
+impl Identity {
+    pub(crate) fn load(disk: &dyn Disk) -> Result<Option<Self>, StoreError> {
+        let path = disk.path(FILE);
+        let bytes = match read(disk, FILE) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(StoreError::Disk { action: "read", path, source }),
+        };
+        Self::decode(&bytes).map(Some).map_err(|error| StoreError::Damaged { path, what: error.to_string() })
+    }
+
+    pub(crate) fn save(&self, disk: &dyn Disk) -> io::Result<()> {
+        replace(disk, FILE, &self.encode())
+    }
+
+    /// The state before the first entry.
+    pub(crate) fn machine(&self) -> Result<Machine, String> {
+        Machine::from_snapshot(&self.genesis).map_err(|error| error.to_string())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.raw(&MAGIC);
+        w.fixed128(self.log);
+        w.varint(self.replica);
+        w.sized(self.node.as_bytes());
+        w.sized(&self.genesis);
+        w.varint(self.inherited);
+        w.option(self.founding.as_ref(), crate::codec::put_membership);
+        let mut bytes = w.into_bytes();
+        let checksum = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        let (content, checksum) = bytes.split_last_chunk::<4>().ok_or(CodecError::Truncated("identity"))?;
+        if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
+            return Err(CodecError::Invalid("its checksum"));
+        }
+        let mut r = Reader::new(content);
+        if r.take("magic", MAGIC.len())? != MAGIC {
+            return Err(CodecError::Invalid("its beginning"));
+        }
+        let identity = Identity {
+            log: r.fixed128("log")?,
+            replica: r.varint("replica")?,
+            node: r.text("node", TEXT_MAX)?.to_owned(),
+            genesis: r.bytes("genesis", TEXT_MAX)?.to_vec(),
+            inherited: r.counter("inherited")?,
+            founding: r.option("founding", crate::codec::membership)?,
+        };
+        r.end()?;
+        Ok(identity)
+    }
+}

@@ -1,0 +1,64 @@
+//! What goes with leading: the end of a term is noticed, silent sessions are expired.
+
+use crate::counters::add;
+use crate::engine::Engine;
+use crate::plane::Plane;
+use crate::raft;
+use openraft::async_runtime::watch::WatchReceiver;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a replica that does not lead looks whether it does.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// Ends the term in memory when the engine does not lead it any more; reports the engine's end.
+pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
+    let mut metrics = engine.raft.metrics();
+    let mut led = None;
+    loop {
+        let (vote, leads, fault) = {
+            let metrics = metrics.borrow_watched();
+            let fault = metrics.running_state.as_ref().err().map(ToString::to_string);
+            (metrics.vote, metrics.state.is_leader(), fault)
+        };
+        let epoch = (vote.committed && leads).then(|| raft::epoch(&vote.leader_id));
+        if engine.state.end_term_unless(epoch) {
+            tracing::info!(node = %plane.config.node, "leads no more");
+        }
+        if epoch.is_some() && epoch != led {
+            add(&engine.counting.terms, 1);
+        }
+        led = epoch.or(led);
+        if let Some(fault) = fault {
+            engine.state.end_term_unless(None);
+            if !plane.is_stopped() {
+                plane.fail(fault);
+            }
+            return;
+        }
+        if metrics.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Proposes to expire sessions that were silent for too long (S6), and looks whether a majority is.
+pub(crate) async fn attend(engine: Arc<Engine>) {
+    loop {
+        engine.look_for_quorum();
+        let state = &engine.state;
+        let due = state.term().due(state.now(), &state.machine());
+        let pause = match due {
+            Some((commands, wake)) => {
+                for command in commands {
+                    add(&engine.counting.expiries, 1);
+                    // If it does not get through, the session is due again in the next term, or after another ttl.
+                    let _ = engine.propose(&command);
+                }
+                wake.since(state.now())
+            }
+            None => IDLE,
+        };
+        tokio::time::sleep(pause.max(Duration::from_millis(10))).await;
+    }
+}

@@ -1,0 +1,213 @@
+//! Replicas in one process, each with a port and a directory of its own.
+
+use convoke_replica::log::command::{Body, Open, Request};
+use convoke_replica::log::machine::{Answer, Outcome};
+use convoke_replica::log::{Epoch, SessionId};
+use convoke_replica::{Config, Consistency, LogHandle, PREAMBLE, Replica, Role};
+use convoke_testkit::{eventually, free_address};
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
+
+/// A node with nothing but a log.
+pub(crate) struct Host {
+    pub(crate) replica: Replica,
+    pub(crate) config: Config,
+    accepting: AbortHandle,
+}
+
+impl Host {
+    pub(crate) async fn start(config: Config) -> Host {
+        let listener = listen(&config.address).await;
+        let replica = Replica::start(config.clone()).await.unwrap();
+        let handle = replica.handle();
+        let accepting = tokio::spawn(async move {
+            while let Ok((mut stream, from)) = listener.accept().await {
+                let handle = handle.clone();
+                tokio::spawn(async move {
+                    let mut preamble = [0; 8];
+                    if stream.read_exact(&mut preamble).await.is_ok() && preamble == PREAMBLE {
+                        let _ = stream.set_nodelay(true);
+                        handle.accept(stream, from);
+                    }
+                });
+            }
+        });
+        Host { replica, config, accepting: accepting.abort_handle() }
+    }
+
+    pub(crate) fn handle(&self) -> LogHandle {
+        self.replica.handle()
+    }
+
+    pub(crate) fn node(&self) -> &str {
+        &self.config.node
+    }
+
+    /// Ends it; the directory stays.
+    pub(crate) async fn stop(self) -> Config {
+        self.accepting.abort();
+        self.replica.handle().stop().await;
+        self.config
+    }
+}
+
+async fn listen(address: &str) -> TcpListener {
+    let mut listener = TcpListener::bind(address).await;
+    // A port that was just given up may linger.
+    for _ in 0..500 {
+        if listener.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        listener = TcpListener::bind(address).await;
+    }
+    listener.unwrap()
+}
+
+/// A directory that lives as long as the test.
+pub(crate) struct Disks(TempDir);
+
+impl Disks {
+    pub(crate) fn new() -> Self {
+        Disks(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn of(&self, node: &str) -> PathBuf {
+        self.0.path().join(node)
+    }
+}
+
+pub(crate) fn config(disks: &Disks, node: &str) -> Config {
+    let mut config = Config::new(node, free_address());
+    config.data_dir = Some(disks.of(node));
+    config
+}
+
+/// Nodes that were started with the same list.
+pub(crate) async fn together(disks: &Disks, nodes: &[&str]) -> Vec<Host> {
+    together_with(disks, nodes, |_| {}).await
+}
+
+pub(crate) async fn together_with(disks: &Disks, nodes: &[&str], adjust: impl Fn(&mut Config)) -> Vec<Host> {
+    let mut configs: Vec<Config> = nodes.iter().map(|node| config(disks, node)).collect();
+    let join: Vec<String> = configs.iter().map(|config| config.address.clone()).collect();
+    let mut hosts = Vec::new();
+    for config in &mut configs {
+        config.join = join.clone();
+        adjust(config);
+        hosts.push(Host::start(config.clone()).await);
+    }
+    leader(&hosts).await;
+    hosts
+}
+
+/// Place of the host that leads and serves.
+pub(crate) async fn leader(hosts: &[Host]) -> usize {
+    let mut found = None;
+    eventually("somebody leads and is settled", async || {
+        found = hosts.iter().position(|host| {
+            let status = host.handle().status();
+            status.role == Role::Leader && status.available && status.configuration > 0
+        });
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
+}
+
+/// A client that asks whoever leads, with a session of its own.
+pub(crate) struct Client {
+    session: SessionId,
+    number: u64,
+}
+
+impl Client {
+    pub(crate) async fn open(hosts: &[Host]) -> Client {
+        let mut session = None;
+        eventually("a session is opened", async || {
+            let handle = hosts[leader(hosts).await].handle();
+            let Ok(epoch) = handle.epoch() else { return false };
+            let open = Open { epoch, ttl: Duration::from_secs(60), nonce: 1, client: None };
+            session = handle.open(open).await.ok().and_then(|answered| answered.opened.ok());
+            session.is_some()
+        })
+        .await;
+        Client { session: session.unwrap().session, number: 0 }
+    }
+
+    pub(crate) fn session(&self) -> SessionId {
+        self.session
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn next(&mut self, epoch: Epoch, body: Body) -> Request {
+        self.number += 1;
+        Request::new(self.session, self.number, epoch, body)
+    }
+
+    /// Submits until somebody decides; the same number every time.
+    pub(crate) async fn submit(&mut self, hosts: &[Host], body: Body) -> Answer {
+        self.number += 1;
+        let number = self.number;
+        let mut found = None;
+        eventually("a request is decided", async || {
+            let handle = hosts[leader(hosts).await].handle();
+            let Ok(epoch) = handle.epoch() else { return false };
+            let request = Request::new(self.session, number, epoch, body.clone());
+            let answered = tokio::time::timeout(Duration::from_secs(5), handle.submit(request)).await;
+            found = answered.ok().and_then(Result::ok).map(|answered| answered.answer);
+            found.as_ref().is_some_and(|answer| answer.verdict.is_ok())
+        })
+        .await;
+        found.unwrap()
+    }
+
+    pub(crate) async fn put(&mut self, hosts: &[Host], key: &str, value: &str) -> u64 {
+        let answer = self.submit(hosts, Body::put(key.as_bytes().to_vec(), value.as_bytes().to_vec())).await;
+        match answer.verdict.as_deref() {
+            Ok(Outcome::Applied { revision, .. }) => *revision,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The value of a key, as the leader has it.
+pub(crate) async fn get(hosts: &[Host], key: &str) -> Option<String> {
+    let mut found = None;
+    eventually("a read is served", async || {
+        let handle = hosts[leader(hosts).await].handle();
+        match handle.read(Consistency::Linearizable).await {
+            Ok(machine) => {
+                let record = machine.keys().get(key.as_bytes()).cloned();
+                found = Some(record.map(|record| String::from_utf8(record.value().to_vec()).unwrap()));
+                true
+            }
+            Err(_) => false,
+        }
+    })
+    .await;
+    found.unwrap()
+}
+
+/// Waits until all have applied the same, and checks that it is the same.
+pub(crate) async fn agree(hosts: &[Host]) {
+    eventually("all replicas hold the same", async || {
+        let machines: Vec<_> = hosts.iter().filter_map(|host| host.handle().local().ok()).collect();
+        let equal = |a: &std::sync::Arc<convoke_replica::log::Machine>, b: &std::sync::Arc<_>| {
+            let b: &std::sync::Arc<convoke_replica::log::Machine> = b;
+            a.applied() == b.applied() && {
+                assert_eq!(a.state_hash(), b.state_hash(), "two states at index {}", a.applied().index);
+                true
+            }
+        };
+        machines.len() == hosts.len() && machines.windows(2).all(|pair| equal(&pair[0], &pair[1]))
+    })
+    .await;
+}

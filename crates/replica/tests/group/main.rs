@@ -1,0 +1,11 @@
+//! Groups of replicas over real sockets.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod backups;
+mod begin;
+mod cluster;
+mod failover;
+mod members;
+mod single;
+mod snapshots;

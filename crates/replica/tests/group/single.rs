@@ -1,0 +1,148 @@
+//! One node alone.
+
+use crate::cluster::{Client, Disks, Host, config, get, leader};
+use convoke_replica::log::RequestId;
+use convoke_replica::log::command::{Body, Open, Request};
+use convoke_replica::log::machine::{Fate, Outcome, Refused};
+use convoke_replica::{Config, Consistency, Refusal, Role, SubmitError};
+use convoke_testkit::{eventually, free_address};
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_node_works_alone_and_goes_on_after_a_restart_in_a_new_epoch() {
+    let disks = Disks::new();
+    let hosts = [Host::start(config(&disks, "a")).await];
+    leader(&hosts).await;
+    let mut client = Client::open(&hosts).await;
+    for number in 1..=20 {
+        assert_eq!(client.put(&hosts, &format!("k{number}"), "v").await, number);
+    }
+    let before = hosts[0].handle().epoch().unwrap();
+    let [host] = hosts;
+    let hosts = [Host::start(host.stop().await).await];
+    leader(&hosts).await;
+    let after = hosts[0].handle().epoch().unwrap();
+    assert!(after.term > before.term, "{before} and then {after} (E1)");
+    assert_eq!(get(&hosts, "k20").await.as_deref(), Some("v"));
+    assert_eq!(client.put(&hosts, "k21", "v").await, 21, "the session is still there");
+    let stale = client.next(before, Body::put("k22", "v"));
+    let refused = hosts[0].handle().submit(stale).await.unwrap_err();
+    assert_eq!(refused, SubmitError::Refused(Refusal::StaleEpoch { current: after }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_memory_it_works_the_same_without_a_disk() {
+    let hosts = [Host::start(Config::new("a", free_address())).await];
+    let mut client = Client::open(&hosts).await;
+    client.put(&hosts, "a", "1").await;
+    let status = hosts[0].handle().status();
+    assert_eq!((status.role, status.keys, status.available), (Role::Leader, 1, true));
+    assert_eq!(status.group.leader().map(|leader| leader.node.as_str()), Some("a"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_get_the_same_answer_and_abandoned_requests_stay_abandoned() {
+    let hosts = [Host::start(Config::new("a", free_address())).await];
+    let mut client = Client::open(&hosts).await;
+    let handle = hosts[0].handle();
+    let epoch = handle.epoch().unwrap();
+    let first = client.next(epoch, Body::put("a", "1"));
+    let second = client.next(epoch, Body::delete("a"));
+    handle.submit(second.clone()).await.unwrap();
+    let late = handle.submit(first).await.unwrap();
+    assert_eq!(late.answer.verdict, Err(Refused::Superseded));
+    let copy = handle.submit(second).await.unwrap();
+    assert!(matches!(copy.answer.verdict.as_deref(), Ok(Outcome::Applied { .. })));
+    assert_eq!(get(&hosts, "a").await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resolve_makes_a_fate_final() {
+    let hosts = [Host::start(Config::new("a", free_address())).await];
+    let mut client = Client::open(&hosts).await;
+    let handle = hosts[0].handle();
+    client.put(&hosts, "a", "1").await;
+    let done = RequestId::new(client.session(), client.number());
+    assert!(matches!(handle.resolve(done).await, Ok(Fate::Done(_))));
+    let lost = RequestId::new(client.session(), client.number() + 1);
+    assert_eq!(handle.peek(lost, Consistency::Linearizable).await, Ok(Fate::Open));
+    assert_eq!(handle.resolve(lost).await, Ok(Fate::Never));
+    let late = client.next(handle.epoch().unwrap(), Body::put("a", "2"));
+    assert_eq!(handle.submit(late).await.unwrap().answer.verdict, Err(Refused::Superseded));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_barrier_read_sees_what_was_given_up_or_it_never_comes() {
+    let hosts = [Host::start(Config::new("a", free_address())).await];
+    let mut client = Client::open(&hosts).await;
+    let handle = hosts[0].handle();
+    let epoch = handle.epoch().unwrap();
+    for _ in 0..50 {
+        let request = client.next(epoch, Body::put("a", format!("{}", client.number())));
+        let (session, number) = (request.session, request.number);
+        // Sent and given up at once: it may be anywhere.
+        let sending = tokio::spawn({
+            let (handle, request) = (handle.clone(), request.clone());
+            async move { handle.submit(request).await }
+        });
+        let below = number + 1;
+        let state = handle.read(Consistency::Barrier { session, epoch, below }).await.unwrap();
+        let fate = state.peek(request.id());
+        let answer = sending.await.unwrap();
+        let late = handle.submit(request.clone()).await;
+        match fate {
+            Fate::Done(_) => assert!(answer.is_ok()),
+            _ => {
+                let refused = SubmitError::Refused(Refusal::GivenUp { floor: below });
+                assert!(answer == Err(refused.clone()) || late == Err(refused), "{fate:?}: {answer:?}, {late:?}");
+            }
+        }
+        let after = handle.read(Consistency::Linearizable).await.unwrap();
+        assert_eq!(after.keys().get(b"a"), state.keys().get(b"a"), "nothing changed behind the read");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_sessions_expire_and_living_ones_do_not() {
+    let mut config = Config::new("a", free_address());
+    config.state.ttl_min = Duration::from_millis(50);
+    let hosts = [Host::start(config).await];
+    leader(&hosts).await;
+    let handle = hosts[0].handle();
+    let epoch = handle.epoch().unwrap();
+    let open = |nonce| Open { epoch, ttl: Duration::from_millis(600), nonce, client: None };
+    let silent = handle.open(open(1)).await.unwrap().opened.unwrap().session;
+    let living = handle.open(open(2)).await.unwrap().opened.unwrap().session;
+    eventually("the silent session has expired", async || {
+        let _ = handle.keep_alive(living, epoch);
+        handle.local().unwrap().session(silent).is_none()
+    })
+    .await;
+    assert!(handle.local().unwrap().session(living).is_some());
+    let refused = handle.submit(Request::new(silent, 1, epoch, Body::put("a", "1"))).await;
+    assert_eq!(refused, Err(SubmitError::Refused(Refusal::SessionNotOpen)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_its_bounds_a_replica_refuses() {
+    let mut config = Config::new("a", free_address());
+    config.state.value_bytes = 1024;
+    config.limits.command_bytes = 80 * 1024;
+    config.limits.proposals = 2;
+    let hosts = [Host::start(config).await];
+    let mut client = Client::open(&hosts).await;
+    let handle = hosts[0].handle();
+    let epoch = handle.epoch().unwrap();
+    let large = client.next(epoch, Body::put("a", vec![0; 100_000]));
+    assert!(matches!(handle.submit(large).await, Err(SubmitError::Refused(Refusal::TooLarge { limit: 81_920, .. }))));
+    let mut refused = 0;
+    for _ in 0..20 {
+        let submissions = (0..10).map(|_| client.next(epoch, Body::put("a", "1")));
+        let submissions = submissions.map(|request| handle.submit(request)).collect::<Vec<_>>();
+        for answer in futures_util::future::join_all(submissions).await {
+            refused += usize::from(answer == Err(Refusal::Busy { what: "requests", limit: 2 }.into()));
+        }
+    }
+    assert!(refused > 0);
+    assert_eq!(handle.counters().refused_busy, refused as u64);
+}

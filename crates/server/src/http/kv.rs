@@ -1,0 +1,233 @@
+//! Keys. They work at every node: what its own replica cannot answer, the node asks as a client of the log.
+
+use super::body;
+use super::extract::{Query, Segments};
+use super::failure::{Failure, Json};
+use crate::error::invalid;
+use crate::log::record;
+use crate::surface::Surface;
+use ::http::{HeaderValue, header};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use convoke_client::log::{Consistency, Page, Write, Written};
+use convoke_proto::{Code, Error, PART_BYTES, json, v1};
+use convoke_replica::log::keys::KeyRange;
+use serde::Deserialize;
+use std::sync::Arc;
+
+type Shared = State<Arc<Surface>>;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ReadQuery {
+    raw: Option<String>,
+    prefix: Option<String>,
+    limit: Option<u64>,
+    cursor: Option<String>,
+    revision: Option<u64>,
+    consistency: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PutQuery {
+    if_revision: Option<u64>,
+    previous: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct DeleteQuery {
+    if_revision: Option<u64>,
+    prefix: Option<String>,
+    previous: Option<String>,
+}
+
+impl ReadQuery {
+    fn consistency(&self) -> Result<Consistency, Error> {
+        match self.consistency.as_deref() {
+            None | Some("barrier") => Ok(Consistency::Barrier),
+            Some("linearizable") => Ok(Consistency::Linearizable),
+            Some("local") => Ok(Consistency::Local),
+            Some(other) => {
+                Err(invalid("consistency", format!("consistency {other:?} is none of linearizable, barrier and local")))
+            }
+        }
+    }
+
+    /// Only the newest revision is kept.
+    fn check(&self, present: u64) -> Result<(), Error> {
+        match self.revision {
+            Some(wanted) if wanted < present => {
+                let message = format!("revision {wanted} is not kept, only the newest, {present}; leave revision out");
+                Err(Error::new(Code::Compacted, message).field("revision"))
+            }
+            Some(wanted) if wanted > present => {
+                Err(invalid("revision", format!("revision {wanted} has not come yet; the newest is {present}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) async fn get(
+    State(surface): Shared,
+    Segments(key): Segments<String>,
+    Query(query): Query<ReadQuery>,
+) -> Result<Response, Failure> {
+    if query.prefix.is_some() {
+        return Ok(list(&surface, key, &query).await?.into_response());
+    }
+    if query.limit.is_some() || query.cursor.is_some() {
+        return Err(invalid("limit", "limit and cursor are for lists; add prefix").into());
+    }
+    let (found, revision) = read_key(&surface, key.clone().into(), query.consistency()?).await?;
+    query.check(revision)?;
+    let Some(found) = found else {
+        return Err(Error::new(Code::NotFound, format!("no key {key:?}")).field("key").into());
+    };
+    if query.raw.is_some() {
+        let mut response = Response::new(Body::from(found.value));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert("convoke-mod-revision", found.mod_revision.into());
+        return Ok(response);
+    }
+    Ok(Json(json::KeyValue::from(found)).into_response())
+}
+
+pub(crate) async fn list_all(
+    State(surface): Shared,
+    Query(query): Query<ReadQuery>,
+) -> Result<Json<json::KeyList>, Failure> {
+    list(&surface, String::new(), &query).await
+}
+
+async fn list(surface: &Surface, prefix: String, query: &ReadQuery) -> Result<Json<json::KeyList>, Failure> {
+    if query.raw.is_some() {
+        return Err(invalid("raw", "a list has no raw form; name one key without prefix").into());
+    }
+    if query.limit == Some(0) {
+        return Err(invalid("limit", "limit 0 asks for nothing; leave it out for the node's choice").into());
+    }
+    let after = match query.cursor.as_deref().filter(|cursor| !cursor.is_empty()) {
+        None => None,
+        Some(cursor) => {
+            let message = "not a cursor of this node's making; pass next_cursor as it came";
+            Some(Bytes::from(URL_SAFE_NO_PAD.decode(cursor).map_err(|_| invalid("cursor", message))?))
+        }
+    };
+    let page = read_page(surface, prefix.into(), after, query.limit.unwrap_or(0), query.consistency()?).await?;
+    query.check(page.revision)?;
+    let last = page.records.last().filter(|_| page.more).map(|record| URL_SAFE_NO_PAD.encode(&record.key));
+    let keys = page.records.into_iter().map(json::KeyValue::from).collect();
+    Ok(Json(json::KeyList { keys, revision: page.revision, next_cursor: last }))
+}
+
+/// At this node if it can, else at whoever leads.
+async fn read_key(
+    surface: &Surface,
+    key: Bytes,
+    consistency: Consistency,
+) -> Result<(Option<v1::KeyValue>, u64), Error> {
+    use convoke_replica::Consistency as Here;
+    let log = surface.log()?;
+    let here = match consistency {
+        Consistency::Local => Some(surface.read_log(Here::Local).await?),
+        Consistency::Linearizable => surface.read_log(Here::Linearizable).await.ok(),
+        Consistency::Barrier => None,
+    };
+    match here {
+        Some(machine) => Ok((machine.keys().get(&key).map(|found| record(found)), machine.keys().revision())),
+        None => log.kv.get_revision(key, consistency).await,
+    }
+}
+
+async fn read_page(
+    surface: &Surface,
+    prefix: Bytes,
+    after: Option<Bytes>,
+    limit: u64,
+    consistency: Consistency,
+) -> Result<Page, Error> {
+    use convoke_replica::Consistency as Here;
+    let log = surface.log()?;
+    let here = match consistency {
+        Consistency::Local => Some(surface.read_log(Here::Local).await?),
+        Consistency::Linearizable => surface.read_log(Here::Linearizable).await.ok(),
+        Consistency::Barrier => None,
+    };
+    let Some(machine) = here else { return log.kv.list_after(prefix, after, limit, consistency).await };
+    let mut range = KeyRange::prefix(prefix);
+    if let Some(after) = after {
+        range = range.after(&after);
+    }
+    let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
+    let page = machine.keys().range(&range, limit, PART_BYTES as u64);
+    let records = page.records.iter().map(|found| record(found)).collect();
+    Ok(Page { records, more: page.more, revision: page.revision })
+}
+
+pub(crate) async fn put(
+    State(surface): Shared,
+    Segments(key): Segments<String>,
+    Query(query): Query<PutQuery>,
+    request: Request,
+) -> Result<Json<json::KeyWritten>, Failure> {
+    surface.log()?;
+    let limit = surface.config.limits.value_bytes;
+    let value = body::read_up_to(&surface, request.into_body(), limit).await?;
+    let mut write = Write::put(key, value);
+    if let Some(revision) = query.if_revision {
+        write = write.if_revision(revision);
+    }
+    if query.previous.is_some() {
+        write = write.previous();
+    }
+    let written = submit(&surface, write).await?;
+    Ok(Json(shown(written, false)))
+}
+
+pub(crate) async fn delete(
+    State(surface): Shared,
+    Segments(key): Segments<String>,
+    Query(query): Query<DeleteQuery>,
+) -> Result<Json<json::KeyWritten>, Failure> {
+    let mut write = if query.prefix.is_some() { Write::delete_prefix(key) } else { Write::delete(key) };
+    if let Some(revision) = query.if_revision {
+        if query.prefix.is_some() {
+            return Err(invalid("if_revision", "a prefix has no revision; leave one of the two out").into());
+        }
+        write = write.if_revision(revision);
+    }
+    if query.previous.is_some() {
+        write = write.previous();
+    }
+    let written = submit(&surface, write).await?;
+    Ok(Json(shown(written, true)))
+}
+
+/// Through this node's ambassador. A caller that goes away abandons its request.
+async fn submit(surface: &Surface, write: Write) -> Result<Written, Error> {
+    let log = surface.log()?;
+    match log.kv.write(write.clone()).await {
+        // The node's session was over before this got there, so it did nothing; the next one is another session.
+        Err(error) if error.code == Code::SessionGone => log.kv.write(write).await,
+        result => result,
+    }
+}
+
+fn shown(written: Written, deleted: bool) -> json::KeyWritten {
+    json::KeyWritten {
+        revision: written.revision,
+        deleted: deleted.then_some(written.keys),
+        request: written.request,
+        previous: written.previous.into_iter().map(json::KeyValue::from).collect(),
+        omitted: written.omitted,
+    }
+}

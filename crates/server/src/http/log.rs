@@ -1,0 +1,119 @@
+//! The log itself: status, what became of requests, membership. At every node.
+
+use super::extract::{JsonBody, Query, Segments};
+use super::failure::{Failure, Json};
+use crate::error::invalid;
+use crate::log::{fate, request_id};
+use crate::surface::Surface;
+use axum::extract::State;
+use convoke_client::log::Change;
+use convoke_proto::json::{MembersChange, RequestFate};
+use convoke_proto::v1::RequestId;
+use convoke_proto::{Code, Error, v1};
+use convoke_replica::Consistency;
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Shared = State<Arc<Surface>>;
+type Answer<T> = Result<Json<T>, Failure>;
+
+pub(crate) async fn status(State(surface): Shared) -> Answer<v1::LogStatusResponse> {
+    Ok(Json(surface.log_status()?))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PeekQuery {
+    consistency: Option<String>,
+}
+
+pub(crate) async fn peek(
+    State(surface): Shared,
+    Segments((session, number)): Segments<(u64, u64)>,
+    Query(query): Query<PeekQuery>,
+) -> Answer<RequestFate> {
+    let id = RequestId { session, number };
+    let told = match query.consistency.as_deref() {
+        Some("local") => {
+            let machine = surface.read_log(Consistency::Local).await?;
+            fate(&machine.peek(request_id(Some(id))?))
+        }
+        None | Some("linearizable") => {
+            let patience = surface.config.timeouts.request;
+            surface.log()?.ambassador.peek(id, Some(patience)).await?
+        }
+        Some(other) => {
+            let message = format!("consistency {other:?} is none of linearizable and local");
+            return Err(invalid("consistency", message).into());
+        }
+    };
+    Ok(Json(RequestFate::new(id, told)))
+}
+
+pub(crate) async fn resolve(
+    State(surface): Shared,
+    Segments((session, number)): Segments<(u64, u64)>,
+) -> Answer<RequestFate> {
+    let id = RequestId { session, number };
+    let patience = surface.config.timeouts.request;
+    let told = surface.log()?.ambassador.resolve(id, Some(patience)).await?;
+    Ok(Json(RequestFate::new(id, told)))
+}
+
+pub(crate) async fn members(
+    State(surface): Shared,
+    JsonBody(wanted): JsonBody<MembersChange>,
+) -> Answer<v1::MembersResponse> {
+    let change = change(&wanted)?;
+    let log = surface.log()?;
+    let patience = surface.config.timeouts.request;
+    let wait = Duration::from_millis(wanted.wait_ms.unwrap_or(0)).min(patience);
+    let changed = log.ambassador.change_from(&change, wanted.replaces, wait, Some(patience)).await?;
+    Ok(Json(changed))
+}
+
+/// Exactly one of the changes.
+fn change(wanted: &MembersChange) -> Result<Change, Error> {
+    let MembersChange { add, replace, with, address, promote, demote, remove, transfer, .. } = wanted.clone();
+    let mut changes = Vec::new();
+    if let Some(node) = add {
+        changes.push(Change::Add { node, address: address.clone() });
+    }
+    match (replace, with) {
+        (Some(old), Some(node)) => changes.push(Change::Replace { old, node, address: address.clone() }),
+        (None, None) => {}
+        _ => return Err(invalid("with", "replace names the node that goes, with the one that comes; both are needed")),
+    }
+    changes.extend(promote.map(Change::Promote));
+    changes.extend(demote.map(Change::Demote));
+    changes.extend(remove.map(Change::Remove));
+    changes.extend(transfer.map(Change::Transfer));
+    match changes.pop() {
+        Some(Change::Promote(_) | Change::Demote(_) | Change::Remove(_) | Change::Transfer(_)) if address.is_some() => {
+            Err(invalid("address", "only add and replace bring a node that has an address"))
+        }
+        Some(change) if changes.is_empty() => Ok(change),
+        _ => {
+            let message = "name one change: add, promote, demote, remove, replace (with), or transfer";
+            Err(Error::new(Code::InvalidArgument, message).field("body"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_change_at_a_time() {
+        let node = || Some("n1".to_owned());
+        assert!(change(&MembersChange::default()).is_err());
+        assert!(change(&MembersChange { add: node(), remove: node(), ..Default::default() }).is_err());
+        assert!(change(&MembersChange { promote: node(), address: node(), ..Default::default() }).is_err());
+        assert!(change(&MembersChange { replace: node(), ..Default::default() }).is_err());
+        let add = change(&MembersChange { add: node(), address: node(), ..Default::default() });
+        assert_eq!(add, Ok(Change::Add { node: "n1".into(), address: node() }));
+        assert_eq!(change(&MembersChange { remove: node(), ..Default::default() }), Ok(Change::Remove("n1".into())));
+    }
+}

@@ -1,0 +1,199 @@
+//! Between the log's own types and the wire.
+
+use crate::error::invalid;
+use convoke_proto::v1::fate::Kind;
+use convoke_proto::v1::log_request::Body as WireBody;
+use convoke_proto::v1::submit_response::Message;
+use convoke_proto::{Code, Error, v1};
+use convoke_replica::log::command::{Body, Delete, DeleteRange, Put, Request};
+use convoke_replica::log::keys::{KeyRange, Record};
+use convoke_replica::log::machine::{Fate, Outcome, Reason, Refused, Response};
+use convoke_replica::log::{Epoch, LogTime, ReplicaId, RequestId, SessionId};
+use convoke_replica::{Answered, Consistency, OpenAnswered, Refusal};
+
+pub(crate) fn wire_epoch(epoch: Epoch) -> v1::Epoch {
+    v1::Epoch { term: epoch.term, replica: epoch.leader.0 }
+}
+
+pub(crate) fn epoch(epoch: Option<v1::Epoch>) -> Result<Epoch, Error> {
+    let epoch = epoch.ok_or_else(|| invalid("epoch", "name the epoch that the leader told"))?;
+    Ok(Epoch { term: epoch.term, leader: ReplicaId(epoch.replica) })
+}
+
+pub(crate) fn wire_id(id: RequestId) -> v1::RequestId {
+    v1::RequestId { session: id.session.0, number: id.number }
+}
+
+pub(crate) fn request_id(id: Option<v1::RequestId>) -> Result<RequestId, Error> {
+    let id = id.ok_or_else(|| invalid("request", "name a request: its session and its number"))?;
+    Ok(RequestId::new(SessionId(id.session), id.number))
+}
+
+pub(crate) fn body(request: v1::LogRequest) -> Result<Request, Error> {
+    let body = match request.body.ok_or_else(|| invalid("body", "say what to do: put, delete or end"))? {
+        WireBody::Put(put) => {
+            Body::Put(Put { key: put.key, value: put.value, if_revision: put.if_revision, previous: put.previous })
+        }
+        WireBody::Delete(delete) => deletion(delete)?,
+        WireBody::End(_) => Body::End(SessionId(request.session)),
+    };
+    Ok(Request {
+        session: SessionId(request.session),
+        number: request.number,
+        abandon_below: request.abandon_below,
+        previous: request.previous,
+        epoch: epoch(request.epoch)?,
+        deadline: (request.deadline_us > 0).then(|| LogTime::from_micros(request.deadline_us)),
+        body,
+    })
+}
+
+fn deletion(delete: v1::DeleteKeys) -> Result<Body, Error> {
+    use v1::delete_keys::Which;
+    let v1::DeleteKeys { which, if_revision, previous } = delete;
+    match which {
+        Some(Which::Key(key)) => Ok(Body::Delete(Delete { key, if_revision, previous })),
+        Some(Which::Range(_)) if if_revision.is_some() => {
+            Err(invalid("if_revision", "a range has no revision; leave it out, or name one key"))
+        }
+        Some(Which::Range(range)) => Ok(Body::DeleteRange(DeleteRange { range: key_range(range), previous })),
+        None => Err(invalid("which", "name a key or a range to delete")),
+    }
+}
+
+/// What a barrier read says (R4).
+pub(crate) fn barrier(barrier: Option<v1::Barrier>) -> Result<Consistency, Error> {
+    let message = "a barrier read names the session, its epoch, and the number below which everything is given up";
+    let v1::Barrier { session, epoch: meant, below } = barrier.ok_or_else(|| invalid("barrier", message))?;
+    Ok(Consistency::Barrier { session: SessionId(session), epoch: epoch(meant)?, below })
+}
+
+pub(crate) fn key_range(range: v1::KeyRange) -> KeyRange {
+    KeyRange { from: range.from, until: range.until }
+}
+
+/// What a replica refuses for reasons of its own.
+pub(crate) fn refusal(why: &Refusal) -> Error {
+    let error = Error::new(code(why.code()), why.to_string());
+    match why {
+        Refusal::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
+        Refusal::Busy { limit, .. } | Refusal::TooLarge { limit, .. } => error.limit(*limit),
+        _ => error,
+    }
+}
+
+/// What the log refuses.
+fn refused(why: &Refused) -> Error {
+    let error = Error::new(code(why.code()), why.to_string());
+    match why {
+        Refused::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
+        Refused::WindowFull { limit } | Refused::SessionsFull { limit } => error.limit(*limit),
+        Refused::Invalid { field } => error.field(field.as_str()),
+        Refused::OutOfRange { field, max, .. } => error.field(field.as_str()).limit(*max),
+        _ => error,
+    }
+}
+
+fn reason(why: &Reason) -> Error {
+    let error = Error::new(code(why.code()), why.to_string());
+    match why {
+        Reason::Precondition { revision } => Error { known: Some(*revision), ..error },
+        Reason::TooLarge { field, limit, .. } | Reason::TooMany { field, limit } => {
+            error.field(field.as_str()).limit(*limit)
+        }
+        Reason::Invalid { field } => error.field(field.as_str()),
+        _ => error,
+    }
+}
+
+fn code(name: &str) -> Code {
+    Code::from_str_name(name).unwrap_or(Code::Internal)
+}
+
+pub(crate) fn record(record: &Record) -> v1::KeyValue {
+    v1::KeyValue {
+        key: record.key().to_vec().into(),
+        value: record.value().to_vec().into(),
+        create_revision: record.create_revision,
+        mod_revision: record.modify_revision,
+        version: record.version,
+    }
+}
+
+pub(crate) fn fate(fate: &Fate) -> v1::Fate {
+    match fate {
+        Fate::Done(outcome) => decided(outcome),
+        Fate::Never => v1::Fate::of(Kind::Never),
+        Fate::Open => v1::Fate::of(Kind::Open),
+        Fate::TooOld => v1::Fate::of(Kind::TooOld),
+    }
+}
+
+fn decided(outcome: &Outcome) -> v1::Fate {
+    match outcome {
+        Outcome::Applied { index, revision, response } => {
+            let (keys, previous, omitted) = match response {
+                Response::Changed(changed) => {
+                    let previous = changed.previous.iter().map(|before| record(before)).collect();
+                    (changed.keys, previous, changed.omitted)
+                }
+                Response::Fenced | Response::Ended | Response::Configured(_) => (0, Vec::new(), 0),
+            };
+            v1::Fate { index: *index, revision: *revision, keys, previous, omitted, ..v1::Fate::of(Kind::Applied) }
+        }
+        Outcome::NotApplied { index, reason: why } => {
+            v1::Fate { index: *index, reason: Some(reason(why).into()), ..v1::Fate::of(Kind::NotApplied) }
+        }
+    }
+}
+
+/// The answer to a request that got through the log.
+pub(crate) fn answer(answered: &Answered) -> Message {
+    let answer = &answered.answer;
+    let (told, why) = match &answer.verdict {
+        Ok(outcome) => (decided(outcome), None),
+        Err(why) => {
+            let kind = match why {
+                Refused::SessionUnknown | Refused::TooOld => Kind::TooOld,
+                why if why.is_final() => Kind::Never,
+                _ => Kind::Open,
+            };
+            (v1::Fate::of(kind), Some(refused(why).into()))
+        }
+    };
+    Message::Answer(v1::LogAnswer {
+        request: Some(wire_id(answer.id)),
+        fate: Some(told),
+        refused: why,
+        previous: answer.previous.as_ref().map(|(id, _)| wire_id(*id)),
+        previous_fate: answer.previous.as_ref().map(|(_, told)| fate(told)),
+        log_time_us: answered.log_time.as_micros(),
+    })
+}
+
+/// The answer to a request of a session that is not open (any more).
+pub(crate) fn read_fate(id: RequestId, told: &Fate) -> Message {
+    let over = refusal(&Refusal::SessionNotOpen);
+    Message::Answer(v1::LogAnswer {
+        request: Some(wire_id(id)),
+        fate: Some(fate(told)),
+        refused: Some(over.into()),
+        ..v1::LogAnswer::default()
+    })
+}
+
+pub(crate) fn opened(answered: &OpenAnswered) -> Message {
+    let log_time_us = answered.log_time.as_micros();
+    match &answered.opened {
+        Ok(opened) => Message::Opened(v1::SessionOpened {
+            session: opened.session.0,
+            replaced: opened.replaced.map(|session| session.0),
+            log_time_us,
+            held_by: None,
+        }),
+        Err(Refused::NameHeld { holder }) => {
+            Message::Opened(v1::SessionOpened { held_by: Some(holder.0), log_time_us, ..v1::SessionOpened::default() })
+        }
+        Err(why) => Message::Refused(refused(why).into()),
+    }
+}

@@ -1,0 +1,131 @@
+//! One link of an ambassador: what comes in is put in line in the order of arrival, answers go out as they are decided.
+
+use super::convert::{self, answer, body, opened, read_fate};
+use crate::error::invalid;
+use crate::surface::Surface;
+use convoke_proto::v1::submit_request::Message as Asked;
+use convoke_proto::v1::submit_response::Message;
+use convoke_proto::{Error, v1};
+use convoke_replica::log::SessionId;
+use convoke_replica::log::command::{Client, Open};
+use convoke_replica::log::leader::KeepAlive;
+use convoke_replica::{Consistency, LogHandle, Refusal, SubmitError};
+use futures_core::Stream;
+use futures_util::stream::FuturesUnordered;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tonic::{Status, Streaming};
+
+/// What one link may have undecided; beyond, it is not read from.
+const UNDECIDED_MAX: usize = 8_192;
+
+type Deciding = Pin<Box<dyn Future<Output = v1::SubmitResponse> + Send>>;
+
+pub(crate) struct SubmitStream {
+    incoming: Streaming<v1::SubmitRequest>,
+    surface: Arc<Surface>,
+    log: LogHandle,
+    undecided: FuturesUnordered<Deciding>,
+    ready: VecDeque<v1::SubmitResponse>,
+    over: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl SubmitStream {
+    pub(crate) fn new(
+        incoming: Streaming<v1::SubmitRequest>,
+        surface: Arc<Surface>,
+        log: LogHandle,
+        epoch: v1::Epoch,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        let welcome = Message::Welcome(v1::Welcome { epoch: Some(epoch) });
+        let ready = [v1::SubmitResponse { tag: 0, message: Some(welcome) }].into();
+        SubmitStream { incoming, surface, log, undecided: FuturesUnordered::new(), ready, over: false, _permit: permit }
+    }
+
+    /// Puts a message in line: the first poll does, so it has to come before the next message is looked at.
+    fn take(&mut self, request: v1::SubmitRequest, context: &mut Context<'_>) {
+        let mut deciding: Deciding = Box::pin(decide(self.surface.clone(), self.log.clone(), request));
+        match deciding.as_mut().poll(context) {
+            Poll::Ready(response) => self.ready.push_back(response),
+            Poll::Pending => self.undecided.push(deciding),
+        }
+    }
+}
+
+impl Stream for SubmitStream {
+    type Item = Result<v1::SubmitResponse, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        while !this.over && this.undecided.len() + this.ready.len() < UNDECIDED_MAX {
+            match Pin::new(&mut this.incoming).poll_next(context) {
+                Poll::Ready(Some(Ok(request))) => this.take(request, context),
+                // Broken off or finished: whatever was put in line is on its way, and its answers may still be wanted.
+                Poll::Ready(Some(Err(_)) | None) => this.over = true,
+                Poll::Pending => break,
+            }
+        }
+        if let Some(response) = this.ready.pop_front() {
+            return Poll::Ready(Some(Ok(response)));
+        }
+        match Pin::new(&mut this.undecided).poll_next(context) {
+            Poll::Ready(Some(response)) => Poll::Ready(Some(Ok(response))),
+            Poll::Ready(None) if this.over => Poll::Ready(None),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+async fn decide(surface: Arc<Surface>, log: LogHandle, request: v1::SubmitRequest) -> v1::SubmitResponse {
+    let message = match request.message {
+        Some(Asked::Request(request)) => submit(&surface, &log, request).await,
+        Some(Asked::Open(open)) => open_session(&surface, &log, open).await,
+        Some(Asked::KeepAlive(sign)) => keep_alive(&surface, &log, sign),
+        None => Err(invalid("message", "say what to do: open, request or keep_alive")),
+    };
+    let message = message.unwrap_or_else(|error| Message::Refused(error.into()));
+    v1::SubmitResponse { tag: request.tag, message: Some(message) }
+}
+
+async fn submit(surface: &Surface, log: &LogHandle, request: v1::LogRequest) -> Result<Message, Error> {
+    let request = body(request)?;
+    let id = request.id();
+    match log.submit(request).await {
+        Ok(answered) => Ok(answer(&answered)),
+        // What is known of it can be told here and now: nothing of the session can take effect any more (S8).
+        Err(SubmitError::Refused(Refusal::SessionNotOpen)) => match log.peek(id, Consistency::Linearizable).await {
+            Ok(fate) => Ok(read_fate(id, &fate)),
+            Err(why) => Err(surface.log_refused(&why)),
+        },
+        Err(SubmitError::Refused(why)) => Err(surface.log_refused(&why)),
+        Err(SubmitError::Unknown) => Ok(Message::LostSight(v1::LostSight {})),
+    }
+}
+
+async fn open_session(surface: &Surface, log: &LogHandle, open: v1::OpenSession) -> Result<Message, Error> {
+    let v1::OpenSession { epoch, ttl_ms, nonce, client, replaces } = open;
+    let client = (!client.is_empty()).then(|| Client { name: client.into(), replaces: replaces.map(SessionId) });
+    let open = Open { epoch: convert::epoch(epoch)?, ttl: Duration::from_millis(ttl_ms), nonce, client };
+    match log.open(open).await {
+        Ok(answered) => Ok(opened(&answered)),
+        Err(SubmitError::Refused(why)) => Err(surface.log_refused(&why)),
+        Err(SubmitError::Unknown) => Ok(Message::LostSight(v1::LostSight {})),
+    }
+}
+
+fn keep_alive(surface: &Surface, log: &LogHandle, sign: v1::KeepAlive) -> Result<Message, Error> {
+    use v1::kept_alive::State;
+    let heard = log.keep_alive(SessionId(sign.session), convert::epoch(sign.epoch)?);
+    let state = match heard.map_err(|why| surface.log_refused(&why))? {
+        KeepAlive::Kept => State::Kept,
+        KeepAlive::Expiring => State::Expiring,
+        KeepAlive::Unknown => State::Unknown,
+    };
+    Ok(Message::KeptAlive(v1::KeptAlive { state: state.into() }))
+}

@@ -1,0 +1,329 @@
+//! The log plane through the SDK, against real nodes.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_client::log::{Ambassador, Change, Consistency, FateKind, Options, Write};
+use convoke_history::{Answer, Call, History};
+use convoke_proto::v1::log_client::LogClient;
+use convoke_proto::{Code, Error, v1};
+use convoke_testkit::eventually;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use support::Served;
+use support::log::LogCluster;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_put_compared_listed_and_deleted() {
+    let cluster = LogCluster::start(1).await;
+    let kv = cluster.ambassador().kv();
+    assert_eq!(kv.get("a").await.unwrap(), None);
+    let first = kv.put("a", "1").await.unwrap();
+    let record = kv.get("a").await.unwrap().unwrap();
+    assert_eq!((&record.value[..], record.create_revision, record.version), (&b"1"[..], first.revision, 1));
+
+    let error = kv.compare_and_set("a", "2", 0).await.unwrap_err();
+    assert_eq!((error.code, error.known), (Code::FailedPrecondition, Some(first.revision)));
+    let second = kv.write(Write::put("a", "2").if_revision(first.revision).previous()).await.unwrap();
+    assert_eq!(&second.previous[0].value[..], b"1");
+    assert_eq!((second.request.session, second.request.number), (first.request.session, first.request.number + 2));
+
+    for number in 0..25 {
+        kv.put(format!("list/{number:02}"), "x").await.unwrap();
+    }
+    let (mut keys, mut after) = (Vec::new(), None);
+    loop {
+        let page = kv.list_after("list/", after, 10, Consistency::Linearizable).await.unwrap();
+        keys.extend(page.records.iter().map(|record| record.key.clone()));
+        after = page.records.last().map(|record| record.key.clone());
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(keys.len(), 25);
+    assert!(keys.is_sorted());
+
+    assert_eq!(kv.delete_prefix("list/").await.unwrap().keys, 25);
+    assert_eq!(kv.list("list/", 0).await.unwrap().records, []);
+    assert_eq!(kv.delete("a").await.unwrap().keys, 1);
+    assert_eq!(kv.delete("a").await.unwrap().keys, 0);
+    assert_eq!(kv.get_with("a", Consistency::Local).await.unwrap(), None);
+
+    let error = kv.put("", "x").await.unwrap_err();
+    assert_eq!(error.code, Code::InvalidArgument, "{error}");
+    let error = kv.put("k", vec![0; 2 * 1024 * 1024]).await.unwrap_err();
+    assert_eq!((error.code, error.limit), (Code::TooLarge, Some(1024 * 1024)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_lead_refuses_and_names_the_leader_first() {
+    let cluster = LogCluster::start(3).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let address = format!("http://{}", cluster.served(follower).address());
+    let channel = tonic::transport::Channel::from_shared(address).unwrap().connect().await.unwrap();
+    let request = v1::ReadRequest { what: Some(v1::read_request::What::Key("a".into())), ..v1::ReadRequest::default() };
+    let mut client = LogClient::new(channel);
+    let error = Error::from(client.read(request.clone()).await.unwrap_err());
+    assert_eq!(error.code, Code::NotLeader, "{error}");
+    let members = error.log.unwrap().members;
+    assert_eq!(members.len(), 3);
+    assert_eq!((members[0].node.as_str(), members[0].leader), (format!("n{leader}").as_str(), true));
+    assert_eq!(members[0].address, cluster.served(leader).address().to_string());
+    let streamed = client.submit(tokio_stream::pending::<v1::SubmitRequest>()).await.unwrap_err();
+    assert_eq!(Error::from(streamed).code, Code::NotLeader);
+    let local = v1::ReadRequest { consistency: v1::Consistency::Local.into(), ..request };
+    client.read(local).await.unwrap();
+
+    // An ambassador that knows only this one finds the leader by itself.
+    let ambassador = Ambassador::start([cluster.served(follower).address().to_string()]).unwrap();
+    ambassador.kv().put("a", "1").await.unwrap();
+    let status = ambassador.status(None).await.unwrap();
+    assert_eq!((status.role.as_str(), status.leader), ("leader", format!("n{leader}")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_the_log_plane_says_so() {
+    let served = Served::alone().await;
+    let channel = support::grpc::channel(&served).await;
+    let error = Error::from(LogClient::new(channel).status(v1::LogStatusRequest {}).await.unwrap_err());
+    assert_eq!(error.code, Code::NotReady);
+    assert!(error.message.contains("no log plane"), "{error}");
+    let kv = Ambassador::start([served.address().to_string()])
+        .unwrap()
+        .kv_with(Options::default().timeout(Duration::from_millis(300)));
+    let error = kv.put("a", "1").await.unwrap_err();
+    assert_eq!(error.code, Code::Timeout, "not sent, so certainly not applied: {error}");
+    assert_eq!(kv.get("a").await.unwrap_err().code, Code::Timeout);
+}
+
+/// What all clients of a run did and saw.
+struct Recorded {
+    history: Mutex<History<String>>,
+    start: Instant,
+    /// Writes that took effect, by key.
+    applied: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Recorded {
+    fn at(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_leader_killed_under_load_loses_nothing_and_repeats_nothing() {
+    let mut cluster = LogCluster::start(3).await;
+    let ambassador = cluster.ambassador();
+    let recorded =
+        Arc::new(Recorded { history: Mutex::new(History::new()), start: Instant::now(), applied: Mutex::default() });
+    let (stop, stopping) = tokio::sync::watch::channel(false);
+    let clients: Vec<_> = (0..6)
+        .map(|client| tokio::spawn(one_client(client, ambassador.clone(), recorded.clone(), stopping.clone())))
+        .collect();
+    let answered = || recorded.history.lock().unwrap().len();
+    eventually("there is some load", async || answered() > 200).await;
+    let leader = cluster.leader().await;
+    cluster.kill(leader).await;
+    let before = answered();
+    eventually("writes go on", async || answered() > before + 300).await;
+    stop.send_replace(true);
+    for client in clients {
+        client.await.unwrap();
+    }
+    let kv = ambassador.kv();
+    let applied = recorded.applied.lock().unwrap().clone();
+    for (key, applied) in applied {
+        let record = kv.get(key.clone()).await.unwrap().unwrap();
+        assert_eq!(record.version, applied, "{key}: every write that took effect did so once, and no other");
+    }
+    let history = recorded.history.lock().unwrap();
+    assert_eq!(history.unknown(), 0, "everything was resolved");
+    history.check().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+/// Writes and reads a few keys; drops every seventh write on its way and asks what became of it.
+async fn one_client(
+    client: u64,
+    ambassador: Ambassador,
+    recorded: Arc<Recorded>,
+    stopping: tokio::sync::watch::Receiver<bool>,
+) {
+    let kv = ambassador.kv();
+    let mut random = fastrand::Rng::with_seed(client);
+    let mut value = client << 32;
+    while !*stopping.borrow() {
+        let key = format!("k{}", random.u8(..3));
+        if random.u8(..3) == 0 {
+            let id = recorded.history.lock().unwrap().call(client, key.clone(), Call::Get, recorded.at());
+            let got = kv.get(key).await.unwrap();
+            let got = got.map(|record| u64::from_le_bytes(record.value[..].try_into().unwrap()));
+            recorded.history.lock().unwrap().answer(id, recorded.at(), Answer::Got(got));
+            continue;
+        }
+        value += 1;
+        let id = recorded.history.lock().unwrap().call(client, key.clone(), Call::put(value), recorded.at());
+        let write = kv.put(key.clone(), value.to_le_bytes().to_vec());
+        if value.is_multiple_of(7) {
+            // Given up before, while or after it is sent; the next one tells.
+            let patience = Duration::from_micros(random.u64(..3_000));
+            let given_up = tokio::time::timeout(patience, write).await.is_err();
+            let fence = kv.put(format!("fence-{client}"), "").await.unwrap();
+            let applied = match fence.abandoned {
+                Some((_, fate)) => fate.kind() == FateKind::Applied,
+                // It never left, or it was answered in time.
+                None => !given_up,
+            };
+            let mut history = recorded.history.lock().unwrap();
+            if applied {
+                history.answer(id, recorded.at(), Answer::written());
+                *recorded.applied.lock().unwrap().entry(key).or_default() += 1;
+            } else {
+                history.never(id);
+            }
+        } else {
+            write.await.unwrap();
+            recorded.history.lock().unwrap().answer(id, recorded.at(), Answer::written());
+            *recorded.applied.lock().unwrap().entry(key).or_default() += 1;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_request_is_settled_by_the_next_and_by_resolve_at_any_node() {
+    let cluster = LogCluster::start(3).await;
+    let ambassador = cluster.ambassador();
+    let kv = ambassador.kv();
+    kv.put("warm", "up").await.unwrap();
+    let mut random = fastrand::Rng::with_seed(5);
+    let (mut applied, mut never) = (0, 0);
+    for round in 0..60 {
+        let key = format!("dropped-{round}");
+        let patience = Duration::from_micros(random.u64(..2_000));
+        let _ = tokio::time::timeout(patience, kv.put(key.clone(), "x")).await;
+        let Some((request, fate)) = kv.put("next", "y").await.unwrap().abandoned else { continue };
+        let there = kv.get(key).await.unwrap().is_some();
+        assert_eq!(fate.kind() == FateKind::Applied, there, "round {round}");
+        if there {
+            applied += 1;
+        } else {
+            never += 1;
+        }
+        if round % 20 == 0 {
+            for index in 0..3 {
+                let path = format!("/api/v1/log/requests/{}/{}/resolve", request.session, request.number);
+                let told = cluster.http(index, "POST", &path, "").await.ok();
+                assert_eq!(told["fate"], if there { "applied" } else { "never" }, "{told}");
+                assert_eq!(told["final"], true);
+            }
+        }
+        assert_eq!(ambassador.resolve(request, None).await.unwrap().kind(), fate.kind());
+    }
+    assert!(applied + never > 0, "something was dropped on its way");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_behind_a_barrier_is_not_overtaken_by_what_was_given_up() {
+    let cluster = LogCluster::start(3).await;
+    let kv = cluster.ambassador().kv();
+    kv.put("k", "before").await.unwrap();
+    let mut random = fastrand::Rng::with_seed(9);
+    for round in 0..100 {
+        let patience = Duration::from_micros(random.u64(..1_500));
+        let _ = tokio::time::timeout(patience, kv.put("k", format!("{round}"))).await;
+        let first = kv.get("k").await.unwrap();
+        let second = kv.get_with("k", Consistency::Linearizable).await.unwrap();
+        assert_eq!(first, second, "round {round}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_named_client_fences_its_predecessor() {
+    let cluster = LogCluster::start(1).await;
+    let old = cluster.ambassador().kv_with(Options::default().client_name("shop"));
+    old.put("a", "1").await.unwrap();
+    let new = cluster.ambassador().kv_with(Options::default().client_name("shop"));
+    new.put("a", "2").await.unwrap();
+    let error = old.put("a", "3").await.unwrap_err();
+    assert_eq!(error.code, Code::SessionGone, "{error}");
+    assert_eq!(old.put("a", "4").await.unwrap_err().code, Code::Superseded);
+    assert_eq!(&new.get("a").await.unwrap().unwrap().value[..], b"2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handle_that_is_dropped_ends_its_session() {
+    let cluster = LogCluster::start(1).await;
+    let ambassador = cluster.ambassador();
+    let kv = ambassador.kv();
+    kv.put("a", "1").await.unwrap();
+    assert_eq!(ambassador.status(None).await.unwrap().sessions, 1);
+    drop(kv);
+    eventually("the session has ended", async || ambassador.status(None).await.unwrap().sessions == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_that_has_passed_is_a_final_no() {
+    let cluster = LogCluster::start(1).await;
+    let kv = cluster.ambassador().kv();
+    kv.put("a", "1").await.unwrap();
+    let error = kv.write(Write::put("a", "2").deadline(Duration::ZERO)).await.unwrap_err();
+    assert_eq!(error.code, Code::Timeout, "{error}");
+    assert!(error.about().is_some());
+    assert_eq!(&kv.get("a").await.unwrap().unwrap().value[..], b"1");
+    kv.write(Write::put("a", "3").deadline(Duration::from_secs(60))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_group_is_changed_and_leadership_handed_over() {
+    let mut cluster = LogCluster::start(3).await;
+    let leader = cluster.leader().await;
+    let other = cluster.follower().await;
+    let outsider = cluster.outsider().await;
+    let ambassador = cluster.ambassador();
+    let patience = Some(Duration::from_secs(30));
+    let wait = Duration::from_secs(20);
+    let node = |index: usize| format!("n{index}");
+    let address = Some(cluster.addresses[outsider].clone());
+    let stale = ambassador.status(patience).await.unwrap().configuration;
+    let add = Change::Add { node: node(outsider), address };
+    let added = ambassador.change(&add, wait, patience).await.unwrap();
+    assert!(added.settled && added.configuration > stale);
+    assert_eq!(ambassador.change(&add, wait, patience).await.unwrap_err().code, Code::FailedPrecondition);
+    ambassador.change(&Change::Promote(node(outsider)), wait, patience).await.unwrap();
+    let status = ambassador.status(patience).await.unwrap();
+    assert_eq!(status.voters.len(), 4);
+    // A change that was meant for an older configuration does nothing, however late it comes (M1).
+    let late = ambassador.change_from(&Change::Remove(node(other)), Some(stale), wait, patience).await;
+    assert_eq!(late.unwrap_err().code, Code::FailedPrecondition);
+    ambassador.change(&Change::Remove(node(outsider)), wait, patience).await.unwrap();
+    assert_eq!(ambassador.change(&Change::Promote(node(9)), wait, patience).await.unwrap_err().code, Code::NotFound);
+    assert_eq!(ambassador.status(patience).await.unwrap().leader, node(leader));
+    ambassador.change(&Change::Transfer(node(other)), wait, patience).await.unwrap();
+    eventually("the other one leads", async || {
+        ambassador.status(patience).await.is_ok_and(|status| status.leader == node(other))
+    })
+    .await;
+    ambassador.kv().put("a", "1").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_holds_what_was_acknowledged() {
+    let cluster = LogCluster::start(1).await;
+    let ambassador = cluster.ambassador();
+    let kv = ambassador.kv();
+    for number in 0..100 {
+        kv.put(format!("k{number}"), vec![7; 10_000]).await.unwrap();
+    }
+    let mut parts = ambassador.backup(None).await.unwrap();
+    let (mut bytes, mut hash) = (Vec::new(), String::new());
+    while let Some(part) = parts.message().await.unwrap() {
+        if !part.state_hash.is_empty() {
+            hash = part.state_hash;
+        }
+        bytes.extend_from_slice(&part.data);
+    }
+    let restored = convoke_replica::log::Machine::from_snapshot(&bytes).unwrap();
+    assert_eq!(format!("{:032x}", restored.snapshot().state_hash()), hash);
+    assert_eq!(restored.keys().len(), 100);
+}

@@ -1,0 +1,125 @@
+//! Nodes with the log plane, in one process.
+
+use super::http::Answer;
+use super::{Served, timers};
+use convoke_client::log::Ambassador;
+use convoke_node::{Config, Node};
+use convoke_replica::{PREAMBLE, Replica, Role};
+use convoke_server::Server;
+use convoke_testkit::{eventually, free_address};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+pub struct LogNode {
+    pub served: Served,
+    pub replica: Replica,
+    accepting: JoinHandle<()>,
+}
+
+/// Nodes `n0`, `n1`, …; those that were killed leave a gap.
+pub struct LogCluster {
+    pub nodes: Vec<Option<LogNode>>,
+    pub addresses: Vec<String>,
+}
+
+impl LogCluster {
+    /// Nodes that form one log, which has a leader when this returns.
+    pub async fn start(count: usize) -> LogCluster {
+        let addresses: Vec<String> = (0..count).map(|_| free_address()).collect();
+        let mut cluster = LogCluster { nodes: Vec::new(), addresses: addresses.clone() };
+        let join = if count == 1 { Vec::new() } else { addresses };
+        for index in 0..count {
+            cluster.add(index, join.clone()).await;
+        }
+        cluster.leader().await;
+        cluster
+    }
+
+    /// One more node, which is no replica until it is added.
+    pub async fn outsider(&mut self) -> usize {
+        let index = self.nodes.len();
+        self.addresses.push(free_address());
+        let join = self.addresses.clone();
+        self.add(index, join).await;
+        index
+    }
+
+    async fn add(&mut self, index: usize, join: Vec<String>) {
+        let bound = Server::bind(convoke_server::Config::default()).await.unwrap();
+        let id = format!("n{index}");
+        let mut config = Config::new(&id).unwrap();
+        config.timers = timers();
+        config.client_address = bound.address().to_string();
+        config.join = self.nodes.iter().flatten().map(|node| node.served.node.peer_address().to_owned()).collect();
+        let node = Node::start(config).await.unwrap();
+        let address = self.addresses[index].clone();
+        let listener = TcpListener::bind(&address).await.unwrap();
+        let mut config = convoke_replica::Config::new(id, address);
+        config.join = join;
+        let replica = Replica::start(config).await.unwrap();
+        let handle = replica.handle();
+        let accepting = tokio::spawn(async move {
+            while let Ok((mut stream, from)) = listener.accept().await {
+                let mut preamble = [0; PREAMBLE.len()];
+                if stream.read_exact(&mut preamble).await.is_ok() && preamble == PREAMBLE {
+                    handle.accept(stream, from);
+                }
+            }
+        });
+        let server = bound.serve(node.handle(), Some(replica.handle()));
+        node.ready().await.unwrap();
+        self.nodes.push(Some(LogNode { served: Served { node, server }, replica, accepting }));
+    }
+
+    pub fn node(&self, index: usize) -> &LogNode {
+        self.nodes[index].as_ref().expect("the node runs")
+    }
+
+    pub fn served(&self, index: usize) -> &Served {
+        &self.node(index).served
+    }
+
+    /// Waits until somebody leads and all others know.
+    pub async fn leader(&self) -> usize {
+        let mut leader = None;
+        eventually("the log has a leader whom everybody knows", async || {
+            let running: Vec<(usize, &LogNode)> =
+                self.nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.as_ref()?))).collect();
+            leader = running.iter().find(|(_, node)| node.replica.handle().epoch().is_ok()).map(|(index, _)| *index);
+            let known = running.iter().filter(|(_, node)| {
+                let status = node.replica.handle().status();
+                status.role == Role::Outside || status.available
+            });
+            leader.is_some() && known.count() == running.len()
+        })
+        .await;
+        leader.unwrap()
+    }
+
+    /// A node that does not lead.
+    pub async fn follower(&self) -> usize {
+        let leader = self.leader().await;
+        (0..self.nodes.len()).find(|index| *index != leader && self.nodes[*index].is_some()).unwrap()
+    }
+
+    /// An ambassador that knows all running nodes.
+    pub fn ambassador(&self) -> Ambassador {
+        Ambassador::start(self.nodes.iter().flatten().map(|node| node.served.address().to_string())).unwrap()
+    }
+
+    /// Ends a node as a crash would.
+    pub async fn kill(&mut self, index: usize) {
+        let node = self.nodes[index].take().expect("the node runs");
+        node.accepting.abort();
+        let handle = node.replica.handle();
+        drop(node.replica);
+        node.served.kill().await;
+        handle.stop().await;
+    }
+
+    /// A request over HTTP.
+    pub async fn http(&self, index: usize, method: &str, path: &str, body: &str) -> Answer {
+        self.served(index).send(method, path, &[], body.to_owned()).await
+    }
+}
