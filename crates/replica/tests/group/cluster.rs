@@ -3,7 +3,7 @@
 use convoke_replica::log::command::{Body, Open, Request};
 use convoke_replica::log::machine::{Answer, Outcome};
 use convoke_replica::log::{Epoch, SessionId};
-use convoke_replica::{Config, Consistency, LogHandle, PREAMBLE, Replica, Role};
+use convoke_replica::{Config, Consistency, LogHandle, PREAMBLE, Replica, Role, StartError, StoreError};
 use convoke_testkit::{eventually, free_address};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) async fn start(config: Config) -> Host {
         let listener = listen(&config.address).await;
-        let replica = Replica::start(config.clone()).await.unwrap();
+        let replica = started(&config).await;
         let handle = replica.handle();
         let accepting = tokio::spawn(async move {
             while let Ok((mut stream, from)) = listener.accept().await {
@@ -53,6 +53,19 @@ impl Host {
         self.replica.handle().stop().await;
         self.config
     }
+}
+
+/// One that was stopped in the middle of something gives its directory back a moment later.
+async fn started(config: &Config) -> Replica {
+    let mut replica = Replica::start(config.clone()).await;
+    eventually("its directory is free", async || {
+        if matches!(replica, Err(StartError::Store(StoreError::InUse { .. }))) {
+            replica = Replica::start(config.clone()).await;
+        }
+        !matches!(replica, Err(StartError::Store(StoreError::InUse { .. })))
+    })
+    .await;
+    replica.unwrap()
 }
 
 async fn listen(address: &str) -> TcpListener {
