@@ -49,28 +49,34 @@ fn command_line() -> String {
          *Generated from `crates/convoke/src/args`.*\n\n\
          One binary, `convoke`: nodes, and everything that talks to them. Commands that talk to a node take `--addr HOST:PORT,…` (or \
          `CONVOKE_ADDR`; several are tried in turn) and `--timeout`; those that show something take `--json`, in the forms of the HTTP \
-         interface. Colours are for terminals and honour `NO_COLOR`.\n\n",
+         interface. Flags of a command that has others below it may be given to these, too. Colours are for terminals and honour `NO_COLOR`.\n\n",
     );
     if let Some(after) = root.get_after_help() {
         let _ = writeln!(out, "{after} Errors go to stderr, in one sentence that says what to do.");
     }
     for command in root.get_subcommands() {
-        describe(&mut out, command, "convoke");
+        describe(&mut out, command, "convoke", &[]);
     }
     out
 }
 
-fn describe(out: &mut String, command: &Command, parent: &str) {
+/// Flags of the commands above it, which it takes as well, are told there.
+fn describe(out: &mut String, command: &Command, parent: &str, told: &[&str]) {
     let name = format!("{parent} {}", command.get_name());
     if command.get_name() == "help" {
         return;
     }
     let _ = write!(out, "\n## `{name}`\n\n{}\n", command.get_about().map(ToString::to_string).unwrap_or_default());
+<<<<<<< HEAD
     // Told once for all: at the top, or with the command that they belong to.
     let inherited = |argument: &Arg| argument.is_global_set() && parent.contains(' ');
     let own = |argument: &&Arg| {
         !["help", "addr", "timeout", "json"].contains(&argument.get_id().as_str()) && !inherited(argument)
     };
+=======
+    let known = |id: &str| ["help", "addr", "timeout", "json"].contains(&id) || told.contains(&id);
+    let own = |argument: &&Arg| !argument.is_hide_set() && !known(argument.get_id().as_str());
+>>>>>>> w-lab
     let arguments: Vec<&Arg> = command.get_arguments().filter(own).collect();
     if !arguments.is_empty() {
         out.push_str("\n| | |\n|---|---|\n");
@@ -80,7 +86,9 @@ fn describe(out: &mut String, command: &Command, parent: &str) {
         let _ = writeln!(out, "| `{}` | {} |", shown(argument), help.replace('|', "\\|"));
     }
     for inner in command.get_subcommands() {
-        describe(out, inner, &name);
+        let global = command.get_arguments().filter(|argument| argument.is_global_set());
+        let told: Vec<&str> = global.map(|argument| argument.get_id().as_str()).collect();
+        describe(out, inner, &name, &told);
     }
 }
 

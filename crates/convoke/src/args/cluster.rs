@@ -47,6 +47,7 @@ pub(crate) enum ClusterCommand {
     },
     /// Have so many clients of a service, each with a member, spread over the nodes; 0 ends them all.
     Clients {
+        /// How many there are from now on.
         count: usize,
         /// Their members are of it.
         #[arg(long, default_value = "web")]
@@ -121,39 +122,62 @@ pub(crate) struct NameFlag {
 pub(crate) enum FaultCommand {
     /// Reset connections between nodes once: all, those of one node, or those between two.
     Drop {
-        #[arg(num_args = 0..=2)]
+        /// None, one or two.
+        #[arg(value_name = "NODE", num_args = 0..=2)]
         nodes: Vec<String>,
     },
     /// Swallow everything between a node and all others, or between two nodes, without a word.
     Blackhole {
-        #[arg(num_args = 1..=2, required = true)]
+        /// One or two.
+        #[arg(value_name = "NODE", num_args = 1..=2, required = true)]
         nodes: Vec<String>,
     },
     /// Swallow everything between groups of nodes; nodes that are not named are the last group.
     Partition {
+        /// A group.
         #[arg(value_name = "NODE,…", required = true)]
         groups: Vec<String>,
     },
     /// Swallow what one node sends to another; the way back stays open.
-    OneWay { from: String, to: String },
+    OneWay {
+        /// Whose words are lost.
+        from: String,
+        /// For whom.
+        to: String,
+    },
     /// Delay everything on its way: between all nodes, of one node, or between two.
     Delay {
+        /// For example 200ms.
         #[arg(value_parser = timeout)]
         time: Duration,
-        #[arg(num_args = 0..=2)]
+        /// None, one or two.
+        #[arg(value_name = "NODE", num_args = 0..=2)]
         nodes: Vec<String>,
     },
     /// Stop a node's process as a debugger does (SIGSTOP).
-    Pause { node: String },
+    Pause {
+        /// Of the node.
+        node: String,
+    },
     /// Let it go on (SIGCONT).
-    Resume { node: String },
+    Resume {
+        /// Of the node.
+        node: String,
+    },
     /// Kill a node's process (SIGKILL).
-    Kill { node: String },
+    Kill {
+        /// Of the node.
+        node: String,
+    },
     /// Start a dead node again, with its addresses and its data.
-    Restart { node: String },
+    Restart {
+        /// Of the node.
+        node: String,
+    },
     /// Open all ways, those of one node, or those between two, and take delays away; processes stay as they are.
     Heal {
-        #[arg(num_args = 0..=2)]
+        /// None, one or two.
+        #[arg(value_name = "NODE", num_args = 0..=2)]
         nodes: Vec<String>,
     },
 }
