@@ -67,16 +67,9 @@ fn describe(out: &mut String, command: &Command, parent: &str, told: &[&str]) {
         return;
     }
     let _ = write!(out, "\n## `{name}`\n\n{}\n", command.get_about().map(ToString::to_string).unwrap_or_default());
-<<<<<<< HEAD
     // Told once for all: at the top, or with the command that they belong to.
-    let inherited = |argument: &Arg| argument.is_global_set() && parent.contains(' ');
-    let own = |argument: &&Arg| {
-        !["help", "addr", "timeout", "json"].contains(&argument.get_id().as_str()) && !inherited(argument)
-    };
-=======
     let known = |id: &str| ["help", "addr", "timeout", "json"].contains(&id) || told.contains(&id);
     let own = |argument: &&Arg| !argument.is_hide_set() && !known(argument.get_id().as_str());
->>>>>>> w-lab
     let arguments: Vec<&Arg> = command.get_arguments().filter(own).collect();
     if !arguments.is_empty() {
         out.push_str("\n| | |\n|---|---|\n");

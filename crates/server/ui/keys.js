@@ -53,7 +53,8 @@ export function mount(root) {
     keys.hidden = !there;
     if (there && !document.hidden) {
       try {
-        const answer = await get(`/api/v1/kv/${encodeURIComponent(box.value)}?prefix&limit=${LIMIT}`, stop.signal);
+        const where = box.value === "" ? "/api/v1/kv" : `/api/v1/kv/${encodeURIComponent(box.value)}`;
+        const answer = await get(`${where}?prefix&limit=${LIMIT}`, stop.signal);
         keyed(list, answer.keys, (pair) => pair.key, row, refresh);
         text(summary, `${count(answer.keys.length)} keys${answer.keys.length === LIMIT ? ", the first ones" : ""} at revision ${answer.revision}`);
       } catch (error) {
