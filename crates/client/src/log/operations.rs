@@ -73,8 +73,8 @@ impl Ambassador {
     /// Changes the group of replicas and waits for `wait` until it has arrived there. The number of the configuration recorded, and whether
     /// it has.
     ///
-    /// It is sent once, and says which configuration it is to replace: if that is not the present one when it arrives, however late, it does
-    /// nothing.
+    /// It says which configuration it is to replace: if that is not the present one when it arrives, however late, it does nothing. It is sent
+    /// again only if a node said that it was not taken.
     pub async fn change(
         &self,
         change: &Change,
@@ -92,16 +92,25 @@ impl Ambassador {
         wait: Duration,
         timeout: Option<Duration>,
     ) -> Result<v1::MembersResponse, Error> {
-        let replaces = match replaces {
-            Some(replaces) => replaces,
-            None => self.status(timeout).await?.configuration,
-        };
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        let request = v1::MembersRequest { replaces: Some(replaces), wait_ms, change: Some(change.wire()) };
         let changing = async {
-            let linked = link(&self.shared).await;
-            let response = client(linked.channel).members(request).await?;
-            Ok(response.into_inner())
+            loop {
+                let replaces = match replaces {
+                    Some(replaces) => replaces,
+                    None => self.status(None).await?.configuration,
+                };
+                let request = v1::MembersRequest { replaces: Some(replaces), wait_ms, change: Some(change.wire()) };
+                let linked = link(&self.shared).await;
+                match client(linked.channel).members(request).await {
+                    Ok(response) => return Ok(response.into_inner()),
+                    // A node's own words have details; without them the way there broke, and it may have been recorded.
+                    Err(status) if status.details().is_empty() => return Err(change_unknown()),
+                    Err(status) => match Error::from(status) {
+                        error if error.code == Code::OutcomeUnknown => return Err(error),
+                        error => retry(&self.shared, linked.link, error).await?,
+                    },
+                }
+            }
         };
         let timeout = timeout.map(|timeout| timeout + wait);
         match within(timeout, changing).await {
@@ -127,6 +136,11 @@ impl Ambassador {
         };
         within(timeout, asking).await
     }
+}
+
+fn change_unknown() -> Error {
+    let message = "no answer; the change may or may not have been recorded: the status of the log tells";
+    Error::new(Code::OutcomeUnknown, message)
 }
 
 impl Change {
