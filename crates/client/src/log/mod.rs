@@ -4,7 +4,7 @@
 //! [`Kv`] handle is a session of its own with numbered requests: they take effect in the order they were issued, each at most once. Dropping
 //! the future of a request abandons it: whether or not it took effect, it never does so after a later request of the same handle.
 //!
-//! Inside, [`core`] decides and the rest carries out.
+//! Inside, `core` decides and the rest carries out.
 
 /// The examples of the guide compile.
 #[cfg(doctest)]
