@@ -139,6 +139,8 @@ impl Node {
                 let entry = map.origins.entry_mut(index);
                 // Records of a cut delta are held although nothing is promised of them; they are no news either.
                 entry.news_above = entry.seen.max(entry.stated.last());
+                // That it lived a little longer may have been heard before; it has written more since.
+                entry.returning = Some(entry.evidence.written);
             });
         }
         self.note_past_life(index, out);
@@ -183,6 +185,26 @@ impl Node {
         }
     }
 
+    /// An origin gave signs of life and fell silent again before its news arrived; they may be lost with it. That it lived
+    /// longer voids what was inferred before all the same (L4): whoever hears of it only now would not believe that either.
+    fn give_up_returns(&mut self, out: &mut Output) {
+        let window = self.config.timers.admission_window();
+        let outdated = |entry: &OriginEntry| entry.returning.is_some() && entry.judged_life < entry.evidence.life;
+        let again: Vec<u32> = self
+            .map
+            .origins
+            .iter()
+            .filter(|(index, entry)| outdated(entry) && self.silence(*index) > window)
+            .map(|(index, _)| index)
+            .collect();
+        for index in again {
+            self.reshow(index, out, |map| {
+                let entry = map.origins.entry_mut(index);
+                entry.judged_life = entry.evidence.life;
+            });
+        }
+    }
+
     /// Changes how an origin is judged, and tells subscribers which members look different now (L3).
     fn reshow(&mut self, index: u32, out: &mut Output, change: impl FnOnce(&mut CausalMap)) {
         let was = self.map.origins.entry(index).admitted;
@@ -221,6 +243,7 @@ impl Node {
     /// Withdraws admission from origins that have been silent for too long (L2), with second thoughts (L6).
     pub(super) fn judge_origins(&mut self, out: &mut Output) {
         self.welcome_all_back(out);
+        self.give_up_returns(out);
         let now = self.clock.now;
         let wait = self.config.timers.heartbeat_timeout;
         for (hold, reason) in
