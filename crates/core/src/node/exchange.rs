@@ -369,6 +369,7 @@ impl Node {
         self.mind_forgotten(context, out);
         self.subscribers.stamp += 1;
         if self.peers.peers.get(node).is_some_and(|peer| peer.ready) {
+            self.slept = Duration::ZERO;
             self.become_ready(false, Duration::from_millis(context.grace_ms), out);
         }
     }

@@ -73,6 +73,10 @@ pub struct Node {
     /// Stands for the node itself where records name a client.
     self_client: Arc<Client>,
     clock: Clock,
+    /// How long this node has slept since it last heard what the others have (N5).
+    slept: Duration,
+    /// When it last woke from a sleep that cost it its links.
+    woke: Time,
     wall_ms: u64,
     phase: Phase,
     map: CausalMap,
@@ -138,6 +142,8 @@ impl Node {
             member_id,
             self_client,
             clock,
+            slept: Duration::ZERO,
+            woke: now,
             wall_ms: start.wall_ms,
             phase: Phase::Starting { since: now, met: false, refused: None },
             map,
@@ -196,11 +202,19 @@ impl Node {
         if !self.mutation.is(Mutant::LatenessNotForgiven) {
             self.clock.lost += late;
         }
-        if late >= self.config.timers.dead_peer_timeout && !self.mutation.is(Mutant::LongSleepForgiven) {
+        let timers = &self.config.timers;
+        let deeply = late >= timers.heartbeat_timeout;
+        if deeply {
+            // Whoever is awake for so long judges by what it hears: then nothing is left to be forgiven.
+            let rested = expected.since(self.woke) >= timers.admission_window();
+            self.slept = if rested { late } else { self.slept + late };
+            self.woke = now;
+        }
+        if self.slept >= timers.dead_peer_timeout && !self.mutation.is(Mutant::LongSleepForgiven) {
             self.restart(RestartReason::SleptTooLong, out);
             return false;
         }
-        if late >= self.config.timers.heartbeat_timeout && !self.mutation.is(Mutant::SleeperReadsBufferedMessages) {
+        if deeply && !self.mutation.is(Mutant::SleeperReadsBufferedMessages) {
             self.drop_clients(out);
             self.drop_links(out);
             return false;
