@@ -205,6 +205,31 @@ impl Node {
         }
     }
 
+    /// Records of a silent origin that came with a cut delta are promised by nobody, and contexts do not tell who has them:
+    /// they are shared by exchanging with everyone, whenever there are more of them (D7).
+    pub(super) fn share_loose_ends(&mut self, out: &mut Output) {
+        let loose = |entry: &OriginEntry| !entry.admitted && entry.stated.last() > entry.seen;
+        let found: Vec<u32> = self
+            .map
+            .origins
+            .iter()
+            .filter(|(_, entry)| loose(entry) && entry.shared != entry.stores)
+            .map(|(index, _)| index)
+            .collect();
+        if !found.is_empty() {
+            self.to_ask.extend(self.peers.up_links());
+        }
+        for index in found {
+            let entry = self.map.origins.entry_mut(index);
+            entry.shared = entry.stores;
+        }
+        for link in std::mem::take(&mut self.to_ask) {
+            if !self.want(link, out) && self.peers.links.contains_key(&link) {
+                self.to_ask.insert(link);
+            }
+        }
+    }
+
     /// Changes how an origin is judged, and tells subscribers which members look different now (L3).
     fn reshow(&mut self, index: u32, out: &mut Output, change: impl FnOnce(&mut CausalMap)) {
         let was = self.map.origins.entry(index).admitted;

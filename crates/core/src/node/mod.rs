@@ -42,7 +42,7 @@ use crate::time::{Clock, Duration, Time};
 use crate::timers::{Timer, Timers};
 use crate::version::{Incarnation, OriginId};
 use smol_str::SmolStr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Lateness below this is ordinary scheduling.
@@ -96,6 +96,8 @@ pub struct Node {
     /// Own writes up to which others may have written this node off without it having stated them again (D10).
     restated_at: u64,
     guard: judge::Guard,
+    /// Links over which an exchange is due as soon as there may be one (D7).
+    to_ask: BTreeSet<LinkId>,
     /// Regions without a link from here or a sibling, and since when (P9).
     unserved: BTreeMap<String, Time>,
     counters: Counters,
@@ -156,6 +158,7 @@ impl Node {
             names_settled: false,
             restated_at: 0,
             guard: judge::Guard::default(),
+            to_ask: BTreeSet::new(),
             unserved: BTreeMap::new(),
             counters: Counters::default(),
             publish: start.publish,
@@ -242,6 +245,7 @@ impl Node {
         }
         self.mend_topology(out);
         self.ping_all(out);
+        self.share_loose_ends(out);
         self.settle_names_in_time(out);
         self.subscribers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, out);
     }
