@@ -69,7 +69,12 @@ impl World {
         if let Some((host, boot, id)) = s.at.take()
             && self.hosts[host].boot == boot
         {
-            self.with_node(host, |node, _, _| node.unsubscribe(id));
+            if !self.hosts[host].paused() {
+                self.with_node(host, |node, _, _| node.unsubscribe(id));
+            } else if let Some(node) = &mut self.hosts[host].node {
+                // A stopped process finds out when it goes on; until then its clock does not see this either.
+                node.unsubscribe(id);
+            }
         }
     }
 

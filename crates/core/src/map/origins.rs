@@ -42,6 +42,8 @@ pub(crate) struct OriginEntry {
     pub(crate) stores: u64,
     /// Life number and `stores` when its members were last taken over by this node.
     pub(crate) taken_over: Option<(u64, u64)>,
+    /// `stores` when what nobody promises of it was last shared with everyone.
+    pub(crate) shared: u64,
     /// `stores` when its names were last dropped.
     pub(crate) names_dropped: Option<u64>,
 }
@@ -123,6 +125,7 @@ impl Origins {
             news_above: u64::MAX,
             stores: 0,
             taken_over: None,
+            shared: 0,
             names_dropped: None,
         });
         index

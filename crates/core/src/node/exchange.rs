@@ -114,16 +114,16 @@ impl Node {
         }
     }
 
-    /// Asks a peer for what this node misses, and offers the same (D7).
-    pub(super) fn want(&mut self, id: LinkId, out: &mut Output) {
+    /// Asks a peer for what this node misses, and offers the same (D7). False if it is too early for that.
+    pub(super) fn want(&mut self, id: LinkId, out: &mut Output) -> bool {
         let (interval, timeout) = (self.config.timers.gossip_interval, self.config.timers.ping_timeout);
         let clock = self.clock;
-        let Some(link) = self.peers.links.get_mut(&id) else { return };
+        let Some(link) = self.peers.links.get_mut(&id) else { return false };
         let recent = link.wanted.is_some_and(|at| at.silence(clock) < interval);
         let under_way =
             link.incoming.as_ref().is_some_and(|i| i.progress.attentive_silence(clock, Duration::MAX) < timeout);
         if recent || under_way {
-            return;
+            return false;
         }
         link.wanted = Some(Heard::now(clock));
         if link.incoming.take().is_some_and(|incoming| incoming.full) {
@@ -134,6 +134,7 @@ impl Node {
         let context = self.context_to_send();
         let evidence = self.all_evidence();
         self.send(id, &Message::Want { exchange, context, evidence }, out);
+        true
     }
 
     /// The context, and for how long this node itself calls nothing absent.
@@ -369,6 +370,7 @@ impl Node {
         self.mind_forgotten(context, out);
         self.subscribers.stamp += 1;
         if self.peers.peers.get(node).is_some_and(|peer| peer.ready) {
+            self.slept = Duration::ZERO;
             self.become_ready(false, Duration::from_millis(context.grace_ms), out);
         }
     }

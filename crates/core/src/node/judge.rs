@@ -139,6 +139,8 @@ impl Node {
                 let entry = map.origins.entry_mut(index);
                 // Records of a cut delta are held although nothing is promised of them; they are no news either.
                 entry.news_above = entry.seen.max(entry.stated.last());
+                // That it lived a little longer may have been heard before; it has written more since.
+                entry.returning = Some(entry.evidence.written);
             });
         }
         self.note_past_life(index, out);
@@ -183,6 +185,51 @@ impl Node {
         }
     }
 
+    /// An origin gave signs of life and fell silent again before its news arrived; they may be lost with it. That it lived
+    /// longer voids what was inferred before all the same (L4): whoever hears of it only now would not believe that either.
+    fn give_up_returns(&mut self, out: &mut Output) {
+        let window = self.config.timers.admission_window();
+        let outdated = |entry: &OriginEntry| entry.returning.is_some() && entry.judged_life < entry.evidence.life;
+        let again: Vec<u32> = self
+            .map
+            .origins
+            .iter()
+            .filter(|(index, entry)| outdated(entry) && self.silence(*index) > window)
+            .map(|(index, _)| index)
+            .collect();
+        for index in again {
+            self.reshow(index, out, |map| {
+                let entry = map.origins.entry_mut(index);
+                entry.judged_life = entry.evidence.life;
+            });
+        }
+    }
+
+    /// Records of a silent origin that came with a cut delta are promised by nobody, and contexts do not tell who has them:
+    /// they are shared by exchanging with everyone, whenever there are more of them (D7).
+    pub(super) fn share_loose_ends(&mut self, out: &mut Output) {
+        let loose = |entry: &OriginEntry| !entry.admitted && entry.stated.last() > entry.seen;
+        let found: Vec<u32> = self
+            .map
+            .origins
+            .iter()
+            .filter(|(_, entry)| loose(entry) && entry.shared != entry.stores)
+            .map(|(index, _)| index)
+            .collect();
+        if !found.is_empty() {
+            self.to_ask.extend(self.peers.up_links());
+        }
+        for index in found {
+            let entry = self.map.origins.entry_mut(index);
+            entry.shared = entry.stores;
+        }
+        for link in std::mem::take(&mut self.to_ask) {
+            if !self.want(link, out) && self.peers.links.contains_key(&link) {
+                self.to_ask.insert(link);
+            }
+        }
+    }
+
     /// Changes how an origin is judged, and tells subscribers which members look different now (L3).
     fn reshow(&mut self, index: u32, out: &mut Output, change: impl FnOnce(&mut CausalMap)) {
         let was = self.map.origins.entry(index).admitted;
@@ -221,6 +268,7 @@ impl Node {
     /// Withdraws admission from origins that have been silent for too long (L2), with second thoughts (L6).
     pub(super) fn judge_origins(&mut self, out: &mut Output) {
         self.welcome_all_back(out);
+        self.give_up_returns(out);
         let now = self.clock.now;
         let wait = self.config.timers.heartbeat_timeout;
         for (hold, reason) in

@@ -42,7 +42,7 @@ use crate::time::{Clock, Duration, Time};
 use crate::timers::{Timer, Timers};
 use crate::version::{Incarnation, OriginId};
 use smol_str::SmolStr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Lateness below this is ordinary scheduling.
@@ -73,6 +73,10 @@ pub struct Node {
     /// Stands for the node itself where records name a client.
     self_client: Arc<Client>,
     clock: Clock,
+    /// How long this node has slept since it last heard what the others have (N5).
+    slept: Duration,
+    /// When it last woke from a sleep that cost it its links.
+    woke: Time,
     wall_ms: u64,
     phase: Phase,
     map: CausalMap,
@@ -92,6 +96,8 @@ pub struct Node {
     /// Own writes up to which others may have written this node off without it having stated them again (D10).
     restated_at: u64,
     guard: judge::Guard,
+    /// Links over which an exchange is due as soon as there may be one (D7).
+    to_ask: BTreeSet<LinkId>,
     /// Regions without a link from here or a sibling, and since when (P9).
     unserved: BTreeMap<String, Time>,
     counters: Counters,
@@ -138,6 +144,8 @@ impl Node {
             member_id,
             self_client,
             clock,
+            slept: Duration::ZERO,
+            woke: now,
             wall_ms: start.wall_ms,
             phase: Phase::Starting { since: now, met: false, refused: None },
             map,
@@ -150,6 +158,7 @@ impl Node {
             names_settled: false,
             restated_at: 0,
             guard: judge::Guard::default(),
+            to_ask: BTreeSet::new(),
             unserved: BTreeMap::new(),
             counters: Counters::default(),
             publish: start.publish,
@@ -196,11 +205,19 @@ impl Node {
         if !self.mutation.is(Mutant::LatenessNotForgiven) {
             self.clock.lost += late;
         }
-        if late >= self.config.timers.dead_peer_timeout && !self.mutation.is(Mutant::LongSleepForgiven) {
+        let timers = &self.config.timers;
+        let deeply = late >= timers.heartbeat_timeout;
+        if deeply {
+            // Whoever is awake for so long judges by what it hears: then nothing is left to be forgiven.
+            let rested = expected.since(self.woke) >= timers.admission_window();
+            self.slept = if rested { late } else { self.slept + late };
+            self.woke = now;
+        }
+        if self.slept >= timers.dead_peer_timeout && !self.mutation.is(Mutant::LongSleepForgiven) {
             self.restart(RestartReason::SleptTooLong, out);
             return false;
         }
-        if late >= self.config.timers.heartbeat_timeout && !self.mutation.is(Mutant::SleeperReadsBufferedMessages) {
+        if deeply && !self.mutation.is(Mutant::SleeperReadsBufferedMessages) {
             self.drop_clients(out);
             self.drop_links(out);
             return false;
@@ -228,6 +245,7 @@ impl Node {
         }
         self.mend_topology(out);
         self.ping_all(out);
+        self.share_loose_ends(out);
         self.settle_names_in_time(out);
         self.subscribers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, out);
     }

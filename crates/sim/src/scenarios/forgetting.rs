@@ -13,7 +13,7 @@ pub(super) fn small_chunks() -> Setup {
     Setup { nodes: 4, limits, ..Setup::default() }
 }
 
-fn ids(prefix: &str, count: usize) -> Vec<String> {
+pub(super) fn ids(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|i| format!("{prefix}{i}")).collect()
 }
 

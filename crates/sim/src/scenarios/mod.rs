@@ -10,6 +10,7 @@ mod log;
 mod ownership;
 mod peers;
 mod regions;
+mod returning;
 mod sessions;
 mod streams;
 mod support;
@@ -98,6 +99,8 @@ scenarios! {
     liveness::node_paused_30_s, 4, three, "L5", "no mass down";
     liveness::a_b_cut_with_c_reachable, 1, three, "L2, D6", "half an hour without a direct link changes nothing";
     liveness::who_saw_the_owner_last_decides, 2, four, "L3, L4", "an inference falls when it turns out that the owner lived longer";
+    returning::heard_of_before_it_is_heard, 3, forgetting::small_chunks, "L3", "a returned owner is believed with all its news, not with some";
+    returning::a_sign_of_life_and_no_more, 3, forgetting::small_chunks, "L3, L4", "who heard an owner once more and who never did agree";
     liveness::one_way_link, 1, three, "P6", "both sides notice that their link is useless";
     liveness::clean_leave_during_partition, 1, three, "D4, L3", "a clean leave stays left";
 
@@ -109,6 +112,7 @@ scenarios! {
     forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D8", "a full merge takes no living member away";
     forgetting::collected_while_a_full_merge_is_sent, 1, forgetting::small_chunks, "D8", "a full merge leaves nothing behind that its sender forgot meanwhile";
     forgetting::long_sleep, 2, three, "N5", "a node that slept for 40 minutes starts a new run";
+    returning::two_sleeps_are_one, 2, three, "N5", "two sleeps with nothing heard in between are one";
     incarnations::crash_and_restart_with_lower_counters, 1, three, "N1", "a node restarts with nothing but its id";
     incarnations::two_processes_with_one_id, 1, three, "N4", "the second process stops with an identity conflict";
     incarnations::two_processes_with_one_id_meet, 1, three, "N4", "two established processes meet: the older stops";
