@@ -213,6 +213,7 @@ impl Node {
         peer.query = None;
         peer.confirmed = false;
         peer.retry_at = None;
+        self.hasten_retries();
         out.events.push(Event::PeerUp { node });
         if !dialed {
             let welcome = self.hello(Some(&origin));

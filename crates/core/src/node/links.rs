@@ -8,6 +8,10 @@ use crate::timers::Timer;
 use crate::version::NodeId;
 use crate::wire::Message;
 
+/// The pause before the second attempt at a seed, which each further one doubles; also how soon peers are tried when another one
+/// came up (P4).
+const SOON: Duration = Duration::from_millis(250);
+
 impl Node {
     pub(super) fn dial_seed(&mut self, index: usize, out: &mut Output) {
         let Some(seed) = self.peers.seeds.get(index) else { return };
@@ -151,17 +155,38 @@ impl Node {
         }
     }
 
-    /// The next attempt, with jitter (P4).
+    /// The next attempt (P4).
     pub(super) fn schedule_retry(&mut self, node: &NodeId) {
-        let at = self.clock.now + self.jittered(self.config.timers.peer_retry_interval);
+        self.retry_after(node, self.config.timers.peer_retry_interval);
+    }
+
+    /// Whoever cannot be reached may have become so with the peer that was just found: they are tried soon (P4).
+    pub(super) fn hasten_retries(&mut self) {
+        let later = self.clock.now + SOON.mul_f64(2.0);
+        let waiting = |peer: &Peer| peer.link.is_none() && peer.retry_at.is_some_and(|at| at > later);
+        let nodes: Vec<NodeId> =
+            self.peers.peers.iter().filter(|(_, peer)| waiting(peer)).map(|(node, _)| node.clone()).collect();
+        for node in nodes {
+            self.retry_after(&node, SOON);
+        }
+    }
+
+    fn retry_after(&mut self, node: &NodeId, pause: Duration) {
+        let at = self.clock.now + self.jittered(pause);
         let Some(peer) = self.peers.peers.get_mut(node) else { return };
         peer.retry_at = Some(at);
         self.timers.set(at, Timer::RetryPeer(node.clone()));
     }
 
-    pub(super) fn schedule_seed(&mut self, seed: usize) {
-        let at = self.clock.now + self.jittered(self.config.timers.peer_retry_interval);
-        self.timers.set(at, Timer::RetrySeed(seed));
+    /// The next look at a seed. Nodes that start together miss each other by moments, so the first ones come sooner.
+    pub(super) fn schedule_seed(&mut self, index: usize) {
+        let interval = self.config.timers.peer_retry_interval;
+        let Some(seed) = self.peers.seeds.get_mut(index) else { return };
+        let early = SOON.saturating_mul(2u32.saturating_pow(seed.attempts));
+        seed.attempts = seed.attempts.saturating_add(1);
+        let pause = if seed.node.is_none() { early.min(interval) } else { interval };
+        let at = self.clock.now + self.jittered(pause);
+        self.timers.set(at, Timer::RetrySeed(index));
     }
 
     fn jittered(&mut self, interval: Duration) -> Duration {
@@ -181,8 +206,11 @@ impl Node {
 
     pub(super) fn retry_seed(&mut self, seed: usize, out: &mut Output) {
         let Some(entry) = self.peers.seeds.get(seed) else { return };
-        // Where the node found there last is dialed at the same address anyway, one attempt is enough.
-        let peer = entry.node.as_ref().and_then(|node| self.peers.peers.get(node));
+        // Where the node found there last, or one that says it lives there, is dialed at the same address anyway, one attempt is
+        // enough.
+        let there = |peer: &&Peer| peer.peer_address == entry.address;
+        let found = entry.node.as_ref().and_then(|node| self.peers.peers.get(node));
+        let peer = found.or_else(|| self.peers.peers.values().find(there));
         let covered = peer.is_some_and(|peer| {
             peer.state == PeerState::Up || (peer.peer_address == entry.address && peer.state != PeerState::Left)
         });

@@ -43,6 +43,8 @@ pub(crate) struct Seed {
     pub(crate) node: Option<NodeId>,
     pub(crate) dial: Option<DialId>,
     pub(crate) oneself: bool,
+    /// Attempts while nobody had been found there.
+    pub(crate) attempts: u32,
 }
 
 /// What a dial is for.
@@ -85,7 +87,7 @@ impl Peers {
     pub(crate) fn new(seeds: &[String]) -> Self {
         let seeds = seeds
             .iter()
-            .map(|address| Seed { address: address.clone(), node: None, dial: None, oneself: false })
+            .map(|address| Seed { address: address.clone(), node: None, dial: None, oneself: false, attempts: 0 })
             .collect();
         Peers { seeds, ..Self::default() }
     }

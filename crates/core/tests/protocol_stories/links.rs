@@ -55,6 +55,36 @@ fn a_seed_that_is_connected_is_not_dialed_again_and_again() {
     assert_one_link(&cluster, ["a", "b"]);
 }
 
+/// P4: the only one that knows of the other comes first, by moments.
+#[test]
+fn a_seed_that_starts_a_moment_later_is_found_soon() {
+    let mut cluster = Cluster::new(&["a", "b"]);
+    cluster.config(0).seeds = vec!["b:7000".to_owned()];
+    cluster.config(1).seeds = Vec::new();
+    cluster.start(0);
+    cluster.run(Duration::from_millis(100));
+    cluster.start(1);
+    cluster.run(Duration::from_millis(300));
+    assert_one_link(&cluster, ["a", "b"]);
+}
+
+/// P4: a split heals; what was found on one way is looked for on the others at once.
+#[test]
+fn a_link_that_comes_up_hastens_the_others() {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    cluster.cut(0, 1);
+    cluster.run(Duration::from_secs(2));
+    cluster.cut(0, 2);
+    cluster.run(Duration::from_secs(40));
+    assert_eq!((cluster.peer_state(0, "b"), cluster.peer_state(0, "c")), (PeerState::Failed, PeerState::Failed));
+    cluster.heal();
+    let healed = cluster.now;
+    cluster.run(Duration::from_secs(6));
+    let up = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerUp { .. }));
+    let up: Vec<Time> = cluster.times(0, up).into_iter().filter(|at| *at > healed).collect();
+    assert!(up.len() == 2 && up[1].since(up[0]) < Duration::from_millis(350), "{up:?}");
+}
+
 /// The dials cross exactly: both nodes start, listening, before either connection is made.
 #[test]
 fn seeds_that_cross_settle_on_one_link_without_losing_it() {
