@@ -51,8 +51,9 @@ pub(crate) async fn run(plan: Plan) -> Outcome {
         Reason::Signal(signal) => {
             tracing::info!(node = %node.id(), "{signal}: stopping; clients are sent elsewhere; once more stops at once");
         }
-        Reason::LogFailed(fault) => {
-            tracing::error!(node = %node.id(), "this node stops because its log failed; clients are sent elsewhere: {fault}");
+        // What it failed with has been said, and is said again at the end.
+        Reason::LogFailed(_) => {
+            tracing::error!(node = %node.id(), "stopping because the log has failed; clients are sent elsewhere");
         }
     }
     let stopping = async {
