@@ -18,6 +18,7 @@ mod top;
 use args::{Arguments, Command, ConfigCommand, NodesCommand, PrintArgs};
 use clap::{CommandFactory, Parser};
 use config::Loaded;
+use convoke_otlp::Exporter;
 use failure::{Failure, Outcome};
 use std::future::Future;
 use std::path::Path;
@@ -80,8 +81,15 @@ fn run(command: Command) -> Outcome<ExitCode> {
 
 /// Runs a node until it ends.
 fn serve(plan: node::Plan) -> Outcome {
-    node::log_to_stderr(&plan)?;
-    runtime(Builder::new_multi_thread())?.block_on(node::run(plan))
+    let exporter = node::observe(&plan)?;
+    runtime(Builder::new_multi_thread())?.block_on(async {
+        let exporting = exporter.map(Exporter::spawn);
+        let ended = node::run(plan).await;
+        if let Some(exporting) = exporting {
+            exporting.finish().await;
+        }
+        ended
+    })
 }
 
 fn ask<T>(command: impl Future<Output = Outcome<T>>) -> Outcome<T> {

@@ -132,3 +132,14 @@ fn interrupted_it_leaves_nothing() {
     assert_eq!(bench.stderr(), "convoke: SIGINT: stopped before there was a result");
     assert_nothing_left(dir.path());
 }
+
+/// Nobody is left to clean up its directory, but no node goes on without it.
+#[test]
+fn killed_it_takes_its_nodes_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = convoke(&["bench", "register", "--nodes", "2", "--duration", "1h", "--members", "1000000000"]);
+    let mut bench = Process::spawn(command.env("TMPDIR", dir.path()));
+    until("its nodes run", || processes(dir.path()).len() == 2);
+    bench.kill();
+    until("its nodes are gone", || processes(dir.path()).is_empty());
+}

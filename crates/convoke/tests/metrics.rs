@@ -36,6 +36,12 @@ const SECTIONS: &[(&str, &str, &str)] = &[
         "`connections_refused` means that the bound `clients.connections` is reached.",
     ),
     ("convoke_dns_", "DNS", "Only where DNS is on."),
+    (
+        "convoke_trace_",
+        "Traces",
+        "`dropped` that rises with `reason=\"queue\"` means more spans than can be exported: lower `tracing.sample_ratio`; with \
+         `reason=\"collector\"` that the collector is not there or refuses them.",
+    ),
     ("convoke_http_", "Requests over HTTP", ""),
     ("convoke_grpc_", "Calls over gRPC", ""),
 ];

@@ -3,32 +3,7 @@
 //! A [`Mutation`] can only be made with the `mutants` feature, which only this crate's own tests turn on. Without it the
 //! type is empty, every check below is the constant `false`, and nothing of a mutant is in the program.
 
-macro_rules! mutants {
-    ($($name:ident: $rule:literal, $meaning:literal;)*) => {
-        /// One rule switched off.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Mutant { $(#[doc = $meaning] $name,)* }
-
-        impl Mutant {
-            pub const ALL: &'static [Mutant] = &[$(Mutant::$name,)*];
-
-            pub fn name(self) -> &'static str {
-                match self { $(Mutant::$name => stringify!($name),)* }
-            }
-
-            /// The rule of docs/log-protocol.md that is broken.
-            pub fn rule(self) -> &'static str {
-                match self { $(Mutant::$name => $rule,)* }
-            }
-
-            pub fn meaning(self) -> &'static str {
-                match self { $(Mutant::$name => $meaning,)* }
-            }
-        }
-    };
-}
-
-mutants! {
+convoke_core::mutants! {
     EndedSessionsExecute: "A3.2", "a request of an ended session is executed";
     OutcomesForgotten: "A3.3", "stored outcomes are not looked at";
     SupersededExecuted: "A3.4", "a number below the floor is executed";
@@ -49,34 +24,4 @@ mutants! {
     BarrierForgetsAppended: "R4", "a barrier read does not wait for what was appended for the session";
     BarrierForgetsTerm: "R4", "a barrier read does not wait for the first entry of the term";
     SnapshotWithoutOutcomes: "H1", "a snapshot leaves out the sessions' outcomes";
-}
-
-/// Which mutant is active, if any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mutation(#[cfg(feature = "mutants")] Option<Mutant>);
-
-impl Mutation {
-    /// The program as it should be.
-    pub const fn none() -> Self {
-        Mutation(
-            #[cfg(feature = "mutants")]
-            None,
-        )
-    }
-
-    #[cfg(feature = "mutants")]
-    pub const fn of(mutant: Mutant) -> Self {
-        Mutation(Some(mutant))
-    }
-
-    #[cfg(feature = "mutants")]
-    pub(crate) fn is(self, mutant: Mutant) -> bool {
-        self.0 == Some(mutant)
-    }
-
-    #[cfg(not(feature = "mutants"))]
-    #[inline(always)]
-    pub(crate) fn is(self, _: Mutant) -> bool {
-        false
-    }
 }

@@ -120,6 +120,7 @@ fn registry(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Event::Degraded { reason, .. } => write!(f, "degraded: most {reason:?} fell silent at once; waiting"),
         Event::DegradedEnded { reason } => write!(f, "no longer degraded ({reason:?})"),
         Event::Late { by } => write!(f, "late by {:.1} s: this machine is overloaded or slept", by.as_secs_f64()),
+        Event::Exchanged { from, records, .. } => write!(f, "took in {records} records of {from}"),
         Event::FullMerge { from, removed } => write!(f, "took over the whole registry of {from}, {removed} removed"),
     }
 }

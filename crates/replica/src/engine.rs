@@ -7,6 +7,7 @@ use crate::raft::{self, Proposal, Raft, WriteResult};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::status::{Group, Member};
+use crate::traces;
 use bytes::Bytes;
 use convoke_log::{Command, Epoch, ReplicaId};
 use openraft::Instant;
@@ -86,12 +87,14 @@ impl Engine {
             return Err(Refusal::Busy { what: "requests", limit: limits.proposals as u64 });
         };
         let (reply, answer) = oneshot::channel();
+        let span = traces::propose(encoded.len());
         let mut term = self.state.term();
         let admitted = match term.admit(self.state.now(), command, &self.state.machine()) {
             Ok(Ok(admitted)) => admitted,
             refused => {
                 drop(term);
                 add(&self.counting.refused, 1);
+                traces::failed(&span, "REFUSED");
                 return Err(match refused {
                     Ok(Err(why)) => why.into(),
                     _ => self.not_leading(),
@@ -99,7 +102,7 @@ impl Engine {
             }
         };
         let proposal = Proposal { stamp: admitted.stamp, command: encoded };
-        let responder = Settling::new(reply, self.state.clone(), admitted.epoch, admitted.admission, permit);
+        let responder = Settling::new(reply, self.state.clone(), admitted.epoch, admitted.admission, permit, span);
         // Still under the lock: nobody can get between admission and queue. If nobody forwards any more, the answer
         // never comes, and the sender learns that.
         let _ = self.queue.send(Queued { epoch: admitted.epoch, proposal, responder });

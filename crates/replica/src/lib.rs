@@ -21,6 +21,7 @@ mod state;
 mod status;
 mod store;
 mod term_watch;
+mod traces;
 
 pub use config::{Config, ConfigError, ReplicaLimits, Timers};
 pub use convoke_log as log;

@@ -132,7 +132,7 @@ impl Plane {
     }
 
     pub(crate) fn fail(&self, fault: String) {
-        tracing::error!(node = %self.config.node, "the log plane has stopped: {fault}");
+        tracing::error!(node = %self.config.node, "the log plane has failed: {fault}");
         self.faults.send_replace(Some(fault));
     }
 

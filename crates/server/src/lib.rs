@@ -31,6 +31,7 @@ mod net;
 mod server;
 mod service;
 mod surface;
+mod traces;
 mod watchers;
 
 pub use config::{Config, Limits, Timeouts};

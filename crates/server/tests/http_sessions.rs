@@ -136,6 +136,22 @@ async fn a_member_belongs_to_its_client() {
     served.put(&format!("{one}/heartbeat"), "").await.ok();
 }
 
+/// Being refused an id changes nothing, however high the attach number of whoever has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_registration_leaves_the_session_as_it_was() {
+    let served = Served::alone().await;
+    let (_holder, _) = Attachment::attached(&served, attach("holder", 5_000, &["a"])).await;
+    let session = served.session("").await;
+    served.put(&format!("{session}/members/b"), r#"{"service":"s"}"#).await.ok();
+    let shown = async |id: &str| served.get(&format!("/api/v1/members/{id}")).await.ok();
+    let before = (shown("a").await, shown("b").await);
+    served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.refused(409, "ALREADY_REGISTERED");
+    assert_eq!((shown("a").await, shown("b").await), before);
+    assert!(served.get("/metrics").await.body_text().contains("convoke_client_sessions_reattached_total 0\n"));
+    served.put(&format!("{session}/members/a?takeover=true"), r#"{"service":"s"}"#).await.ok();
+    assert_eq!(shown("a").await["client"], shown("b").await["client"]);
+}
+
 /// An id that was used with a higher attach number before is registered all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_with_a_past_can_be_registered() {

@@ -188,6 +188,9 @@ impl World {
     }
 
     fn node_event(&mut self, host: usize, event: NodeEvent) {
+        if matches!(event, NodeEvent::Exchanged { .. }) {
+            return;
+        }
         self.note(format!("n{host} says {event:?}"));
         match event {
             NodeEvent::Ready { alone } => {

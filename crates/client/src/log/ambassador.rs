@@ -138,8 +138,9 @@ impl Shared {
         deadline: Option<Duration>,
     ) -> Result<(CallId, oneshot::Receiver<Result<Decided, Error>>), Error> {
         let (reply, answer) = oneshot::channel();
+        let traceparent = convoke_trace::current().map(|here| here.to_string()).unwrap_or_default();
         let mut state = self.lock();
-        let issued = self.decide(&mut state, |core, now, out| core.issue(now, lane, body, deadline, out));
+        let issued = self.decide(&mut state, |core, now, out| core.issue(now, lane, body, deadline, traceparent, out));
         if let Ok(call) = &issued {
             state.waiting.insert(*call, reply);
         }

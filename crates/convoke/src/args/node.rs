@@ -20,7 +20,7 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "PORT")]
     dns_port: Option<u16>,
     #[command(flatten)]
-    logging: LoggingArgs,
+    telemetry: TelemetryArgs,
 }
 
 #[derive(Debug, Args)]
@@ -65,17 +65,20 @@ pub(crate) struct StartArgs {
     #[arg(long, value_name = "PID", hide = true)]
     pub(crate) end_with: Option<i32>,
     #[command(flatten)]
-    logging: LoggingArgs,
+    telemetry: TelemetryArgs,
 }
 
 #[derive(Debug, Args)]
-struct LoggingArgs {
+struct TelemetryArgs {
     /// Level of the log on stderr, or levels by module: info,convoke_node=debug [default: info].
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
     /// How the log is written [default: text].
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<LogFormat>,
+    /// Send traces to this OpenTelemetry collector, for example http://127.0.0.1:4318.
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
 }
 
 impl DevArgs {
@@ -85,7 +88,7 @@ impl DevArgs {
         flags.add("client_port", "--client-port", self.client_port.as_ref());
         flags.add("peer_port", "--peer-port", self.peer_port.as_ref());
         flags.add("dns_port", "--dns-port", self.dns_port.as_ref());
-        self.logging.flags(&mut flags);
+        self.telemetry.flags(&mut flags);
         flags.0
     }
 }
@@ -104,12 +107,12 @@ impl StartArgs {
         flags.add("dns_port", "--dns-port", self.dns_port.as_ref());
         flags.add("advertise", "--advertise", self.advertise.as_ref());
         flags.add("insecure_public", "--insecure-public", self.insecure_public.then_some(&true));
-        self.logging.flags(&mut flags);
+        self.telemetry.flags(&mut flags);
         flags.0
     }
 }
 
-impl LoggingArgs {
+impl TelemetryArgs {
     fn flags(&self, flags: &mut Flags) {
         flags.add("logging.filter", "--log", self.log.as_ref());
         let format = self.log_format.map(|format| match format {
@@ -117,6 +120,7 @@ impl LoggingArgs {
             LogFormat::Json => "json",
         });
         flags.add("logging.format", "--log-format", format.as_ref());
+        flags.add("tracing.otlp_endpoint", "--otlp-endpoint", self.otlp_endpoint.as_ref());
     }
 }
 
@@ -140,7 +144,8 @@ mod tests {
     #[test]
     fn flags_and_keys_know_each_other() {
         let line = "convoke start --id a --data-dir d --join x:1 --region r --cluster c --bind b --client-port 1 \
-                    --peer-port 2 --dns-port 3 --advertise h --insecure-public --log debug --log-format json";
+                    --peer-port 2 --dns-port 3 --advertise h --insecure-public --log debug --log-format json \
+                    --otlp-endpoint http://h:1";
         let Command::Start(arguments) = Arguments::parse_from(line.split_whitespace()).command else { panic!() };
         let mut loaded = Loaded::default();
         loaded.flags(&arguments.flags()).unwrap();

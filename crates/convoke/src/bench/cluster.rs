@@ -124,6 +124,9 @@ impl Node {
             command.env_remove(name);
         }
         command.args(["start", "--id", id, "--log", "warn"]);
+        // However the benchmark ends. To the system the parent is the thread that starts the node: this is the main one,
+        // on which everything runs that is not spawned.
+        command.args(["--end-with", &std::process::id().to_string()]);
         command.args(["--client-port", "0", "--peer-port", "0", "--dns-port", "0", "--data-dir"]);
         command.arg(directory.join(id)).args(join.map(|join| ["--join", join]).into_iter().flatten());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);

@@ -14,6 +14,8 @@ pub(crate) struct Parts {
     pub(crate) server: convoke_server::Config,
     /// `None`: no log plane. Its address is known once the node is bound.
     pub(crate) log: Option<convoke_replica::Config>,
+    /// `None`: nothing is traced.
+    pub(crate) traces: Option<convoke_otlp::Config>,
     /// Host that clients are told to dial, if it is not the one bound to.
     pub(crate) client_host: Option<String>,
 }
@@ -68,7 +70,25 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Outcome<Parts> {
     if let Some(error) = log.as_ref().and_then(|log| log.validate().err()) {
         return Err(refused(loaded, &error.to_string(), Some(error.field), "", OF_LOG));
     }
-    Ok(Parts { node, server, log, client_host })
+    Ok(Parts { traces: traces(loaded, id)?, node, server, log, client_host })
+}
+
+fn traces(loaded: &Loaded, id: &str) -> Outcome<Option<convoke_otlp::Config>> {
+    let settings = &loaded.settings.tracing;
+    let ratio = settings.sample_ratio;
+    if !(0.0..=1.0).contains(&ratio) {
+        let key = "tracing.sample_ratio";
+        return Err(Failure::usage(format!("{key} is {ratio}: write a number from 0 to 1{}", from(loaded, &[key]))));
+    }
+    if settings.otlp_endpoint.is_empty() {
+        return Ok(None);
+    }
+    let endpoint = convoke_otlp::Endpoint::parse(&settings.otlp_endpoint).map_err(|error| {
+        let key = "tracing.otlp_endpoint";
+        Failure::usage(format!("{key} {error}{}", from(loaded, &[key])))
+    })?;
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    Ok(Some(convoke_otlp::Config { endpoint, sample_ratio: ratio, instance: id.to_owned(), version }))
 }
 
 /// Where the log is, within the node's data directory.
@@ -176,6 +196,14 @@ mod tests {
         assert_eq!(error.message, "clients.sessions is 0: set it to at least 1 (clients.sessions from X)");
         let error = build(&loaded(&[("limits.frame_bytes", "X", "1KiB")]), "n1").unwrap_err();
         assert!(error.message.starts_with("limits.frame_bytes is 1024, too small"), "{error}");
+        let error = build(&loaded(&[("tracing.otlp_endpoint", "--otlp-endpoint", "https://a")]), "n1").unwrap_err();
+        assert!(error.message.starts_with("tracing.otlp_endpoint begins with https"), "{error}");
+        assert!(error.message.ends_with("(tracing.otlp_endpoint from --otlp-endpoint)"), "{error}");
+        let error = build(&loaded(&[("tracing.sample_ratio", "X", "1.5")]), "n1").unwrap_err();
+        assert_eq!(
+            error.message,
+            "tracing.sample_ratio is 1.5: write a number from 0 to 1 (tracing.sample_ratio from X)"
+        );
         let error = build(&loaded(&[("id", "--id", "a b")]), "a b").unwrap_err();
         assert!(error.message.ends_with("(id from --id)"), "{error}");
     }

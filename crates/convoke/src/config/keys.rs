@@ -69,6 +69,7 @@ macro_rules! key {
 pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("", "The node."),
     ("logging", "What the node says about itself, on stderr."),
+    ("tracing", "Traces for OpenTelemetry: see docs/monitoring.md."),
     ("timers", "Durations. They are checked together: see docs/protocol.md for what depends on what."),
     ("limits", "Bounds of the registry. Reaching one is a refusal that names it. Give all nodes the same."),
     ("network", "Bounds of links to other nodes and of queues inside the node."),
@@ -124,6 +125,17 @@ pub(crate) const KEYS: &[Key] = &[
         .flag("--log")
         .environment_name("CONVOKE_LOG"),
     key!(Format, logging.format, "text or json.").flag("--log-format").environment_name("CONVOKE_LOG_FORMAT"),
+    key!(
+        Text,
+        tracing.otlp_endpoint,
+        "Collector that traces are sent to, OTLP over HTTP: http://127.0.0.1:4318. Empty: nothing is traced."
+    )
+    .flag("--otlp-endpoint"),
+    key!(
+        Share,
+        tracing.sample_ratio,
+        "Share of the traces begun here that are recorded, 0 to 1. Callers that trace have decided for themselves."
+    ),
     key!(Time, timers.heartbeat_interval, "How often clients say that they live."),
     key!(
         Time,

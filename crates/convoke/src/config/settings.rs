@@ -27,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) mass_failure_share: f64,
     pub(crate) retry_jitter: f64,
     pub(crate) logging: Logging,
+    pub(crate) tracing: TracingSettings,
     pub(crate) timers: Timers,
     pub(crate) limits: Limits,
     pub(crate) network: NetworkLimits,
@@ -49,6 +50,12 @@ pub(crate) struct DnsSettings {
 pub(crate) struct Logging {
     pub(crate) filter: String,
     pub(crate) format: LogFormat,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct TracingSettings {
+    pub(crate) otlp_endpoint: String,
+    pub(crate) sample_ratio: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +89,7 @@ impl Default for Settings {
             mass_failure_share: core.mass_failure_share,
             retry_jitter: core.retry_jitter,
             logging: Logging { filter: "info".to_owned(), format: LogFormat::Text },
+            tracing: TracingSettings { otlp_endpoint: String::new(), sample_ratio: 1.0 },
             timers: core.timers,
             limits: core.limits,
             network: NetworkLimits::default(),

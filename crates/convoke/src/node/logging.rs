@@ -1,25 +1,39 @@
-//! The log, on stderr.
+//! What a node says about itself: the log on stderr, and traces for a collector if there is one.
 
 use super::Plan;
 use crate::config::LogFormat;
 use crate::failure::{Failure, Outcome};
 use crate::output::colours_wanted;
+use convoke_otlp::Exporter;
 use std::io::{IsTerminal, stderr};
 use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::Registry;
 
-pub(crate) fn log_to_stderr(plan: &Plan) -> Outcome {
+/// From now on everything is logged. Returns what exports traces, to be started within the runtime.
+pub(crate) fn observe(plan: &Plan) -> Outcome<Option<Exporter>> {
     let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
-    let layer = match plan.log_format {
+    let lines = match plan.log_format {
         LogFormat::Text => lines.with_target(false).with_ansi(colours_wanted() && stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let subscriber = Registry::default().with(layer.with_filter(plan.log.clone()));
-    tracing::subscriber::set_global_default(subscriber)
-        .map_err(|error| Failure::failed(format!("cannot write the log: {error}")))?;
+    let subscriber = Registry::default().with(lines.with_filter(plan.log.clone()));
+    let (spans, exporter) = plan.parts.traces.clone().map(convoke_otlp::traces).unzip();
+    let set = match spans {
+        // Not the same as a layer that does nothing: with one, every span and every line would be asked about each time.
+        None => tracing::subscriber::set_global_default(subscriber),
+        Some(spans) => {
+            let wanted = Targets::new().with_target(convoke_trace::TARGET, LevelFilter::INFO);
+            tracing::subscriber::set_global_default(subscriber.with(spans.with_filter(wanted)))
+        }
+    };
+    set.map_err(|error| Failure::failed(format!("cannot write the log: {error}")))?;
     for doubt in &plan.doubts {
         tracing::warn!("{doubt}");
     }
-    Ok(())
+    if let Some(traces) = &plan.parts.traces {
+        tracing::info!("traces go to {}", traces.endpoint);
+    }
+    Ok(exporter)
 }

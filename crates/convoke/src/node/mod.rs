@@ -7,7 +7,7 @@ mod parent;
 mod plan;
 mod run;
 
-pub(crate) use logging::log_to_stderr;
+pub(crate) use logging::observe;
 pub(crate) use parent::end_with;
 pub(crate) use plan::Plan;
 pub(crate) use run::{raise_open_files, run};

@@ -62,6 +62,8 @@ impl Plan {
         })?;
         // The consensus engine talks to its developers; what operators need to know is said by us.
         let log = if logging.filter.contains(ENGINE) { log } else { log.with_target(ENGINE, LevelFilter::OFF) };
+        // Spans are for the collector; in the log they would only be in the way.
+        let log = log.with_target(convoke_trace::TARGET, LevelFilter::OFF);
         Ok(Plan {
             parts,
             log,

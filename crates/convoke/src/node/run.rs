@@ -21,7 +21,14 @@ struct Running {
     log: Option<Replica>,
 }
 
-/// Runs until a signal comes or the node ends by itself. A second signal ends it at once.
+/// Why a node stops.
+enum Reason {
+    Signal(Signal),
+    /// The log plane has failed: what its disk holds is not known until it is read anew (docs/log-replicas.md).
+    LogFailed(String),
+}
+
+/// Runs until a signal comes, the log fails or the node ends by itself. A signal while it stops ends it at once.
 pub(crate) async fn run(plan: Plan) -> Outcome {
     let mut signals = Signals::listen()?;
     raise_open_files();
@@ -32,14 +39,23 @@ pub(crate) async fn run(plan: Plan) -> Outcome {
     let node = running.node.handle();
     let places = announce::Places::of(&node, &running.server);
     announce::listening(&plan, &node, &places)?;
-    let signal = tokio::select! {
+    let reason = tokio::select! {
         ending = node.stopped() => return ended(&plan, ending),
-        signal = signals.next() => signal,
+        signal = signals.next() => Reason::Signal(signal),
+        fault = log_failed(running.log.as_ref()) => Reason::LogFailed(fault),
         failure = announce::when_ready(&plan, &node, &places, REMIND) => return Err(failure),
     };
     // If it cannot be told, it waits without knowing why.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
-    tracing::info!(node = %node.id(), "{signal}: stopping; clients are sent elsewhere; once more stops at once");
+    match &reason {
+        Reason::Signal(signal) => {
+            tracing::info!(node = %node.id(), "{signal}: stopping; clients are sent elsewhere; once more stops at once");
+        }
+        // What it failed with has been said, and is said again at the end.
+        Reason::LogFailed(_) => {
+            tracing::error!(node = %node.id(), "stopping because the log has failed; clients are sent elsewhere");
+        }
+    }
     let stopping = async {
         let log = running.log.as_ref().map(Replica::handle);
         let leaving = async {
@@ -51,9 +67,24 @@ pub(crate) async fn run(plan: Plan) -> Outcome {
         };
         tokio::join!(running.server.stop(), leaving).0
     };
-    tokio::select! {
-        ending = stopping => ended(&plan, ending),
-        signal = signals.next() => Err(cut_short(signal)),
+    let ending = tokio::select! {
+        ending = stopping => ending,
+        signal = signals.next() => return Err(cut_short(signal)),
+    };
+    match reason {
+        Reason::Signal(_) => ended(&plan, ending),
+        Reason::LogFailed(fault) => Err(Failure::failed(format!(
+            "node {} stopped because its log failed: {fault}; see to the disk, then start it again",
+            node.id()
+        ))),
+    }
+}
+
+/// What the log plane failed with; never returns if it does not, or there is none.
+async fn log_failed(log: Option<&Replica>) -> String {
+    match log {
+        Some(log) => log.handle().failed().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part; in a test a panic is the message")]
 
+pub mod collector;
 pub mod fleet;
 pub mod http;
 pub mod lab;

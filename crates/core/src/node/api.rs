@@ -284,6 +284,15 @@ pub enum Event {
         from: NodeId,
         removed: usize,
     },
+    /// What a peer had and this node had not is here: often, and nothing for a timeline.
+    Exchanged {
+        from: NodeId,
+        full: bool,
+        chunks: u64,
+        records: u64,
+        /// From the first chunk on.
+        took: Duration,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

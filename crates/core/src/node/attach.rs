@@ -183,15 +183,8 @@ impl Node {
         out: &mut Output,
     ) -> Result<Version, Refusal> {
         let spec = &member.spec;
+        self.check_held(client, member)?;
         let held = self.map.record(Space::Member, &spec.id).cloned();
-        if let Some(held) = &held
-            && held.client.id != client.id
-            && !member.takeover
-            && self.map.shown(held) == Status::Up
-        {
-            let message = format!("member {:?} is registered by another live client", spec.id);
-            return Err(Refusal::new(Code::AlreadyRegistered, message).field("id"));
-        }
         if held.as_ref().is_none_or(|held| !held.is_live()) && !self.map.has_room(Space::Member) {
             let limit = self.config.limits.members;
             let message = format!("the registry holds {limit} members already");
@@ -230,6 +223,18 @@ impl Node {
         self.tell_taken_over(stored.new.slot, client, out);
         self.sessions.give(session, stored.new.slot);
         Ok(self.map.member(&stored.new).version())
+    }
+
+    /// Refuses what another live client has registered (C2), unless it is to be taken.
+    pub(super) fn check_held(&self, client: &Client, member: &AttachMember) -> Result<(), Refusal> {
+        let id = &member.spec.id;
+        match self.map.record(Space::Member, id) {
+            Some(held) if held.client.id != client.id && !member.takeover && self.map.shown(held) == Status::Up => {
+                let message = format!("member {id:?} is registered by another live client");
+                Err(Refusal::new(Code::AlreadyRegistered, message).field("id"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// If another client's session at this node had the slot, it is told (C4).

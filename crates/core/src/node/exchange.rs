@@ -323,6 +323,8 @@ impl Node {
                 exchange: chunk.exchange,
                 next_index: 0,
                 full: chunk.full,
+                records: 0,
+                began: clock.now,
                 progress: Heard::now(clock),
             });
         }
@@ -333,6 +335,7 @@ impl Node {
                     && incoming.full == chunk.full =>
             {
                 incoming.next_index += 1;
+                incoming.records += chunk.items.len() as u64;
                 incoming.progress = Heard::now(clock);
                 true
             }
@@ -349,8 +352,17 @@ impl Node {
         floor: &crate::version::VectorClock,
         out: &mut Output,
     ) {
-        if let Some(link) = self.peers.links.get_mut(&id) {
-            link.incoming = None;
+        if let Some(link) = self.peers.links.get_mut(&id)
+            && let Some(incoming) = link.incoming.take()
+        {
+            let Incoming { full, next_index: chunks, records, began, .. } = incoming;
+            out.events.push(Event::Exchanged {
+                from: node.clone(),
+                full,
+                chunks,
+                records,
+                took: self.clock.now.since(began),
+            });
         }
         if full {
             self.counters.full_merges += 1;

@@ -50,6 +50,8 @@ impl Node {
         if own && let Some(slot) = slot {
             return self.register_again(session, seq, slot, member, out);
         }
+        // Before the claims are compared: attaching again with a higher one would not help, and claims all members anew.
+        self.check_held(&client, member)?;
         let held = self.map.record(Space::Member, &member.spec.id);
         let own_tombstone = held.is_some_and(|held| held.claim == claim && held.client == client && !held.is_live());
         let known = self.map.known_claim(Space::Member, &member.spec.id);

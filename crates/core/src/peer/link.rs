@@ -2,7 +2,7 @@
 
 use crate::map::{Cursor, ItemRef};
 use crate::node::LinkId;
-use crate::time::{Clock, Duration, Heard};
+use crate::time::{Clock, Duration, Heard, Time};
 use crate::version::{NodeId, OriginId};
 use crate::wire::Context;
 use std::collections::VecDeque;
@@ -75,6 +75,8 @@ pub(crate) struct Incoming {
     pub(crate) exchange: u64,
     pub(crate) next_index: u64,
     pub(crate) full: bool,
+    pub(crate) records: u64,
+    pub(crate) began: Time,
     pub(crate) progress: Heard,
 }
 

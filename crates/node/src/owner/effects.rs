@@ -101,6 +101,22 @@ impl Owner {
                 })));
                 self.register_names_again();
             }
+            Event::Exchanged { from, full, chunks, records, took } => {
+                let name = if *full { "registry.full_sync" } else { "registry.exchange" };
+                let began_ago = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+                // It has ended when it is noticed.
+                drop(tracing::info_span!(
+                    target: convoke_trace::TARGET,
+                    parent: None,
+                    "registry.exchange",
+                    otel.name = name,
+                    otel.began_ago_us = began_ago,
+                    convoke.peer = from.as_str(),
+                    convoke.chunks = chunks,
+                    convoke.records = records,
+                ));
+                return;
+            }
             Event::NameLost { name, .. } => {
                 self.names.remove(name);
             }

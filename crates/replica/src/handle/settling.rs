@@ -2,6 +2,7 @@
 
 use crate::raft::{self, LogId, Types, WriteResult};
 use crate::state::State;
+use crate::traces;
 use convoke_log::Epoch;
 use convoke_log::leader::Admission;
 use openraft::OptionalSend;
@@ -11,11 +12,15 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tracing::Span;
 
 /// Hands the engine's answer to whoever waits, and settles the admission, whether anybody waits or not.
 pub struct Settling<T> {
     reply: oneshot::Sender<T>,
     pending: Option<Pending>,
+    proposal: Span,
+    /// Waiting to be committed, then to be applied.
+    stage: Span,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -32,8 +37,11 @@ impl<T> Settling<T> {
         epoch: Epoch,
         admission: Admission,
         permit: OwnedSemaphorePermit,
+        proposal: Span,
     ) -> Self {
-        Settling { reply, pending: Some(Pending { state, epoch, admission }), _permit: permit }
+        let stage = traces::commit(&proposal);
+        let pending = Some(Pending { state, epoch, admission });
+        Settling { reply, pending, proposal, stage, _permit: permit }
     }
 
     fn settle(&mut self, index: Option<u64>) {
@@ -49,7 +57,9 @@ impl<T> Settling<T> {
 impl<T: OptionalSend + 'static> Responder<Types, T> for Settling<T> {
     /// Known where it went. Late enough: a barrier read waits until it is applied anyway.
     fn on_commit(&mut self, log_id: LogId) {
-        self.settle(Some(raft::position(&log_id).index));
+        let index = raft::position(&log_id).index;
+        self.stage = traces::apply(&self.proposal, index);
+        self.settle(Some(index));
     }
 
     /// Only a refusal says that it was not appended. Otherwise the admission stays unsettled, and with it every barrier
@@ -59,6 +69,7 @@ impl<T: OptionalSend + 'static> Responder<Types, T> for Settling<T> {
             .downcast_ref::<WriteResult>()
             .is_some_and(|result| matches!(result, Err(ClientWriteError::ForwardToLeader(_))));
         if refused {
+            traces::failed(&self.proposal, "NOT_LEADER");
             self.settle(None);
         }
         // Nobody waits any more: the request was abandoned.

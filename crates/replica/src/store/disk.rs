@@ -35,6 +35,11 @@ pub(crate) fn read(disk: &dyn Disk, name: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The same error, with the file it is about: a number alone helps nobody.
+pub(crate) fn naming(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 /// Writes a file so that after a crash it is there as it is or as it was before.
 pub(crate) fn replace(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<()> {
     let aside = format!("{name}.new");

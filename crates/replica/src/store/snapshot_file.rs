@@ -1,7 +1,7 @@
 //! Snapshots on disk: the engine's part, then the machine's frames. Written aside, synced, renamed.
 
 use super::StoreError;
-use super::disk::Disk;
+use super::disk::{Disk, naming};
 use crate::codec::{meta, put_meta};
 use crate::raft::{self, SnapshotMeta};
 use crate::state::Image;
@@ -24,6 +24,10 @@ fn name(meta: &SnapshotMeta) -> String {
 
 /// Writes a snapshot, and removes those before it.
 pub(crate) fn save(disk: &dyn Disk, image: &Image) -> io::Result<()> {
+    write(disk, image).map_err(|error| naming(&disk.path(&name(&image.meta)), &error))
+}
+
+fn write(disk: &dyn Disk, image: &Image) -> io::Result<()> {
     let mut file = disk.create(ASIDE)?;
     let mut w = Writer::default();
     put_meta(&mut w, &image.meta);

@@ -3,7 +3,7 @@
 //! After the first failure nothing is written any more, and nothing is tried again: what the disk holds then is not
 //! known until it is read anew.
 
-use super::disk::{Disk, DiskFile};
+use super::disk::{Disk, DiskFile, naming};
 use super::record::{Opening, Record};
 use super::segment::{Batch, PREFACE_BYTES, Preface, Scanned};
 use crate::counters::{Counting, add};
@@ -195,7 +195,7 @@ impl Writing {
             if let Err(failure) = &written {
                 self.batch.clear();
                 if failed.set(failure.clone()).is_ok() {
-                    tracing::error!("the log cannot be written, this replica stops: {failure}");
+                    tracing::error!("the log cannot be written: {failure}");
                 }
             }
             for waiter in waiters.drain(..) {
@@ -247,8 +247,8 @@ impl Writing {
         if !self.batch.is_empty() {
             self.buffer.clear();
             self.batch.write(&mut self.buffer, self.offset, self.next_batch, self.preface.salt);
-            self.file.append(&self.buffer)?;
-            self.file.sync()?;
+            let written = self.file.append(&self.buffer).and_then(|()| self.file.sync());
+            written.map_err(|error| naming(&self.disk.path(&segment_name(self.preface.sequence)), &error))?;
             add(&self.counting.batches, 1);
             add(&self.counting.bytes_written, self.buffer.len() as u64);
             self.offset += self.buffer.len() as u64;
@@ -281,8 +281,9 @@ impl Writing {
             && let Some(oldest) = self.segments.front()
             && oldest.last.is_none_or(|last| last <= upto)
         {
-            self.disk.remove(&segment_name(oldest.sequence))?;
-            self.disk.sync()?;
+            let name = segment_name(oldest.sequence);
+            let removed = self.disk.remove(&name).and_then(|()| self.disk.sync());
+            removed.map_err(|error| naming(&self.disk.path(&name), &error))?;
             self.segments.pop_front();
         }
         Ok(())
@@ -303,10 +304,15 @@ fn create_segment(
     opening.push(&Record::Opening(*known));
     let mut bytes = preface.encode().to_vec();
     opening.write(&mut bytes, PREFACE_BYTES as u64, batch, preface.salt);
-    let mut file = disk.create(&segment_name(sequence))?;
-    file.append(&bytes)?;
-    file.sync()?;
-    disk.sync()?;
+    let name = segment_name(sequence);
+    let create = || {
+        let mut file = disk.create(&name)?;
+        file.append(&bytes)?;
+        file.sync()?;
+        disk.sync()?;
+        Ok(file)
+    };
+    let file = create().map_err(|error| naming(&disk.path(&name), &error))?;
     Ok((file, preface, bytes.len() as u64))
 }
 

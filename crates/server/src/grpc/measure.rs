@@ -61,13 +61,18 @@ pub(super) fn method(path: &str) -> Option<usize> {
     METHODS.iter().position(|method| *method == path)
 }
 
-/// Counts a call with the status it was refused with; a stream that began well counts as such.
+/// As it was called, if it is known.
+pub(super) fn name(method: Option<usize>) -> Option<&'static str> {
+    METHODS.get(method?).copied()
+}
+
+/// Counts a call with the status it was refused with, and returns that; a stream that began well counts as such.
 pub(super) fn measured(
     surface: &Surface,
     method: Option<usize>,
     begun: Instant,
     mut response: Response<Reply>,
-) -> Response<Reply> {
+) -> (tonic::Code, Response<Reply>) {
     let mut code = tonic::Code::Ok;
     if let Some(status) = Status::from_header_map(response.headers()) {
         let status = typed(status);
@@ -75,7 +80,7 @@ pub(super) fn measured(
         response = status.into_http().map(Reply::Grpc);
     }
     surface.metrics.grpc.record(method, code as usize, begun.elapsed());
-    response
+    (code, response)
 }
 
 /// What tonic refused by itself gets a code of the interface, too.

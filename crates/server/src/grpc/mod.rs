@@ -10,6 +10,7 @@ mod watch;
 
 use crate::service::Reply;
 use crate::surface::Surface;
+use crate::traces;
 use ::http::{Request, Response};
 use axum::Router;
 use convoke_proto::v1::admin_server::AdminServer;
@@ -22,6 +23,7 @@ use std::time::Instant;
 use tonic::server::NamedService;
 use tonic::service::Routes;
 use tower::Service;
+use tracing::Instrument;
 
 pub(crate) use health::Health;
 pub(crate) use measure::requests;
@@ -50,13 +52,18 @@ impl Services {
         let begun = Instant::now();
         let method = measure::method(request.uri().path());
         let service = request.uri().path().split('/').nth(1);
+        let span = traces::grpc(measure::name(method), request.headers());
         let response = if service == Some(RegistryServer::<registry::Registry>::NAME) {
-            self.registry.call(request).await.map(|response| response.map(Reply::Grpc))
+            let calling = self.registry.call(request).instrument(span.clone());
+            calling.await.map(|response| response.map(Reply::Grpc))
         } else {
-            self.others.call(request).await.map(|response| response.map(Reply::Routed))
+            let calling = self.others.call(request).instrument(span.clone());
+            calling.await.map(|response| response.map(Reply::Routed))
         };
         let Ok(response) = response;
-        measure::measured(&self.surface, method, begun, response)
+        let (code, response) = measure::measured(&self.surface, method, begun, response);
+        traces::grpc_answered(&span, code);
+        response
     }
 }
 

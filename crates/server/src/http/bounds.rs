@@ -2,6 +2,7 @@
 
 use super::failure::{Failed, Failure};
 use crate::surface::Surface;
+use crate::traces;
 use ::http::{HeaderMap, Method, StatusCode};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -9,16 +10,19 @@ use axum::response::{IntoResponse, Response};
 use convoke_proto::{Code, Error};
 use std::sync::Arc;
 use std::time::Instant;
+use tracing::Instrument;
 
 pub(crate) async fn bounded(State(surface): State<Arc<Surface>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let route = surface.routes.position(&request);
+    let span = traces::http(request.method(), route.and_then(|route| surface.routes.path(route)), request.headers());
     let response = match check(&surface, &request) {
-        Ok(()) => in_time(&surface, request, next).await,
+        Ok(()) => in_time(&surface, request, next).instrument(span.clone()).await,
         Err(failure) => failure.into_response(),
     };
-    let code = response.extensions().get::<Failed>().map_or(0, |failed| failed.0 as usize);
-    surface.metrics.http.record(route, code, begun.elapsed());
+    let failed = response.extensions().get::<Failed>().map(|failed| failed.0);
+    surface.metrics.http.record(route, failed.map_or(0, |code| code as usize), begun.elapsed());
+    traces::http_answered(&span, response.status(), failed.map(Code::as_str));
     response
 }
 

@@ -22,6 +22,11 @@ impl Index {
         Index(routes().into_iter().map(|route| (route.method, route.path)).collect())
     }
 
+    /// The path of a route, with names for its parts.
+    pub(crate) fn path(&self, position: usize) -> Option<&'static str> {
+        self.0.get(position).map(|(_, path)| *path)
+    }
+
     /// `None` for what is not served.
     pub(crate) fn position(&self, request: &Request) -> Option<usize> {
         let path = request.extensions().get::<MatchedPath>()?.as_str();

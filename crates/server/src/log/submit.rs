@@ -3,6 +3,7 @@
 use super::convert::{self, answer, body, opened, read_fate};
 use crate::error::invalid;
 use crate::surface::Surface;
+use crate::traces;
 use convoke_proto::v1::submit_request::Message as Asked;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Error, v1};
@@ -19,6 +20,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Status, Streaming};
+use tracing::Instrument;
 
 /// What one link may have undecided; beyond, it is not read from.
 const UNDECIDED_MAX: usize = 8_192;
@@ -84,7 +86,14 @@ impl Stream for SubmitStream {
 
 async fn decide(surface: Arc<Surface>, log: LogHandle, request: v1::SubmitRequest) -> v1::SubmitResponse {
     let message = match request.message {
-        Some(Asked::Request(request)) => submit(&surface, &log, request).await,
+        Some(Asked::Request(asked)) => {
+            let span = traces::log_request(&request.traceparent);
+            let answer = submit(&surface, &log, asked).instrument(span.clone()).await;
+            if let Err(error) = &answer {
+                traces::refused(&span, error.code.as_str());
+            }
+            answer
+        }
         Some(Asked::Open(open)) => open_session(&surface, &log, open).await,
         Some(Asked::KeepAlive(sign)) => keep_alive(&surface, &log, sign),
         None => Err(invalid("message", "say what to do: open, request or keep_alive")),

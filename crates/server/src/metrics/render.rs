@@ -50,6 +50,7 @@ pub(crate) fn render(surface: &Surface, status: &Status, counters: &Counters) ->
     if let Some(log) = &surface.log {
         super::log::render(&mut text, &log.handle);
     }
+    traces(&mut text);
     surface.metrics.http.render(&mut text, "http");
     surface.metrics.grpc.render(&mut text, "grpc");
     text.into_string()
@@ -223,6 +224,16 @@ fn clients(text: &mut Text, surface: &Surface) {
     ] {
         text.counter(&format!("convoke_client_{name}_total"), help, counter.read());
     }
+}
+
+fn traces(text: &mut Text) {
+    let counters = convoke_trace::counters();
+    let exported = "convoke_trace_spans_exported_total";
+    text.counter(exported, "Spans that the collector took.", counters.exported());
+    let dropped = "convoke_trace_spans_dropped_total";
+    text.head(dropped, "counter", "Spans lost: too many were waiting, or the collector did not take them.");
+    text.sample(dropped, "reason=\"queue\"", counters.dropped_queue());
+    text.sample(dropped, "reason=\"collector\"", counters.dropped_collector());
 }
 
 fn answers(text: &mut Text, counters: &convoke_dns::Counters) {

@@ -57,6 +57,8 @@ pub(super) enum Session {
 pub(super) struct Call {
     pub(super) body: Body,
     pub(super) bytes: usize,
+    /// Which trace it belongs to; empty for none.
+    pub(super) traceparent: String,
     /// When to stop waiting.
     pub(super) patience: Option<Time>,
     /// When it is not to be applied any more.
@@ -110,9 +112,26 @@ impl Lane {
         }
     }
 
-    pub(super) fn issue(&mut self, body: Body, bytes: usize, patience: Option<Time>, deadline: Option<Time>) -> u64 {
+    pub(super) fn issue(
+        &mut self,
+        body: Body,
+        bytes: usize,
+        patience: Option<Time>,
+        deadline: Option<Time>,
+        traceparent: String,
+    ) -> u64 {
         self.last_issued += 1;
-        let call = Call { body, bytes, patience, deadline, deadline_us: 0, sent: None, left: false, superseded: false };
+        let call = Call {
+            body,
+            bytes,
+            traceparent,
+            patience,
+            deadline,
+            deadline_us: 0,
+            sent: None,
+            left: false,
+            superseded: false,
+        };
         self.calls.insert(self.last_issued, call);
         self.queued.insert(self.last_issued);
         self.last_issued

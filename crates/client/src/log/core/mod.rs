@@ -117,13 +117,14 @@ impl Core {
         self.lanes_made
     }
 
-    /// Takes a call in. From here on its place is fixed.
+    /// Takes a call in. From here on its place is fixed. `traceparent` says which trace it belongs to; empty for none.
     pub(crate) fn issue(
         &mut self,
         now: Time,
         id: LaneId,
         body: Body,
         deadline: Option<Duration>,
+        traceparent: String,
         out: &mut Output,
     ) -> Result<CallId, Error> {
         let bytes = prost::Message::encoded_len(&v1::LogRequest { body: Some(body.clone()), ..Default::default() });
@@ -137,7 +138,7 @@ impl Core {
             return Err(error.clone());
         }
         let patience = lane.options.timeout.map(|timeout| now + timeout);
-        let number = lane.issue(body, bytes, patience, deadline.map(|deadline| now + deadline));
+        let number = lane.issue(body, bytes, patience, deadline.map(|deadline| now + deadline), traceparent);
         self.calls += 1;
         self.bytes += bytes;
         if let Some(at) = patience {
@@ -166,7 +167,7 @@ impl Core {
         lane.closing = true;
         if matches!(lane.session, Session::Open { .. }) && self.link.is_some() {
             let body = Body::End(v1::EndSession {});
-            lane.issue(body, 0, None, None);
+            lane.issue(body, 0, None, None, String::new());
             self.calls += 1;
             self.pump(now, id, out);
         }

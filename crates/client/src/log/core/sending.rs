@@ -65,7 +65,7 @@ impl Core {
             client: lane.options.client.clone().unwrap_or_default(),
             replaces: *replaces,
         };
-        self.send(Tagged::Open(id), Message::Open(open), out);
+        self.send(Tagged::Open(id), Message::Open(open), String::new(), out);
     }
 
     fn send_request(&mut self, (id, number): CallId, session: u64, out: &mut Output) {
@@ -74,6 +74,7 @@ impl Core {
         let (abandon_below, previous) = (lane.abandon_below(number), lane.previous(number));
         lane.fix_deadline(number);
         let Some(call) = lane.calls.get(&number) else { return };
+        let traceparent = call.traceparent.clone();
         let request = v1::LogRequest {
             session,
             number,
@@ -84,13 +85,13 @@ impl Core {
             body: Some(call.body.clone()),
         };
         lane.sent(number, link.id);
-        self.send(Tagged::Request((id, number)), Message::Request(request), out);
+        self.send(Tagged::Request((id, number)), Message::Request(request), traceparent, out);
     }
 
-    fn send(&mut self, tagged: Tagged, message: Message, out: &mut Output) {
+    fn send(&mut self, tagged: Tagged, message: Message, traceparent: String, out: &mut Output) {
         self.tags_made += 1;
         self.tags.insert(self.tags_made, tagged);
-        out.sends.push(v1::SubmitRequest { tag: self.tags_made, message: Some(message) });
+        out.sends.push(v1::SubmitRequest { tag: self.tags_made, traceparent, message: Some(message) });
     }
 
     /// A sign of life of a lane's session, and the timer for the next one.
@@ -99,7 +100,7 @@ impl Core {
         let lane = self.lane_mut(id);
         if let Session::Open { id: session } = lane.session {
             let keep_alive = v1::KeepAlive { session, epoch: Some(link.epoch) };
-            self.send(Tagged::KeepAlive(id), Message::KeepAlive(keep_alive), out);
+            self.send(Tagged::KeepAlive(id), Message::KeepAlive(keep_alive), String::new(), out);
             self.set_keep_alive(now, id);
         }
     }

@@ -4,9 +4,11 @@ use super::outgoing::{Pending, answer};
 use super::{AttachStream, State};
 use crate::convert::{attach_member, metadata_update};
 use crate::error::{invalid, refused};
+use crate::traces;
 use convoke_node::Operation;
 use convoke_node::core::node::SessionId;
 use convoke_proto::{Code, Error, v1};
+use tracing::Span;
 use v1::client_message::Message as ClientMessage;
 use v1::request::Operation as Requested;
 use v1::server_message::Message as ServerMessage;
@@ -62,7 +64,8 @@ impl AttachStream {
                 Err(error) => answers.push(answer(seq, error)),
             }
         }
-        self.pending.push_back(Pending::Requests { answers, open });
+        let span = traces::requests(answers.len());
+        self.pending.push_back(Pending::Requests { answers, open, span });
     }
 
     fn attach(&mut self, attach: v1::Attach, operations: &mut Vec<Operation>) {
@@ -70,8 +73,10 @@ impl AttachStream {
         match self.parts.take(attach) {
             None => {}
             Some(Ok(attach)) => {
+                let call = std::mem::replace(&mut self.call, Span::none());
+                let span = traces::attach(&call, &attach.client);
                 operations.push(Operation::Attach(attach));
-                self.pending.push_back(Pending::Attach { claim });
+                self.pending.push_back(Pending::Attach { claim, span });
                 self.state = State::Waiting;
             }
             Some(Err(error)) => {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Status, Streaming};
+use tracing::Span;
 use v1::server_message::Message as ServerMessage;
 
 /// Operations handed over at once.
@@ -44,6 +45,8 @@ pub(crate) struct AttachStream {
     outgoing: VecDeque<ServerMessage>,
     parts: Parts,
     state: State,
+    /// Of the call, until its first attach takes it: the stream may go on for days.
+    call: Span,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -78,6 +81,7 @@ impl AttachStream {
             outgoing: VecDeque::new(),
             parts,
             state: State::First,
+            call: Span::current(),
             _permit: permit,
         }
     }

@@ -3,11 +3,13 @@
 use super::{AttachStream, State, dropped};
 use crate::convert::millis;
 use crate::error::refused;
+use crate::traces;
 use convoke_node::core::Refusal;
 use convoke_node::core::node::{Attached, Notice};
 use convoke_node::{Answer, Delivery};
 use convoke_proto::{Code, Error, PART_BYTES, v1};
 use std::vec;
+use tracing::Span;
 use v1::server_message::Message as ServerMessage;
 
 /// What a message of the client will be answered with.
@@ -15,6 +17,7 @@ use v1::server_message::Message as ServerMessage;
 pub(super) enum Pending {
     Attach {
         claim: u64,
+        span: Span,
     },
     /// An attach that was refused before it reached the node.
     Refused {
@@ -25,6 +28,7 @@ pub(super) enum Pending {
     Requests {
         answers: Vec<v1::Answer>,
         open: usize,
+        span: Span,
     },
     Close,
     /// A close that the node did not take.
@@ -91,13 +95,14 @@ impl AttachStream {
             }
             left -= pending.awaits().min(left);
             match pending {
-                Pending::Requests { answers, open } => {
+                Pending::Requests { answers, open, .. } => {
                     for answer in answers.iter_mut().filter(|answer| answer.error.is_none()) {
                         answer.error = Some(error.clone().into());
                     }
                     *open = 0;
                 }
-                Pending::Attach { claim } => {
+                Pending::Attach { claim, span } => {
+                    traces::refused(span, error.code.as_str());
                     *pending = Pending::Refused { claim: *claim, error: error.clone() };
                     self.state = State::Reading;
                 }
@@ -112,7 +117,7 @@ impl AttachStream {
 
     fn answer(&mut self, pending: Pending, answers: &mut vec::IntoIter<Answer>) {
         match pending {
-            Pending::Requests { answers: mut said, .. } => {
+            Pending::Requests { answers: mut said, span, .. } => {
                 for waiting in said.iter_mut().filter(|answer| answer.error.is_none()) {
                     match answers.next() {
                         Some(Answer::Written(Ok(version))) => waiting.version = version.to_string(),
@@ -123,15 +128,23 @@ impl AttachStream {
                         Some(Answer::Attached(_)) | None => waiting.error = Some(mixed_up().into()),
                     }
                 }
+                if !span.is_disabled() {
+                    span.record("convoke.refused", said.iter().filter(|answer| answer.error.is_some()).count());
+                }
                 self.outgoing.push_back(ServerMessage::Answers(v1::Answers { answers: said }));
             }
-            Pending::Attach { claim } => {
+            Pending::Attach { claim, span } => {
                 self.state = State::Reading;
-                match answers.next() {
-                    Some(Answer::Attached(Ok(attached))) => self.attached(claim, attached),
-                    Some(Answer::Attached(Err(refusal))) => self.attach_refused(claim, refused(refusal)),
-                    _ => self.attach_refused(claim, mixed_up()),
-                }
+                let error = match answers.next() {
+                    Some(Answer::Attached(Ok(attached))) => {
+                        traces::attached(&span, attached.versions.len());
+                        return self.attached(claim, attached);
+                    }
+                    Some(Answer::Attached(Err(refusal))) => refused(refusal),
+                    _ => mixed_up(),
+                };
+                traces::refused(&span, error.code.as_str());
+                self.attach_refused(claim, error);
             }
             Pending::Refused { claim, error } => self.attach_refused(claim, error),
             Pending::CloseRefused { error } => {

@@ -95,7 +95,7 @@ fn subject(what: &Happening) -> &str {
         | Event::OriginReturned { origin }
         | Event::NamesDropped { origin, .. }
         | Event::OriginRetired { origin } => origin.node.as_str(),
-        Event::FullMerge { from, .. } => from.as_str(),
+        Event::FullMerge { from, .. } | Event::Exchanged { from, .. } => from.as_str(),
         Event::Conflict { id, .. } => id,
         Event::NameLost { name, .. } => name,
         Event::PeerRefused { node: None, .. }

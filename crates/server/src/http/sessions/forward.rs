@@ -97,6 +97,10 @@ pub(crate) async fn ask_node(
     let path = raw.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::builder().method(raw.method.clone()).uri(path).header(header::HOST, address);
     request = request.header(FORWARDED, surface.node.id().as_str());
+    // What the other node does is part of the same trace.
+    if let Some(here) = convoke_trace::current() {
+        request = request.header(convoke_trace::TRACEPARENT, here.to_string());
+    }
     if let Some(expected) = &raw.if_match {
         request = request.header(header::IF_MATCH, expected);
     }

@@ -3,6 +3,7 @@
 use super::secret::Secret;
 use crate::error::refused;
 use crate::surface::Surface;
+use crate::traces;
 use convoke_node::core::member::MetadataUpdate;
 use convoke_node::core::node::{AttachMember, Attached, Notice, Reattach, SessionId};
 use convoke_node::core::version::Version;
@@ -12,6 +13,7 @@ use convoke_proto::{Code, Error};
 use std::collections::BTreeSet;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tracing::{Instrument, Span};
 
 /// Ids remembered as taken over by other clients, for a better answer.
 const TAKEN_MAX: usize = 256;
@@ -75,7 +77,14 @@ impl Live {
 
     async fn attach(surface: &Surface, request: Reattach) -> Result<(Live, Attached), Error> {
         let connection = surface.node.connect().map_err(refused)?;
-        let attached = connection.reattach(request).await.map_err(refused)?;
+        let span = traces::attach(&Span::current(), &request.client);
+        let attaching = connection.reattach(request).instrument(span.clone());
+        let attached = attaching.await.map_err(refused);
+        match &attached {
+            Ok(attached) => traces::attached(&span, attached.versions.len()),
+            Err(error) => traces::refused(&span, error.code.as_str()),
+        }
+        let attached = attached?;
         let live = Live {
             connection,
             session: attached.session,

@@ -62,7 +62,7 @@ impl World {
     pub(super) fn issue(&mut self, lane: LaneId, key: &str) -> Result<CallId, Error> {
         let mut out = Output::default();
         let body = Body::Put(v1::PutKey { key: key.to_owned().into(), ..v1::PutKey::default() });
-        let call = self.core.issue(self.now, lane, body, None, &mut out);
+        let call = self.core.issue(self.now, lane, body, None, String::new(), &mut out);
         self.carry_out(out);
         call
     }

@@ -1,0 +1,76 @@
+//! A log that cannot be written any more ends its node, and loses nothing that was acknowledged (docs/log-replicas.md).
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_testkit::{NodeProcess, until};
+use std::path::Path;
+use std::process::Command;
+use support::{ask, binary, convoke, output, registered, start};
+
+/// A file of this node can grow to so many blocks: what comes behind fails as on a full disk.
+const BLOCKS: &str = "1024";
+
+/// The same command under a limit on the size of files. The signal that comes with reaching it is ignored, so that the
+/// write fails instead.
+fn limited(command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"trap "" XFSZ; ulimit -f "$0"; exec "$@""#, BLOCKS]).arg(binary()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
+}
+
+/// Writes until it is refused; how many were acknowledged.
+fn fill(address: &str) -> usize {
+    let value = "v".repeat(64 * 1024);
+    for number in 0.. {
+        let key = format!("k/{number}");
+        let put = convoke(&["kv", "put", &key, &value, "--addr", address, "--timeout", "10s"]).output().unwrap();
+        if !put.status.success() {
+            return number;
+        }
+        assert!(number < 1_000, "the disk is never full");
+    }
+    unreachable!("the loop has no end")
+}
+
+fn owner(node: &NodeProcess, id: &str) -> String {
+    ask(node, &["member", id])["owner"]["node"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_full_disk_ends_the_node_and_it_comes_back_with_everything_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let data: &Path = &dir.path().join("n1");
+    let mut full = NodeProcess::spawn(&mut limited(&start(data, &["--id", "n1"]))).ready();
+    let other = NodeProcess::spawn(&mut start(&dir.path().join("n2"), &["--id", "n2", "--join", &full.peers])).ready();
+    let _web = registered(&full.clients, "web-1");
+    until("the other node knows the member", || support::member_status(&other, "web-1").as_deref() == Some("up"));
+    assert_eq!(owner(&other, "web-1"), "n1");
+
+    let acknowledged = fill(&full.clients);
+    assert!(acknowledged > 0);
+    assert_eq!(full.process.wait().code(), Some(1));
+    let said = full.process.stderr();
+    let file = data.join("log").join("0000000000000001.log");
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("convoke: node n1 stopped because its log failed: "), "{said}");
+    assert!(last.contains(file.to_str().unwrap()) && last.contains("File too large"), "{said}");
+    assert!(said.contains("ERROR"), "{said}");
+    until("its client has gone on at the other node", || owner(&other, "web-1") == "n2");
+    assert_eq!(support::member_status(&other, "web-1").as_deref(), Some("up"));
+
+    let back = NodeProcess::spawn(&mut start(data, &["--id", "n1", "--join", &other.peers])).ready();
+    let at = ["--addr", &back.clients, "--timeout", "60s"];
+    let run = |arguments: &[&str]| output(&[arguments, &at].concat());
+    for number in 0..acknowledged {
+        assert_eq!(run(&["kv", "get", &format!("k/{number}"), "--raw"]).len(), 64 * 1024, "k/{number}");
+    }
+    run(&["kv", "put", "after", "1"]);
+}

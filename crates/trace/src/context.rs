@@ -1,0 +1,110 @@
+//! Which span of which trace: what one process tells another (W3C Trace Context, `traceparent`).
+
+use std::fmt;
+use std::sync::OnceLock;
+
+/// Neither id is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanContext {
+    pub trace: u128,
+    pub span: u64,
+    /// Whether the trace is recorded; whoever began it has decided.
+    pub sampled: bool,
+}
+
+/// `00-` and 32 digits, `-` and 16 digits, `-` and 2 digits.
+const BYTES: usize = 55;
+
+impl SpanContext {
+    /// From a `traceparent`; `None` if it is none. Later versions may say more behind what is known.
+    pub fn parse(text: &str) -> Option<SpanContext> {
+        let bytes = text.as_bytes();
+        let (known, rest) = bytes.split_at_checked(BYTES)?;
+        let dashes = [2, 35, 52].iter().all(|at| known[*at] == b'-');
+        let version = u8::try_from(hex(&known[..2])?).ok()?;
+        let complete = match version {
+            0 => rest.is_empty(),
+            0xff => false,
+            _ => rest.first().is_none_or(|next| *next == b'-'),
+        };
+        let trace = hex(&known[3..35])?;
+        let span = u64::try_from(hex(&known[36..52])?).ok()?;
+        let flags = hex(&known[53..])?;
+        let valid = dashes && complete && trace != 0 && span != 0;
+        valid.then_some(SpanContext { trace, span, sampled: flags & 1 == 1 })
+    }
+}
+
+impl fmt::Display for SpanContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, u8::from(self.sampled))
+    }
+}
+
+/// Lower case only, as the standard has it.
+fn hex(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0, |value: u128, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(value << 4 | u128::from(digit))
+    })
+}
+
+static CURRENT: OnceLock<fn() -> Option<SpanContext>> = OnceLock::new();
+
+/// The span that this thread is in, to be told to another process; `None` if nothing is traced.
+pub fn current() -> Option<SpanContext> {
+    CURRENT.get().and_then(|current| current())
+}
+
+/// Says how to find out; for whoever exports spans. False if somebody has said before.
+pub fn provide_current(current: fn() -> Option<SpanContext>) -> bool {
+    CURRENT.set(current).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    #[test]
+    fn what_is_written_is_read() {
+        let context = SpanContext::parse(GOOD).expect("valid");
+        assert_eq!(context.trace, 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c);
+        assert_eq!((context.span, context.sampled), (0xb7ad_6b71_6920_3331, true));
+        assert_eq!(context.to_string(), GOOD);
+        let off = SpanContext { sampled: false, ..context };
+        assert_eq!(SpanContext::parse(&off.to_string()), Some(off));
+    }
+
+    #[test]
+    fn later_versions_may_say_more() {
+        let later = format!("cc{}", &GOOD[2..]);
+        assert!(SpanContext::parse(&later).is_some());
+        assert!(SpanContext::parse(&format!("{later}-what-is-to-come")).is_some());
+        assert!(SpanContext::parse(&format!("{later}.what-is-to-come")).is_none());
+        assert!(SpanContext::parse(&format!("{GOOD}-more")).is_none());
+    }
+
+    #[test]
+    fn what_is_no_context_is_ignored() {
+        for wrong in [
+            "",
+            "00",
+            &GOOD[..54],
+            &GOOD.to_uppercase(),
+            &GOOD.replace('-', "_"),
+            &format!("ff{}", &GOOD[2..]),
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333g-01",
+            "00-0äf7651916cd43dd8448eb211c80319-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(SpanContext::parse(wrong), None, "{wrong}");
+        }
+    }
+}
