@@ -189,6 +189,8 @@ mod tests {
         }
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "top::tests::a_panic_gives_the_terminal_back", "--nocapture"]).env(INSIDE, "1");
+        // Short enough for the screen.
+        command.env("RUST_BACKTRACE", "0");
         let mut terminal = Terminal::run(&mut command, 80, 24);
         terminal.shows("on the screen");
         assert!(terminal.in_alternate_screen() && !terminal.is_cooked());

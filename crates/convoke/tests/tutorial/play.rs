@@ -22,7 +22,7 @@ const LOOKS: &[&str] = &[
 ];
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// While a page is written: what does not change for so long is what comes of it.
-const SETTLED: Duration = Duration::from_secs(3);
+const SETTLED: Duration = Duration::from_secs(6);
 
 pub struct Player<'a> {
     /// A shell for a terminal.
@@ -71,7 +71,7 @@ impl<'a> Player<'a> {
         let command = step.command.as_deref().unwrap_or("(what is said meanwhile)");
         let (written, said) = (step.output.join("\n"), found.join("\n"));
         self.differences.push(format!("line {}: {command}\n--- written\n{written}\n--- found\n{said}", step.line));
-        Step { command: typed, output: found, line: step.line }
+        Step { command: step.command.clone(), output: self.masks.written(&found), line: step.line }
     }
 
     /// A command of the main terminal, to its end.
@@ -83,11 +83,8 @@ impl<'a> Player<'a> {
         }
         let mut same_since = Instant::now();
         loop {
-            let enough = match self.writing {
-                true => same_since.elapsed() > SETTLED,
-                false => self.masks.same(written, &found),
-            };
-            if enough || begin.elapsed() > PATIENCE {
+            let settled = self.writing && same_since.elapsed() > SETTLED;
+            if self.masks.same(written, &found) || settled || begin.elapsed() > PATIENCE {
                 return found;
             }
             std::thread::sleep(LOOK_AGAIN);
@@ -102,9 +99,7 @@ impl<'a> Player<'a> {
     fn once(&mut self, command: &str) -> Vec<String> {
         let terminal = self.terminal("");
         terminal.begin(command);
-        let mut said = terminal.end();
-        said.retain(|line| !self.masks.is_about_jobs(line));
-        said
+        terminal.end()
     }
 
     /// A command that goes on in a terminal of its own.

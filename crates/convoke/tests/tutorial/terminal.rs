@@ -1,5 +1,6 @@
 //! A shell that is told what to do line by line.
 
+use super::masks::left_out;
 use convoke_testkit::PATIENCE;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -33,6 +34,7 @@ impl Terminal {
         let said = Arc::<(Mutex<Said>, Condvar)>::default();
         let gathering = said.clone();
         std::thread::spawn(move || {
+            let left_out = left_out();
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let mut said = gathering.0.lock().unwrap_or_else(PoisonError::into_inner);
                 match line.split_once(END) {
@@ -41,6 +43,7 @@ impl Terminal {
                         said.lines.extend((!rest.is_empty()).then(|| rest.to_owned()));
                         said.done = true;
                     }
+                    None if left_out.is_match(&line) => {}
                     None => said.lines.push(line),
                 }
                 gathering.1.notify_all();
@@ -60,7 +63,8 @@ impl Terminal {
     pub fn begin(&mut self, command: &str) {
         self.said.0.lock().unwrap_or_else(PoisonError::into_inner).done = false;
         self.write(command);
-        self.write(&format!("printf '\\{:03o}\\n'", u32::from(END)));
+        // What comes next may ask how it ended.
+        self.write(&format!("ended=$?; printf '\\{:03o}\\n'; (exit $ended)", u32::from(END)));
     }
 
     /// Everything since it was last asked, once the command has ended.
