@@ -15,7 +15,7 @@ export function words(log) {
 /** What a node does in it; empty if nothing. */
 export function part(log, id) {
   if (!log || log.error) return "";
-  if (log.available && log.leader === id) return "leads the log";
-  if (log.voters.includes(id)) return "votes in the log";
-  return log.learners.includes(id) ? "learns the log" : "";
+  if (log.available && log.leader === id) return "log leader";
+  if (log.voters.includes(id)) return "log voter";
+  return log.learners.includes(id) ? "log learner" : "";
 }

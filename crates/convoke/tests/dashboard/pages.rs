@@ -154,7 +154,7 @@ fn overview(browser: &Browser, node: &NodeProcess) {
     browser.wait("lines are drawn", "document.querySelectorAll('.chart-line[d^=M]').length === 3");
     let tiles = browser.text(".tiles");
     assert!(tiles.contains("3 of 3") && tiles.contains("leader n") && tiles.contains("commit"), "{tiles}");
-    browser.wait("who leads the log is said", "document.querySelector('.nodes').innerText.includes('leads the log')");
+    browser.wait("who leads the log is said", "document.querySelector('.nodes').innerText.includes('log leader')");
     quiet(browser);
 }
 
