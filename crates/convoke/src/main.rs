@@ -10,8 +10,11 @@ mod demo;
 mod docs;
 mod failure;
 mod http;
+mod log_group;
 mod node;
 mod output;
+#[cfg(test)]
+mod packaging;
 mod signals;
 mod top;
 
@@ -67,7 +70,7 @@ fn run(command: Command) -> Outcome<ExitCode> {
         Command::Bench(arguments) => runtime(Builder::new_multi_thread())?.block_on(bench::bench(&arguments)),
         Command::Top(arguments) => ask(top::run(&arguments)),
         Command::Cluster(arguments) => return ask(cluster::run(arguments)).map(ExitCode::from),
-        Command::Config(ConfigCommand::Check { file }) => check(&file),
+        Command::Config(ConfigCommand::Check { file, json }) => check(&file, json),
         Command::Config(ConfigCommand::Print(arguments)) => print(&arguments),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "convoke", &mut std::io::stdout());
@@ -100,18 +103,30 @@ fn runtime(mut builder: Builder) -> Outcome<Runtime> {
     builder.enable_all().build().map_err(|error| Failure::failed(format!("cannot start: {error}")))
 }
 
-fn check(file: &Path) -> Outcome {
+fn check(file: &Path, json: bool) -> Outcome {
     let mut loaded = Loaded::default();
     loaded.file(file)?;
     node::Plan::start(&loaded)?;
+    if json {
+        return output::print_json(&serde_json::json!({ "file": file, "fine": true }));
+    }
     output::print(&format!("{} is fine\n", file.display()))
 }
 
 fn print(arguments: &PrintArgs) -> Outcome {
     if arguments.defaults {
-        return output::print(&config::print::defaults());
+        return if arguments.json {
+            output::print_json(&config::print::defaults_json())
+        } else {
+            output::print(&config::print::defaults())
+        };
     }
-    output::print(&config::print::effective(&Loaded::effective(arguments.config.as_deref(), &[])?))
+    let loaded = Loaded::effective(arguments.config.as_deref(), &[])?;
+    if arguments.json {
+        output::print_json(&config::print::effective_json(&loaded))
+    } else {
+        output::print(&config::print::effective(&loaded))
+    }
 }
 
 fn manual(directory: &Path) -> Outcome {

@@ -38,6 +38,10 @@ fn a_partition_and_a_crash_are_told_as_they_were() {
     let flaps: u64 = told[..told.len() - 1].iter().filter_map(|line| line["flaps"].as_u64()).sum();
     assert_eq!(ended["flaps"].as_u64().unwrap() == 0, flaps == 0, "the sum is of what was told");
     assert!(told.iter().any(|line| line["event"] == "moved" && line["complete"] == true));
+    let log = told.iter().find(|line| line["event"] == "log").expect("the log goes on after the crash");
+    assert_eq!(log["lost"], 0, "{log}");
+    assert!(log["leader"].is_string() && log["leader"] != back["node"], "a dead node leads nothing: {log}");
+    assert!(ended["entries"].as_u64().unwrap() >= 1 && ended["lost"] == 0, "{ended}");
     drop(demo);
     world.nothing_left();
     for node in nodes {

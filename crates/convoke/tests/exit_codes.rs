@@ -61,6 +61,8 @@ fn bad_configuration_is_2_and_names_the_place() {
     fails(&["start", "--log", "a=b=c"], 2);
     std::fs::write(&file, output(&["config", "print", "--defaults"])).unwrap();
     assert_eq!(output(&["config", "check", path]), format!("{path} is fine\n"));
+    let checked: serde_json::Value = serde_json::from_str(&output(&["config", "check", path, "--json"])).unwrap();
+    assert_eq!(checked, serde_json::json!({ "file": path, "fine": true }));
 }
 
 #[test]
@@ -116,4 +118,8 @@ fn what_needs_no_node_works_without() {
         assert!(output(&["completions", shell]).contains("convoke"));
     }
     assert!(output(&["config", "print"]).contains("client_port = 7700\n"));
+    for arguments in [["config", "print", "--json"].as_slice(), &["config", "print", "--defaults", "--json"]] {
+        let shown: serde_json::Value = serde_json::from_str(&output(arguments)).unwrap();
+        assert!(shown["keys"].as_array().unwrap().iter().any(|key| key["key"] == "client_port"), "{shown}");
+    }
 }

@@ -78,6 +78,27 @@ fn create_partition_health_heal_delete() {
     world.nothing_left();
 }
 
+/// The log of a local cluster survives the loss of the node that began it, and a node that is removed leaves its group.
+#[test]
+fn the_log_has_three_voters() {
+    let world = World::new();
+    let created = create(&world, "log", "4");
+    let address = |node: usize| created["nodes"][node]["address"].as_str().unwrap().to_owned();
+    let voters = |node: usize| {
+        let said = support::output(&["log", "status", "--json", "--timeout", "30s", "--addr", &address(node)]);
+        serde_json::from_str::<Value>(&said).unwrap()["voters"].clone()
+    };
+    assert_eq!(voters(0), json!(["n1", "n2", "n3"]));
+    world.json(&["fault", "kill", "n1"]);
+    let put = ["kv", "put", "k", "v", "--timeout", "60s", "--addr", &address(1)];
+    assert_eq!(support::output(&put), "revision 1\n");
+    world.json(&["fault", "restart", "n1"]);
+    world.json(&["remove", "n3"]);
+    until("n3 has left the group", || voters(1) == json!(["n1", "n2"]));
+    world.json(&["delete", "log"]);
+    world.nothing_left();
+}
+
 #[test]
 fn processes_and_ways_fail_as_asked_and_nodes_come_and_go() {
     let world = World::new();

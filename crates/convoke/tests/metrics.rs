@@ -35,6 +35,12 @@ const SECTIONS: &[(&str, &str, &str)] = &[
         "Connections of clients",
         "`connections_refused` means that the bound `clients.connections` is reached.",
     ),
+    (
+        "convoke_log_",
+        "The log plane",
+        "Only where it is on. `available == 0` at all nodes means that nothing can be decided; `lag_entries` that stays high that a replica is dead or too slow; a rising \
+         `sync_duration` that a disk is the reason.",
+    ),
     ("convoke_dns_", "DNS", "Only where DNS is on."),
     (
         "convoke_trace_",

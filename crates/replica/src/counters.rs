@@ -1,5 +1,6 @@
 //! Monotonic counts of what a replica did and refused.
 
+use crate::sync_times::SyncTiming;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -13,6 +14,7 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counting {
             $(pub(crate) $name: AtomicU64,)*
+            pub(crate) syncs: SyncTiming,
         }
 
         impl Counting {

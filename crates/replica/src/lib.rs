@@ -20,6 +20,7 @@ mod replica;
 mod state;
 mod status;
 mod store;
+mod sync_times;
 mod term_watch;
 mod traces;
 
@@ -32,3 +33,4 @@ pub use refusal::{ChangeError, Refusal, SubmitError};
 pub use replica::{Replica, StartError};
 pub use status::{Group, Member, Role, Status};
 pub use store::StoreError;
+pub use sync_times::SyncTimes;

@@ -2,8 +2,9 @@
 
 import { get, serves } from "./api.js";
 import { h, keyed, text } from "./dom.js";
-import { count } from "./format.js";
+import { bytes, chip, count } from "./format.js";
 import { live } from "./live.js";
+import { words } from "./log.js";
 
 const LIMIT = 500;
 const AGAIN = 3000;
@@ -20,23 +21,49 @@ function shown(value) {
   }
 }
 
+/** A key that is no text is shown by its bytes. */
+const name = (pair) => pair.key ?? `base64 ${pair.key_base64}`;
+
 function row() {
   return h("li", {}, h("span", { class: "k-key mono" }), h("span", { class: "k-value mono muted" }), h("span", { class: "k-revision" }), h("span", { class: "k-lease muted" }));
 }
 
 function refresh(item, pair) {
   const [key, value, revision, lease] = item.children;
-  text(key, pair.key);
+  text(key, name(pair));
   text(value, shown(pair.value ?? ""));
   text(revision, `revision ${pair.mod_revision}${pair.create_revision === pair.mod_revision ? "" : `, created at ${pair.create_revision}`}`);
   text(lease, pair.lease ? `lease ${pair.lease}` : "");
+}
+
+/** How far the log is, as the asked node sees it. A node without a replica knows only who leads. */
+function reached(log) {
+  const { leader, epoch, commit, applied, role, revision, keys, bytes: size, sessions } = log;
+  const pairs = [["Leader", leader], ["Epoch", epoch], ["This node", role]];
+  if (role === "outside") return pairs;
+  return [...pairs, ["Commit", count(commit)], ["Applied", count(applied)], ["Revision", count(revision)], ["Keys", `${count(keys)}, ${bytes(size)}`], ["Sessions", count(sessions)]];
+}
+
+function replica(one) {
+  return h("li", {}, h("span", { class: "mono" }, one.node), h("span"), h("span", { class: "mono muted" }));
+}
+
+function updateReplica(item, one) {
+  const [, role, address] = item.children;
+  const does = one.leader ? "leader" : one.voter ? "voter" : "learner";
+  if (role.dataset.role !== does) {
+    role.dataset.role = does;
+    role.replaceChildren(chip(does === "leader" ? "up" : "idle", does));
+  }
+  text(address, one.address || one.peer_address);
 }
 
 export function mount(root) {
   const stop = new AbortController();
   let timer = 0;
   const facts = h("dl", { class: "facts" });
-  const log = h("section", { class: "card", hidden: true }, h("h2", {}, "Log"), facts);
+  const replicas = h("ul", { class: "replicas" });
+  const log = h("section", { class: "card log", hidden: true }, h("h2", {}, "Log"), facts, replicas);
   const off = h("section", { class: "card notice", hidden: true },
     h("h2", {}, "The log plane is off"),
     h("p", {}, "This node serves the registry only: no keys, leases, locks or elections. Members, services and events do not need them."));
@@ -55,8 +82,9 @@ export function mount(root) {
       try {
         const where = box.value === "" ? "/api/v1/kv" : `/api/v1/kv/${encodeURIComponent(box.value)}`;
         const answer = await get(`${where}?prefix&limit=${LIMIT}`, stop.signal);
-        keyed(list, answer.keys, (pair) => pair.key, row, refresh);
-        text(summary, `${count(answer.keys.length)} keys${answer.keys.length === LIMIT ? ", the first ones" : ""} at revision ${answer.revision}`);
+        keyed(list, answer.keys, name, row, refresh);
+        const all = answer.next_cursor === null ? "" : ", the first ones";
+        text(summary, answer.keys.length === 0 ? `No keys${box.value === "" ? " yet: convoke kv put KEY VALUE" : " begin with that"}.` : `${count(answer.keys.length)} keys${all}, at revision ${count(answer.revision)}`);
       } catch (error) {
         if (stop.signal.aborted) return;
         text(summary, error.message);
@@ -76,11 +104,10 @@ export function mount(root) {
     update() {
       log.hidden = !live.log;
       if (!live.log) return;
-      const { leader, epoch, commit, applied, role, voters, learners, error } = live.log;
-      const pairs = error
-        ? [["State", error]]
-        : [["Leader", leader || "none"], ["Epoch", epoch], ["Commit", count(commit)], ["Applied", count(applied)], ["This node", role], ["Voters", voters.join(", ")], ["Learners", learners.join(", ") || "none"]];
-      facts.replaceChildren(...pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value)))));
+      const [state, why] = words(live.log);
+      const pairs = live.log.error || live.log.fault || !live.log.available ? [["State", `${state}: ${why}`]] : reached(live.log);
+      keyed(facts, pairs, ([name]) => name, ([name]) => h("div", {}, h("dt", {}, name), h("dd")), (item, [, value]) => text(item.lastChild, value));
+      keyed(replicas, live.log.members ?? [], (one) => `${one.node} ${one.replica}`, replica, updateReplica);
     },
     unmount() {
       stop.abort();

@@ -6,6 +6,7 @@ import { count, membersLink, quoted, rate, chip } from "./format.js";
 import { entry, timeline } from "./events.js";
 import { graph, remarks } from "./graph.js";
 import { live } from "./live.js";
+import { part, words } from "./log.js";
 import { SERIES } from "./metrics.js";
 import { make, refresh } from "./services.js";
 
@@ -18,13 +19,6 @@ function tile(title, href) {
   const note = h("div", { class: "tile-note" });
   const element = h(href ? "a" : "div", { class: "tile card", href }, h("div", { class: "tile-title" }, title), value, note);
   return { element, set: (shown, said) => (text(value, shown), text(note, said)) };
-}
-
-function logWords(log) {
-  if (!log) return ["off", "no log plane"];
-  if (log.error) return ["unknown", log.error];
-  const leader = log.leader ? `leader ${log.leader}` : "no leader";
-  return [leader, `epoch ${log.epoch} · commit ${count(log.commit)} · applied ${count(log.applied)}`];
 }
 
 export function mount(root) {
@@ -88,7 +82,7 @@ export function mount(root) {
       tiles.nodes.set(`${reachable} of ${nodes.length}`, reachable === nodes.length ? "all up" : nodes.filter((node) => node.state !== "up").map((node) => `${node.id} ${node.state}`).join(", "));
       tiles.clients.set(count(status.counts.sessions), "at this node");
       tiles.subscribers.set(count(status.counts.subscribers), "at this node");
-      tiles.log.set(...logWords(log));
+      tiles.log.set(...words(log));
       picture.update(nodes, views);
       keyed(list, nodes, (node) => node.id, nodeItem, updateNode);
       for (const { name, svg, value } of charts) {
@@ -118,5 +112,5 @@ function updateNode(item, node) {
   }
   text(region, node.region ? `region ${node.region}` : "no region");
   text(address, node.address || "no client port");
-  text(said, remarks(node));
+  text(said, [remarks(node), part(live.log, node.id)].filter(Boolean).join(" · "));
 }

@@ -95,7 +95,12 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Check a file; exit 2 says what is wrong and where.
-    Check { file: PathBuf },
+    Check {
+        file: PathBuf,
+        /// JSON instead of text.
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the configuration that counts here: file, then environment.
     Print(PrintArgs),
 }
@@ -108,6 +113,9 @@ pub(crate) struct PrintArgs {
     /// Configuration in TOML.
     #[arg(long, value_name = "FILE", env = "CONVOKE_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
+    /// JSON instead of TOML.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[cfg(test)]

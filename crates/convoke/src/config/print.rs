@@ -3,7 +3,9 @@
 use super::keys::{KEYS, SECTIONS};
 use super::load::Loaded;
 use super::settings::Settings;
+use serde_json::{Value, json};
 use std::fmt::Write;
+use toml::de::DeValue;
 
 /// Every key with its meaning and its default, as a file that can be used as it is.
 pub(crate) fn defaults() -> String {
@@ -44,6 +46,46 @@ pub(crate) fn effective(loaded: &Loaded) -> String {
     out
 }
 
+/// The same as [`defaults`] for scripts.
+pub(crate) fn defaults_json() -> Value {
+    let settings = Settings::default();
+    let keys = KEYS.iter().map(|key| {
+        json!({
+            "key": key.name,
+            "default": value(&(key.read)(&settings)),
+            "meaning": key.meaning,
+            "variable": key.environment(),
+            "flag": key.flag,
+        })
+    });
+    json!({ "keys": keys.collect::<Vec<_>>() })
+}
+
+/// The same as [`effective`] for scripts; `origin` is null for defaults.
+pub(crate) fn effective_json(loaded: &Loaded) -> Value {
+    let keys = KEYS.iter().map(|key| {
+        let origin = loaded.origin(key.name).map(ToString::to_string);
+        json!({ "key": key.name, "value": value(&(key.read)(&loaded.settings)), "origin": origin })
+    });
+    json!({ "keys": keys.collect::<Vec<_>>() })
+}
+
+/// What a file would contain: numbers, truths and lists are these, times and sizes are texts with units.
+fn value(toml: &str) -> Value {
+    of(DeValue::parse(toml).expect("keys are written as TOML").get_ref())
+}
+
+fn of(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Boolean(truth) => (*truth).into(),
+        DeValue::Integer(number) => serde_json::from_str(number.as_str()).unwrap_or(Value::Null),
+        DeValue::Float(number) => serde_json::from_str(number.as_str()).unwrap_or(Value::Null),
+        DeValue::Array(values) => values.iter().map(|value| of(value.get_ref())).collect(),
+        DeValue::Datetime(_) | DeValue::Table(_) => Value::Null,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +112,21 @@ mod tests {
         let text = effective(&loaded);
         assert!(text.contains("region = \"eu\"  # --region\n"), "{text}");
         assert!(text.contains("\ncluster = \"convoke\"\n"), "{text}");
+    }
+
+    #[test]
+    fn scripts_get_values_of_their_kind() {
+        let mut loaded = Loaded::default();
+        loaded.flags(&[Flag { key: "join", flag: "--join", raw: Raw::from("a:1,b:2") }]).unwrap();
+        let shown = effective_json(&loaded);
+        let of = |name: &str| shown["keys"].as_array().unwrap().iter().find(|key| key["key"] == name).unwrap().clone();
+        assert_eq!(of("join"), json!({ "key": "join", "value": ["a:1", "b:2"], "origin": "--join" }));
+        assert_eq!(of("client_port"), json!({ "key": "client_port", "value": 7700, "origin": null }));
+        assert_eq!(of("timers.heartbeat_interval")["value"], "5s");
+        let defaults = defaults_json();
+        assert_eq!(defaults["keys"].as_array().unwrap().len(), KEYS.len());
+        for key in defaults["keys"].as_array().unwrap() {
+            assert!(!key["default"].is_null(), "{key}");
+        }
     }
 }

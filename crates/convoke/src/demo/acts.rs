@@ -6,6 +6,7 @@ use super::stage::Stage;
 use super::story::{Tone, seconds};
 use crate::failure::Outcome;
 use serde_json::json;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -18,6 +19,7 @@ pub(crate) async fn play(stage: &Stage, act: Act) -> Outcome {
         Act::Leave { draw } => leave(stage, draw).await,
         Act::Update { draw } => update(stage, draw).await,
         Act::Roam => roam(stage).await,
+        Act::Enter => enter(stage).await,
     }
 }
 
@@ -98,6 +100,26 @@ async fn roam(stage: &Stage) -> Outcome {
         None => format!("{id} moved from {from} to {to}; subscribers at {} do not know yet", witness.node()),
     };
     stage.story.tell(Tone::Churn, "roam", facts, &text)
+}
+
+/// A key is raised by one, by compare-and-set.
+async fn enter(stage: &Stage) -> Outcome {
+    let mut ledger = stage.ledger.lock().await;
+    let key = ledger.key();
+    match ledger.enter().await {
+        Ok(entered) => {
+            stage.kept.entries.store(entered.number, Ordering::Relaxed);
+            let text =
+                format!("{key} is {} (revision {}, after {})", entered.number, entered.revision, seconds(entered.took));
+            let facts = json!({ "key": key, "value": entered.number, "revision": entered.revision });
+            stage.story.tell(Tone::Churn, "put", facts, &text)
+        }
+        Err(error) => {
+            ledger.look_again(&error).await;
+            let text = format!("{key} could not be raised: {}", error.message);
+            stage.story.tell(Tone::Churn, "put-failed", json!({ "key": key, "error": error.message }), &text)
+        }
+    }
 }
 
 /// Up members of a service, once the first node's subscribers have seen a change.

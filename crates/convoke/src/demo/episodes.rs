@@ -10,6 +10,7 @@ use convoke_lab::{NodeError, Way};
 use convoke_proto::v1::NodeState;
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -135,14 +136,20 @@ async fn crash(stage: &Stage, node: usize) -> Outcome {
     let observer = (node + 1) % stage.nodes.len();
     let before = Before::at(stage).await;
     let owned = stage.witnesses.read().await[observer].look(|seen| seen.up_at(&victim));
+    let leader = stage.ledger.lock().await.leader().await;
     let begin = Instant::now();
     stage.cluster.lock().await.kill(&victim).await;
-    let text = format!("{victim} is killed; {} members were there", owned.len());
-    stage.story.tell(Tone::Fault, "killed", json!({ "node": victim, "members": owned.len() }), &text)?;
+    let led = leader.as_deref() == Some(&victim);
+    let and = if led { ", and it led the log" } else { "" };
+    let text = format!("{victim} is killed; {} members were there{and}", owned.len());
+    stage.story.tell(Tone::Fault, "killed", json!({ "node": victim, "members": owned.len(), "led": led }), &text)?;
 
-    let (moved, noticed) =
-        tokio::join!(moved_away(stage, node, observer, &owned, begin), called_failed(stage, node, observer, begin));
-    moved.and(noticed)?;
+    let (moved, noticed, written) = tokio::join!(
+        moved_away(stage, node, observer, &owned, begin),
+        called_failed(stage, node, observer, begin),
+        log_goes_on(stage, leader.as_deref(), begin)
+    );
+    moved.and(noticed).and(written)?;
     sleep_until(begin + stage.scaled(LASTS)).await;
     let restarted = stage.cluster.lock().await.restart(&victim).await;
     restarted.unwrap_or(Ok(())).map_err(|error| failed(&error))?;
@@ -159,6 +166,37 @@ async fn crash(stage: &Stage, node: usize) -> Outcome {
     };
     let facts = json!({ "node": victim, "after_ms": millis(begin.elapsed()), "members": members, "flaps": flaps, "same": state });
     stage.story.tell(tone(flaps == 0 && state), "back", facts, &text)
+}
+
+/// Tells when the log takes writes again after a node died, who leads it, and whether what it had acknowledged is still there.
+async fn log_goes_on(stage: &Stage, before: Option<&str>, begin: Instant) -> Outcome {
+    let mut ledger = stage.ledger.lock().await;
+    let acknowledged = ledger.acknowledged();
+    let lost = ledger.lost().await;
+    let entered = ledger.enter().await;
+    let after = begin.elapsed();
+    let (lost, entered) = match (lost, entered) {
+        (Ok(lost), Ok(entered)) => (lost, entered),
+        (lost, entered) => {
+            let error = lost.err().or(entered.err()).map_or_else(String::new, |error| error.message);
+            let text = format!("the log takes no writes {} after the crash: {error}", seconds(after));
+            return stage.story.tell(Tone::Bad, "log-stands", json!({ "error": error }), &text);
+        }
+    };
+    stage.kept.entries.store(entered.number, Ordering::Relaxed);
+    stage.kept.lost.fetch_add(lost, Ordering::Relaxed);
+    let leader = ledger.leader().await;
+    let leads = match &leader {
+        Some(leader) if before == Some(leader) => format!("{leader} still leads"),
+        Some(leader) => format!("{leader} leads now"),
+        None => "nobody says who leads".to_owned(),
+    };
+    let text = format!(
+        "the log took a write {} after the crash ({leads}); {lost} of {acknowledged} acknowledged before are lost",
+        seconds(after)
+    );
+    let facts = json!({ "leader": leader, "after_ms": millis(after), "acknowledged": acknowledged, "lost": lost });
+    stage.story.tell(if lost == 0 { Tone::Noticed } else { Tone::Bad }, "log", facts, &text)
 }
 
 /// Tells when a node is called failed by another.

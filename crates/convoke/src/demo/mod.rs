@@ -4,6 +4,7 @@
 
 mod acts;
 mod episodes;
+mod ledger;
 mod links;
 mod script;
 mod seen;
@@ -14,16 +15,19 @@ mod witness;
 
 use crate::args::DemoArgs;
 use crate::failure::{Failure, Outcome};
+use crate::log_group;
 use crate::output::counted;
 use crate::signals::Signals;
 use convoke_lab::{ClusterPlan, LocalCluster, StateDir};
+use ledger::Ledger;
 use links::Links;
 use script::{Episode, Scene, Script};
 use seen::Counts;
 use serde_json::json;
-use stage::Stage;
+use stage::{Kept, Stage};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use story::{Story, Tone, seconds};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, RwLock, Semaphore, mpsc};
@@ -46,8 +50,9 @@ pub(crate) async fn run(arguments: &DemoArgs) -> Outcome {
     let cluster = Arc::new(Mutex::new(cluster));
     let story = Arc::new(Story::new(arguments.quiet, arguments.json));
     let wanted = SharedWanted::default();
+    let kept = Arc::new(Kept::default());
     let outcome = tokio::select! {
-        failure = show(arguments, story.clone(), cluster.clone(), wanted.clone()) => failure,
+        failure = show(arguments, story.clone(), cluster.clone(), wanted.clone(), kept.clone()) => failure,
         _ = signals.next() => Ok(()),
     };
     // A second signal does not wait for this: then nodes end with this process, and the directory is removed by the next demo.
@@ -62,15 +67,18 @@ pub(crate) async fn run(arguments: &DemoArgs) -> Outcome {
     }
     outcome?;
     let (told, flaps, after) = (story.told(), wanted.flaps(), seconds(story.elapsed()));
+    let (entries, lost) = (kept.entries.load(Ordering::Relaxed), kept.lost.load(Ordering::Relaxed));
     let text = format!(
-        "ended after {after}: {}, {}, {flaps} flaps in the eyes of all subscribers; nodes and their directory are gone",
+        "ended after {after}: {}, {}, {flaps} flaps in the eyes of all subscribers, {lost} of {} to the log lost; nodes and their directory are gone",
         counted(told.churn, "change"),
-        counted(told.faults, "fault")
+        counted(told.faults, "fault"),
+        counted(entries, "acknowledged write")
     );
-    let facts = json!({ "changes": told.churn, "faults": told.faults, "flaps": flaps });
+    let facts =
+        json!({ "changes": told.churn, "faults": told.faults, "flaps": flaps, "entries": entries, "lost": lost });
     // The shell has just printed ^C.
     story.aside("\n")?;
-    story.tell(if flaps == 0 { Tone::Good } else { Tone::Bad }, "ended", facts, &text)
+    story.tell(if flaps == 0 && lost == 0 { Tone::Good } else { Tone::Bad }, "ended", facts, &text)
 }
 
 async fn finish(cluster: Arc<Mutex<LocalCluster>>) {
@@ -98,10 +106,11 @@ async fn show(
     story: Arc<Story>,
     cluster: Arc<Mutex<LocalCluster>>,
     wanted: SharedWanted,
+    kept: Arc<Kept>,
 ) -> Outcome {
     let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let mut script = Script::new(seed, NODES);
-    let stage = prepare(arguments, story, cluster, wanted, seed, &mut script).await?;
+    let stage = prepare(arguments, story, cluster, (wanted, kept), seed, &mut script).await?;
     let (episodes, next_episode) = mpsc::channel(1);
     tokio::try_join!(act(&stage, script, episodes), go_wrong(&stage, next_episode)).map(drop)
 }
@@ -110,7 +119,7 @@ async fn prepare(
     arguments: &DemoArgs,
     story: Arc<Story>,
     cluster: Arc<Mutex<LocalCluster>>,
-    wanted: SharedWanted,
+    (wanted, kept): (SharedWanted, Arc<Kept>),
     seed: u64,
     script: &mut Script,
 ) -> Outcome<Stage> {
@@ -125,8 +134,11 @@ async fn prepare(
         nodes.extend(address.map(|address| (id, address)));
     }
     let first = nodes.first().map(|(_, address)| *address).ok_or_else(|| Failure::failed("no node"))?;
+    let others: Vec<String> = nodes.iter().skip(1).map(|(id, _)| id.clone()).collect();
+    log_group::form(&first.to_string(), &others).await?;
     story.aside(&format!("  dashboard  http://{first}/ui/\n"))?;
     story.aside(&format!("  look       convoke members --addr {first}\n"))?;
+    story.aside(&format!("             convoke kv list --addr {first}\n"))?;
     for (id, address) in &nodes {
         story.aside(&format!("  {id:<9}  {address}\n"))?;
     }
@@ -139,16 +151,19 @@ async fn prepare(
     troupe::assemble(&mut troupe, script.cast()).await?;
     let (links, members) = (Links::of(&nodes)?, troupe.len());
     let (witnesses, troupe, speed) = (RwLock::new(witnesses), Mutex::new(troupe), arguments.speed);
-    let stage = Stage { cluster, nodes, links, troupe, witnesses, wanted, story, speed };
+    let ledger = Mutex::new(Ledger::open(&nodes)?);
+    let stage = Stage { cluster, nodes, links, troupe, ledger, kept, witnesses, wanted, story, speed };
     let same = stage.same_everywhere(PATIENCE).await;
     let shown = if same.is_some() { "every node shows them all" } else { "nodes do not show the same yet" };
+    let leader = stage.ledger.lock().await.leader().await;
     let text = format!(
-        "{} of {} registered; {shown}",
+        "{} of {} registered; {shown}; {} leads the log",
         counted(members as u64, "member"),
-        counted(script::SERVICES.len() as u64, "service")
+        counted(script::SERVICES.len() as u64, "service"),
+        leader.as_deref().unwrap_or("nobody")
     );
     let clients: Vec<String> = stage.nodes.iter().map(|(_, address)| address.to_string()).collect();
-    let facts = json!({ "seed": seed, "members": members, "nodes": clients, "dashboard": format!("http://{first}/ui/"), "same": same.is_some() });
+    let facts = json!({ "seed": seed, "members": members, "nodes": clients, "dashboard": format!("http://{first}/ui/"), "same": same.is_some(), "leader": leader });
     stage.story.tell(Tone::Good, "started", facts, &text)?;
     Ok(stage)
 }

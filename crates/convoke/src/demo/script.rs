@@ -45,6 +45,8 @@ pub(crate) enum Act {
         draw: usize,
     },
     Roam,
+    /// A key is changed.
+    Enter,
 }
 
 /// Something goes wrong for a while.
@@ -114,11 +116,12 @@ impl Script {
     }
 
     fn act(&mut self) -> Act {
-        match self.random.u8(0..10) {
+        match self.random.u8(0..12) {
             0..4 => Act::Join { service: self.random.usize(..CHURNING), node: self.random.usize(..self.nodes) },
             4..7 => Act::Leave { draw: self.random.usize(..) },
             7..9 => Act::Update { draw: self.random.usize(..) },
-            _ => Act::Roam,
+            9 => Act::Roam,
+            _ => Act::Enter,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Everything that is there while the demo plays: nodes, members, and those who watch.
 
+use super::ledger::Ledger;
 use super::links::Links;
 use super::story::Story;
 use super::troupe::Troupe;
@@ -10,6 +11,7 @@ use convoke_node::core::Timers;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::{Mutex, RwLock};
 use tokio::time::timeout;
@@ -25,11 +27,20 @@ pub(crate) struct Stage {
     pub(crate) nodes: Vec<(String, SocketAddr)>,
     pub(crate) links: Links,
     pub(crate) troupe: Mutex<Troupe>,
+    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) kept: Arc<Kept>,
     /// One for each node, in their order.
     pub(crate) witnesses: RwLock<Vec<Witness>>,
     pub(crate) wanted: SharedWanted,
     pub(crate) story: Arc<Story>,
     pub(crate) speed: f64,
+}
+
+/// Writes to the log that were acknowledged, and how many of them were not found later. Told at the end, when the stage is gone.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) entries: AtomicU64,
+    pub(crate) lost: AtomicU64,
 }
 
 impl Stage {

@@ -2,7 +2,7 @@
 
 use super::model::{Model, Panel};
 use crate::output::ago;
-use convoke_proto::v1::NodeState;
+use convoke_proto::v1::{self, NodeState};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -24,7 +24,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Instant) {
         frame.render_widget(Paragraph::new(format!("too small: {WIDTH_MIN}x{HEIGHT_MIN} at least")), area);
         return;
     }
-    let head = Layout::vertical([Constraint::Length(3), Constraint::Min(0), Constraint::Length(1)]);
+    let head = Layout::vertical([Constraint::Length(4), Constraint::Min(0), Constraint::Length(1)]);
     let [top, body, bottom] = head.areas(area);
     frame.render_widget(header(model, now, top.width), top);
     frame.render_widget(footer(model), bottom);
@@ -65,26 +65,34 @@ fn header(model: &Model, now: Instant, width: u16) -> Paragraph<'static> {
         state,
         Span::raw(format!("  cluster {}, {}, for {}", status.cluster, answers.address, ago(status.uptime_ms))),
     ]);
-    let log = match &answers.log {
-        None => "no log plane".to_owned(),
-        Some(log) => format!(
-            "log: leader {}, {}, epoch {}, commit {}, applied {}",
-            log.leader.as_deref().unwrap_or("none"),
-            log.role.as_deref().unwrap_or("-"),
-            number(log.epoch),
-            number(log.commit),
-            number(log.applied)
-        ),
-    };
     let holds = Line::from(format!(
-        "{} members, {} clients, {} subscribers, {} links; {log}",
+        "{} members, {} clients, {} subscribers, {} links",
         counts.members, counts.sessions, counts.subscribers, counts.links
     ));
-    Paragraph::new(vec![first, holds, rates(model, width)])
+    Paragraph::new(vec![first, holds, log(answers.log.as_ref()), rates(model, width)])
 }
 
-fn number(value: Option<u64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+/// Who leads, how far everything is, and what this node does in it; or why nothing can be decided.
+fn log(log: Option<&v1::LogStatusResponse>) -> Line<'static> {
+    let Some(log) = log else { return Line::from("log: this node has none") };
+    if !log.fault.is_empty() {
+        return Line::from(vec![Span::raw("log: "), Span::styled(format!("stopped: {}", log.fault), Color::Red)]);
+    }
+    if !log.available {
+        let voters = log.voters.join(", ");
+        let why = if voters.is_empty() { "no leader".to_owned() } else { format!("no leader; voters {voters}") };
+        return Line::from(vec![Span::raw("log: "), Span::styled(why, Color::Red)]);
+    }
+    let place = if log.role == "outside" { "no replica here".to_owned() } else { format!("{} here", log.role) };
+    Line::from(format!(
+        "log: leader {}, epoch {}, {} voters; {place}, commit {}, applied {}, {} keys",
+        log.leader,
+        log.epoch,
+        log.voters.len(),
+        log.commit,
+        log.applied,
+        log.keys
+    ))
 }
 
 /// As many as there is room for.
@@ -250,6 +258,30 @@ mod tests {
         model.failed("connection refused".into());
         assert!(picture(72, 26, &mut model, now).contains("no answer: connection refused"));
         assert!(picture(72, 26, &mut model, now + OLD * 3).contains("n1"));
+    }
+
+    #[test]
+    fn the_log_in_one_line() {
+        let text = |status: &v1::LogStatusResponse| log(Some(status)).to_string();
+        let led = v1::LogStatusResponse {
+            leader: "n2".into(),
+            epoch: "4@1".into(),
+            voters: vec!["n1".into(), "n2".into(), "n3".into()],
+            role: "follower".into(),
+            available: true,
+            commit: 120,
+            applied: 119,
+            keys: 7,
+            ..Default::default()
+        };
+        assert_eq!(text(&led), "log: leader n2, epoch 4@1, 3 voters; follower here, commit 120, applied 119, 7 keys");
+        let outside = v1::LogStatusResponse { role: "outside".into(), ..led.clone() };
+        assert!(text(&outside).contains("no replica here"));
+        let alone = v1::LogStatusResponse { available: false, ..led.clone() };
+        assert_eq!(text(&alone), "log: no leader; voters n1, n2, n3");
+        let broken = v1::LogStatusResponse { available: false, fault: "disk full".into(), ..led };
+        assert_eq!(text(&broken), "log: stopped: disk full");
+        assert_eq!(log(None).to_string(), "log: this node has none");
     }
 
     #[test]

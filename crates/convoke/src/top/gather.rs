@@ -1,7 +1,7 @@
 //! Asking a node for everything that is shown.
 
 use super::metrics;
-use super::model::{Answers, LogStatus};
+use super::model::Answers;
 use crate::client::Node;
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Unanswered};
@@ -45,7 +45,7 @@ impl Gatherer {
 
 async fn ask(address: &str, node: Node) -> Outcome<Answers> {
     let said = |status: tonic::Status| Failure::from(Error::from(&status));
-    let mut admin = node.admin();
+    let mut admin = node.clone().admin();
     let status = admin.status(v1::StatusRequest {}).await.map_err(said)?.into_inner();
     let nodes = admin.nodes(v1::NodesRequest {}).await.map_err(said)?.into_inner().nodes;
     let services = admin.services(v1::ServicesRequest {}).await.map_err(said)?.into_inner().services;
@@ -54,10 +54,8 @@ async fn ask(address: &str, node: Node) -> Outcome<Answers> {
         // Rates are shown as zero; everything else is there.
         _ => metrics::Sample::new(),
     };
-    let log = match get(address, "/api/v1/log/status").await? {
-        (StatusCode::OK, body) => serde_json::from_slice::<LogStatus>(&body).ok(),
-        _ => None,
-    };
+    // It refuses only if it runs no log plane.
+    let log = node.log().status(v1::LogStatusRequest {}).await.ok().map(tonic::Response::into_inner);
     Ok(Answers { address: address.to_owned(), status, nodes, services, counters, log })
 }
 

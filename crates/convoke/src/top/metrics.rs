@@ -10,6 +10,7 @@ pub(crate) const RATES: &[(&str, &[&str])] = &[
     ("heartbeats", &["convoke_registry_heartbeats_total"]),
     ("to subscribers", &["convoke_registry_subscriber_events_total"]),
     ("refused", &["convoke_registry_requests_refused_total"]),
+    ("log entries", &["convoke_log_entries_total"]),
     ("bytes out", &["convoke_network_sent_bytes_total"]),
     ("bytes in", &["convoke_network_received_bytes_total"]),
     ("DNS", &["convoke_dns_queries_udp_total", "convoke_dns_queries_tcp_total"]),

@@ -165,8 +165,41 @@ fn meaning(event: &Event) -> Option<Input> {
 }
 
 #[cfg(test)]
+#[allow(dead_code, reason = "shared with tests that need all of it")]
+#[path = "../../tests/support/terminal.rs"]
+mod terminal;
+
+#[cfg(test)]
 mod tests {
+    use super::terminal::Terminal;
     use super::*;
+
+    /// Set where the test runs itself in a terminal of its own.
+    const INSIDE: &str = "CONVOKE_TEST_PANIC";
+
+    /// Runs itself in a terminal: there it opens the screen and panics.
+    #[test]
+    fn a_panic_gives_the_terminal_back() {
+        if std::env::var_os(INSIDE).is_some() {
+            let mut screen = Screen::open().unwrap();
+            screen.0.draw(|frame| frame.render_widget("on the screen", frame.area())).unwrap();
+            // Until somebody who looks has seen it.
+            let _ = event::read();
+            panic!("for the sake of the test");
+        }
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "top::tests::a_panic_gives_the_terminal_back", "--nocapture"]).env(INSIDE, "1");
+        // Short enough for the screen.
+        command.env("RUST_BACKTRACE", "0");
+        let mut terminal = Terminal::run(&mut command, 80, 24);
+        terminal.shows("on the screen");
+        assert!(terminal.in_alternate_screen() && !terminal.is_cooked());
+        terminal.press("x");
+        assert!(!terminal.ended().success(), "it did panic");
+        convoke_testkit::until("the terminal is as before", || terminal.is_cooked() && !terminal.in_alternate_screen());
+        // And what went wrong can be read there.
+        terminal.shows("for the sake of the test");
+    }
 
     #[test]
     fn keys_that_quit() {

@@ -3,7 +3,6 @@
 use super::metrics::{self, Sample};
 use convoke_client::Event;
 use convoke_proto::v1;
-use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -44,23 +43,6 @@ pub(crate) enum Key {
     Pause,
 }
 
-/// State of the log plane, if the node has one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct LogStatus {
-    #[serde(default)]
-    pub(crate) leader: Option<String>,
-    #[serde(default)]
-    pub(crate) role: Option<String>,
-    #[serde(default)]
-    pub(crate) epoch: Option<u64>,
-    #[serde(default)]
-    pub(crate) commit: Option<u64>,
-    #[serde(default)]
-    pub(crate) applied: Option<u64>,
-    #[serde(default)]
-    pub(crate) voters: Vec<String>,
-}
-
 /// All that was asked at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Answers {
@@ -70,7 +52,7 @@ pub(crate) struct Answers {
     pub(crate) services: Vec<v1::Service>,
     pub(crate) counters: Sample,
     /// `None` = the node has no log plane.
-    pub(crate) log: Option<LogStatus>,
+    pub(crate) log: Option<v1::LogStatusResponse>,
 }
 
 /// A change as one line.

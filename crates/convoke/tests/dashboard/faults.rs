@@ -91,3 +91,30 @@ fn the_page_stays_live_while_nodes_die() {
     let complaints = browser.console();
     assert!(complaints.iter().all(|line| line.contains("net::ERR_")), "{complaints:?}");
 }
+
+/// The node that leads the log dies: the page of another one shows the next leader, and keys go on.
+#[test]
+fn keys_go_on_when_the_leader_of_the_log_dies() {
+    let Some(browser) = Browser::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut nodes = support::founders(dir.path(), &[("n1", ""), ("n2", ""), ("n3", "")]);
+    let leader = support::ask(&nodes[0], &["log", "status"])["leader"].as_str().unwrap().to_owned();
+    let leads = leader[1..].parse::<usize>().unwrap() - 1;
+    let looked = (leads + 1) % nodes.len();
+    let address = nodes[looked].clients.clone();
+    let put = |value: &str| support::output(&["kv", "put", "k", value, "--timeout", "60s", "--addr", &address]);
+    put("before");
+    browser.open(&page(&nodes[looked], "keys"));
+    browser.wait("the key is shown", "document.querySelector('.keys').innerText.includes('before')");
+    browser.wait("who leads is shown", &format!("document.querySelector('.log').innerText.includes('{leader}')"));
+    nodes[leads].process.kill();
+    put("after");
+    browser.wait("the new value is shown", "document.querySelector('.keys').innerText.includes('after')");
+    let led = "[...document.querySelectorAll('.log .facts div')].find((one) => one.innerText.startsWith('Leader'))?.innerText ?? ''";
+    browser.wait("another one leads", &format!("/n[123]/.test({led}) && !({led}).includes('{leader}')"));
+    browser.open(&page(&nodes[looked], ""));
+    browser.wait("the overview says so, too", "document.querySelector('.nodes').innerText.includes('log leader')");
+    // While there was no leader a read may have been refused.
+    let complaints = browser.console();
+    assert!(complaints.iter().all(|line| line.contains("503") || line.contains("504")), "{complaints:?}");
+}

@@ -4,7 +4,6 @@ use super::browser::Browser;
 use super::{Members, encoded, page, support};
 use convoke_testkit::NodeProcess;
 use serde_json::{Value, json};
-use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -23,17 +22,17 @@ const SERVICES: [(&str, usize); 8] = [
     ("audit", 2),
 ];
 
-/// Three nodes in two regions.
-fn regions(dir: &Path) -> Vec<NodeProcess> {
-    let mut nodes: Vec<NodeProcess> = Vec::new();
-    for (id, region) in [("n1", "eu"), ("n2", "eu"), ("n3", "us")] {
-        let mut arguments = vec!["--id", id, "--region", region];
-        arguments.extend(nodes.first().into_iter().flat_map(|first| ["--join", &first.peers]));
-        let node = NodeProcess::spawn(&mut support::start(&dir.join(id), &arguments)).ready();
-        nodes.push(node);
-    }
-    nodes
-}
+const KEYS: [(&str, &str); 9] = [
+    ("config/checkout/limit", "10"),
+    ("config/checkout/currency", "EUR"),
+    ("config/search/index", "products-2026-11"),
+    ("feature/new-basket", "on"),
+    ("feature/recommendations", "{\"share\":0.25,\"regions\":[\"eu\",\"us\"]}"),
+    ("feature/express-checkout", "off"),
+    ("leader/billing", "payments-3"),
+    ("leader/reports", "audit-1"),
+    ("migrations/orders", "0042_add_currency"),
+];
 
 fn populate(nodes: &[NodeProcess]) -> Vec<Members> {
     let mut members: Vec<Members> = nodes.iter().map(Members::at).collect();
@@ -63,7 +62,7 @@ fn populate(nodes: &[NodeProcess]) -> Vec<Members> {
 fn every_page_renders_and_follows() {
     let Some(browser) = Browser::start() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let nodes = regions(dir.path());
+    let nodes = support::founders(dir.path(), &[("n1", "eu"), ("n2", "eu"), ("n3", "us")]);
     let mut members = populate(&nodes);
     // One that goes down: its client is heard no more.
     let mut silent = super::http::Http::connect(&nodes[1].clients);
@@ -93,14 +92,9 @@ fn every_page_renders_and_follows() {
     );
     assert!(browser.text(".subscribers").contains("gRPC at n2"), "{}", browser.text(".subscribers"));
     browser.picture("subscribers");
-    browser.open(&page(&nodes[0], "keys"));
-    browser.wait(
-        "the page of keys says how the log plane is",
-        "document.querySelector('#page section:not([hidden])')?.innerText.length > 20",
-    );
-    browser.picture("keys");
+    keys(&browser, &nodes[0]);
     browser.open(&page(&nodes[0], "rates"));
-    browser.wait("rates are drawn", "document.querySelectorAll('.chart-line').length >= 9 && /\\d\\/s/.test(document.querySelector('.rates .tile-value').innerText)");
+    browser.wait("rates are drawn", "document.querySelectorAll('.chart-line').length >= 12 && /\\d\\/s/.test(document.querySelector('.rates .tile-value').innerText)");
     browser.picture("rates");
 
     look(&browser, &nodes[0]);
@@ -158,7 +152,9 @@ fn overview(browser: &Browser, node: &NodeProcess) {
     browser.wait("counts are there", "document.querySelector('.tile-value').innerText !== '–'");
     browser.wait("events are there", "document.querySelectorAll('.timeline li').length > 3");
     browser.wait("lines are drawn", "document.querySelectorAll('.chart-line[d^=M]').length === 3");
-    assert!(browser.text(".tiles").contains("3 of 3"), "{}", browser.text(".tiles"));
+    let tiles = browser.text(".tiles");
+    assert!(tiles.contains("3 of 3") && tiles.contains("leader n") && tiles.contains("commit"), "{tiles}");
+    browser.wait("who leads the log is said", "document.querySelector('.nodes').innerText.includes('log leader')");
     quiet(browser);
 }
 
@@ -275,6 +271,36 @@ fn events(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     quiet(browser);
 }
 
+/// Keys with their revisions, as they are put; who leads, who votes.
+fn keys(browser: &Browser, node: &NodeProcess) {
+    let put = |key: &str, value: &str| {
+        support::output(&["kv", "put", key, value, "--timeout", "30s", "--addr", &node.clients]);
+    };
+    browser.open(&page(node, "keys"));
+    browser
+        .wait("an empty store says so", "document.querySelector('#page [role=status]').innerText.includes('No keys')");
+    for (key, value) in KEYS {
+        put(key, value);
+    }
+    put("config/checkout/limit", "20");
+    browser.wait("keys appear by themselves", "document.querySelectorAll('.keys li').length === 9");
+    let text = browser.text(".keys");
+    assert!(text.contains("config/checkout/limit") && text.contains("revision 10, created at 1"), "{text}");
+    browser.wait("all of the group are listed", "document.querySelectorAll('.replicas li').length === 3");
+    let log = browser.text(".log");
+    assert!(log.contains("leader") && log.contains("voter") && log.contains("n3"), "{log}");
+    browser.wait("the log's figures follow", "document.querySelector('.log .facts').innerText.includes('9, ')");
+    browser.picture("keys");
+    browser.write_filter("feature/");
+    browser.wait("those that begin so are left", "document.querySelectorAll('.keys li').length === 3");
+    browser.write_filter("nothing/");
+    browser.wait(
+        "none is said",
+        "document.querySelector('#page [role=status]').innerText.includes('No keys begin with that')",
+    );
+    quiet(browser);
+}
+
 /// Dark and light, chosen by the system or by the user; a phone.
 fn look(browser: &Browser, node: &NodeProcess) {
     let ground = || browser.run("return getComputedStyle(document.body).backgroundColor");
@@ -287,6 +313,10 @@ fn look(browser: &Browser, node: &NodeProcess) {
     assert_ne!(light, dark);
     browser.wait("rates are drawn", "document.querySelectorAll('.chart-line[d^=M]').length === 3");
     browser.picture("overview-dark");
+    browser.open(&page(node, "keys"));
+    browser.wait("keys are listed", "document.querySelectorAll('.keys li').length === 9");
+    browser.picture("keys-dark");
+    browser.open(&page(node, ""));
     browser.run("document.querySelector('#theme').click()");
     assert_eq!(ground(), light, "the user's choice counts more than the system's");
     browser.open(&page(node, "services"));
@@ -315,6 +345,10 @@ fn look(browser: &Browser, node: &NodeProcess) {
             "members" => {
                 browser.wait("all are read", "document.querySelector('.vt').dataset.state === 'live'");
                 browser.picture("phone-members");
+            }
+            "keys" => {
+                browser.wait("keys are listed", "document.querySelectorAll('.keys li').length === 9");
+                browser.picture("phone-keys");
             }
             _ => {}
         }

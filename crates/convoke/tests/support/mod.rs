@@ -7,6 +7,7 @@ pub mod fleet;
 pub mod http;
 pub mod lab;
 pub mod seen;
+pub mod terminal;
 pub mod three;
 
 use convoke_testkit::{Network, NodeProcess, Process, ProcessCluster, ProcessClusterPlan, run, skip};
@@ -105,6 +106,29 @@ pub fn cluster(dir: &Path, count: usize) -> Vec<NodeProcess> {
         });
     }
     nodes
+}
+
+/// Nodes with these ids and regions, started at once with the same list: together they form one log.
+pub fn founders(dir: &Path, nodes: &[(&str, &str)]) -> Vec<NodeProcess> {
+    let peers: Vec<String> = nodes.iter().map(|_| convoke_testkit::free_address()).collect();
+    let join = peers.join(",");
+    let spawn = |((id, region), peers): (&(&str, &str), &String)| {
+        let port = peers.rsplit_once(':').unwrap().1;
+        let arguments = ["--id", id, "--region", region, "--join", &join];
+        NodeProcess::spawn(&mut start_on(&dir.join(id), ["0", port], &arguments))
+    };
+    let started: Vec<NodeProcess> = nodes.iter().zip(&peers).map(spawn).collect();
+    let started: Vec<NodeProcess> = started.into_iter().map(NodeProcess::ready).collect();
+    for node in &started {
+        convoke_testkit::until("every node knows every other, and the leader", || {
+            let status = ask(node, &["log", "status"]);
+            let known = states(node).iter().filter(|(_, state)| state == "up").count();
+            known == nodes.len()
+                && status["available"] == true
+                && status["voters"].as_array().map(Vec::len) == Some(nodes.len())
+        });
+    }
+    started
 }
 
 /// What a command that ends says. It must succeed.

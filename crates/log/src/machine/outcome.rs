@@ -33,7 +33,7 @@ pub enum Response {
 pub enum Reason {
     #[error("its deadline had passed")]
     Expired,
-    #[error("the key has modify revision {revision} (0: it does not exist)")]
+    #[error("the key has modify revision {revision} (0: it does not exist): read it and decide anew")]
     Precondition { revision: u64 },
     #[error("{field} would have {found} bytes, at most {limit} are allowed")]
     TooLarge { field: Field, found: u64, limit: u64 },

@@ -5,6 +5,7 @@ use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::raft;
 use crate::status::{Group, Role, Status};
+use crate::sync_times::SyncTimes;
 use convoke_log::{LogTime, ReplicaId};
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
@@ -28,6 +29,11 @@ impl LogHandle {
 
     pub fn counters(&self) -> Counters {
         self.plane.counting.read()
+    }
+
+    /// How long batches took to become durable here.
+    pub fn sync_times(&self) -> SyncTimes {
+        self.plane.counting.syncs.read()
     }
 
     /// Whether there is a leader that could serve requests, as far as this node can tell: `/readyz?log`.

@@ -15,6 +15,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// A batch is closed once it has so many bytes, so that no fsync takes very long.
@@ -247,8 +248,10 @@ impl Writing {
         if !self.batch.is_empty() {
             self.buffer.clear();
             self.batch.write(&mut self.buffer, self.offset, self.next_batch, self.preface.salt);
+            let begin = Instant::now();
             let written = self.file.append(&self.buffer).and_then(|()| self.file.sync());
             written.map_err(|error| naming(&self.disk.path(&segment_name(self.preface.sequence)), &error))?;
+            self.counting.syncs.add(begin.elapsed());
             add(&self.counting.batches, 1);
             add(&self.counting.bytes_written, self.buffer.len() as u64);
             self.offset += self.buffer.len() as u64;

@@ -1,12 +1,13 @@
 //! The log plane's part of the metrics.
 
 use super::render::Text;
-use convoke_replica::{Counters, LogHandle, Status};
+use convoke_replica::{Counters, LogHandle, Status, SyncTimes};
 
 pub(super) fn render(text: &mut Text, log: &LogHandle) {
     let status = log.status();
     gauges(text, &status);
     counters(text, &log.counters());
+    syncs(text, &log.sync_times());
 }
 
 fn gauges(text: &mut Text, status: &Status) {
@@ -14,6 +15,9 @@ fn gauges(text: &mut Text, status: &Status) {
     text.sample("convoke_log_role", &format!("role=\"{}\"", status.role.as_str()), 1);
     let term = status.group.epoch.map_or(0, |epoch| epoch.term);
     let voters = status.group.members.iter().filter(|member| member.voter).count() as u64;
+    // A leader alone knows how far others are.
+    let slowest = status.matched.iter().map(|(_, index)| *index).min();
+    let lag = slowest.map_or(0, |slowest| status.last.saturating_sub(slowest));
     let learners = status.group.members.len() as u64 - voters;
     for (name, help, value) in [
         (
@@ -28,6 +32,7 @@ fn gauges(text: &mut Text, status: &Status) {
         ("last_index", "Last entry in the log.", status.last),
         ("commit_index", "Last entry known to be committed.", status.commit),
         ("applied_index", "Last entry applied.", status.applied),
+        ("lag_entries", "Entries that the slowest replica has not got yet; 0 where this node does not lead.", lag),
         ("snapshot_index", "Last entry in a snapshot.", status.snapshot),
         ("purged_index", "Last entry no longer in the log.", status.purged),
         ("keys", "Keys in the store.", status.keys),
@@ -85,4 +90,16 @@ fn counters(text: &mut Text, counters: &Counters) {
     ] {
         text.counter(&format!("convoke_log_{name}_total"), help, value);
     }
+}
+
+fn syncs(text: &mut Text, times: &SyncTimes) {
+    let name = "convoke_log_sync_duration_seconds";
+    text.head(name, "histogram", "Time to write a batch and sync it.");
+    let bucket = format!("{name}_bucket");
+    for (bound, count) in &times.within {
+        text.sample(&bucket, &format!("le=\"{bound}\""), count);
+    }
+    text.sample(&bucket, "le=\"+Inf\"", times.count);
+    text.sample(&format!("{name}_sum"), "", times.sum.as_secs_f64());
+    text.sample(&format!("{name}_count"), "", times.count);
 }

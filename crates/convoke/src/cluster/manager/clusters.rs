@@ -4,6 +4,7 @@ use crate::cluster::api::{CLUSTERS_MAX, ClusterInfo, CreateRequest, NodeInfo, Pr
 use crate::cluster::manager::crowd::Crowd;
 use crate::cluster::manager::faults::node_error;
 use crate::cluster::settings;
+use crate::log_group;
 use convoke_lab::{ClusterPlan, LocalCluster, NODES_MAX, StateDir};
 use convoke_proto::{Code, Error};
 use std::collections::{BTreeMap, BTreeSet};
@@ -237,7 +238,12 @@ async fn start(
         let node = cluster.add(region).await.map_err(|error| node_error(&error))?;
         let _ = tell.send(Progress::Ready { node, number, of: request.nodes }).await;
     }
-    Ok(())
+    let ids: Vec<String> = cluster.nodes().iter().map(|node| node.id().to_owned()).collect();
+    let others = ids.get(1..log_group::voters(ids.len())).unwrap_or_default();
+    match cluster.nodes().first() {
+        Some(first) => log_group::form(&first.clients().to_string(), others).await,
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn describe(cluster: &LocalCluster, crowd: &Crowd) -> ClusterInfo {

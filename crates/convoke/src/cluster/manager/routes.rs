@@ -6,6 +6,7 @@ use crate::cluster::api::{
     AddRequest, ClientsRequest, ClusterInfo, Clusters as List, CreateRequest, Fault, Manager, NodeInfo, SERVICE,
     TargetGroup,
 };
+use crate::log_group;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, RawQuery, Request, State};
@@ -154,6 +155,12 @@ async fn remove_node(State(clusters): State<Arc<Clusters>>, Path((name, node)): 
         if cluster.node(&node).is_some() && cluster.nodes().len() == 1 {
             let message = format!("{node} is the last node of {}: delete the cluster instead", entry.name);
             return Err(Error::new(Code::FailedPrecondition, message));
+        }
+        // Without a majority nobody can say so; then the node is taken out of the cluster only.
+        let remaining = cluster.nodes().iter().filter(|one| one.id() != node).map(|one| one.clients().to_string());
+        let left = log_group::leave(&remaining.collect::<Vec<_>>(), &node).await;
+        if let Err(error) = left {
+            tracing::warn!("{node} stays in the log's group: {error}");
         }
         if cluster.remove(&node).await { Ok(node) } else { Err(faults::unknown(cluster, &node)) }
     });
