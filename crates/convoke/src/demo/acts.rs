@@ -109,8 +109,7 @@ async fn enter(stage: &Stage) -> Outcome {
     match ledger.enter().await {
         Ok(entered) => {
             stage.kept.entries.store(entered.number, Ordering::Relaxed);
-            let text =
-                format!("{key} is {} (revision {}, after {})", entered.number, entered.revision, seconds(entered.took));
+            let text = format!("key {key} is {}, agreed within {}", entered.number, seconds(entered.took));
             let facts = json!({ "key": key, "value": entered.number, "revision": entered.revision });
             stage.story.tell(Tone::Churn, "put", facts, &text)
         }

@@ -6,6 +6,7 @@ use super::seen::Counts;
 use super::stage::Stage;
 use super::story::{Tone, seconds};
 use crate::failure::{Failure, Outcome};
+use crate::output::counted;
 use convoke_lab::{NodeError, Way};
 use convoke_proto::v1::NodeState;
 use serde_json::json;
@@ -87,7 +88,7 @@ async fn cut_and_heal(
     if let Some(after) = noticed {
         let state = word(stage.links.state(here, there));
         let (kept, of) = kept(stage, a, &owned).await;
-        let members = format!("{kept} of {of} members kept");
+        let members = members_kept(kept, of);
         let text = format!("{there} unreachable from {here} after {} ({state}); {members}", seconds(after));
         let facts =
             json!({ "at": here, "from": there, "after_ms": millis(after), "state": state, "kept": kept, "of": of });
@@ -116,8 +117,8 @@ async fn cut_and_heal(
         }
         (None, _) => format!("but {here} and {there} are not linked again"),
     };
-    let text =
-        format!("{reached}; {kept} of {of} members kept; healed after {}, {flaps} flaps; {repaired}", seconds(lasted));
+    let members = members_kept(kept, of);
+    let text = format!("{reached}; {members}; healed after {}, {flaps} flaps; {repaired}", seconds(lasted));
     let facts = json!({
         "at": here, "from": there, "lasted_ms": millis(lasted), "kept": kept, "of": of, "flaps": flaps,
         "noticed": noticed.is_some(), "linked": relinked.is_some(), "same": same.is_some(),
@@ -129,6 +130,10 @@ async fn cut_and_heal(
 async fn kept(stage: &Stage, node: usize, ids: &BTreeSet<String>) -> (usize, usize) {
     let wanted: BTreeSet<String> = stage.wanted.change(|wanted| ids.intersection(wanted).cloned().collect());
     (stage.witnesses.read().await[node].look(|seen| seen.up_of(&wanted)), wanted.len())
+}
+
+fn members_kept(kept: usize, of: usize) -> String {
+    if of == 0 { "it had no members".to_owned() } else { format!("{kept} of {of} members kept") }
 }
 
 async fn crash(stage: &Stage, node: usize) -> Outcome {
@@ -147,7 +152,7 @@ async fn crash(stage: &Stage, node: usize) -> Outcome {
     let (moved, noticed, written) = tokio::join!(
         moved_away(stage, node, observer, &owned, begin),
         called_failed(stage, node, observer, begin),
-        log_goes_on(stage, leader.as_deref(), begin)
+        log_goes_on(stage, leader.as_deref(), begin, "crash")
     );
     moved.and(noticed).and(written)?;
     sleep_until(begin + stage.scaled(LASTS)).await;
@@ -168,8 +173,8 @@ async fn crash(stage: &Stage, node: usize) -> Outcome {
     stage.story.tell(tone(flaps == 0 && state), "back", facts, &text)
 }
 
-/// Tells when the log takes writes again after a node died, who leads it, and whether what it had acknowledged is still there.
-async fn log_goes_on(stage: &Stage, before: Option<&str>, begin: Instant) -> Outcome {
+/// Tells when the log takes writes again after something happened to a node, who leads it, and whether what it had acknowledged is still there.
+async fn log_goes_on(stage: &Stage, before: Option<&str>, begin: Instant, what: &str) -> Outcome {
     let mut ledger = stage.ledger.lock().await;
     let acknowledged = ledger.acknowledged();
     let lost = ledger.lost().await;
@@ -179,7 +184,7 @@ async fn log_goes_on(stage: &Stage, before: Option<&str>, begin: Instant) -> Out
         (Ok(lost), Ok(entered)) => (lost, entered),
         (lost, entered) => {
             let error = lost.err().or(entered.err()).map_or_else(String::new, |error| error.message);
-            let text = format!("the log takes no writes {} after the crash: {error}", seconds(after));
+            let text = format!("the log takes no writes {} after the {what}: {error}", seconds(after));
             return stage.story.tell(Tone::Bad, "log-stands", json!({ "error": error }), &text);
         }
     };
@@ -191,10 +196,10 @@ async fn log_goes_on(stage: &Stage, before: Option<&str>, begin: Instant) -> Out
         Some(leader) => format!("{leader} leads now"),
         None => "nobody says who leads".to_owned(),
     };
-    let text = format!(
-        "the log took a write {} after the crash ({leads}); {lost} of {acknowledged} acknowledged before are lost",
-        seconds(after)
-    );
+    let writes = counted(acknowledged, "write");
+    let kept =
+        if lost == 0 { format!("{writes} acknowledged before, none lost") } else { format!("{lost} of {writes} LOST") };
+    let text = format!("the log took a write {} after the {what} ({leads}); {kept}", seconds(after));
     let facts = json!({ "leader": leader, "after_ms": millis(after), "acknowledged": acknowledged, "lost": lost });
     stage.story.tell(if lost == 0 { Tone::Noticed } else { Tone::Bad }, "log", facts, &text)
 }
@@ -240,27 +245,30 @@ async fn pause(stage: &Stage, node: usize) -> Outcome {
     let other = stage.id(observer);
     let before = Before::at(stage).await;
     let owned = stage.witnesses.read().await[observer].look(|seen| seen.up_at(&victim));
+    let leader = stage.ledger.lock().await.leader().await;
+    let led = leader.as_deref() == Some(&victim);
     let begin = Instant::now();
     stage.cluster.lock().await.pause(&victim).unwrap_or(Ok(())).map_err(|error| failed(&error))?;
+    let and = if led { ", and it leads the log" } else { "" };
     let text = format!(
-        "{victim} stands still, as under a debugger or on a machine out of memory; {} members are there",
+        "{victim} stands still, as under a debugger or on a machine out of memory; {} members are there{and}",
         owned.len()
     );
-    stage.story.tell(Tone::Fault, "paused", json!({ "node": victim, "members": owned.len() }), &text)?;
+    stage.story.tell(Tone::Fault, "paused", json!({ "node": victim, "members": owned.len(), "led": led }), &text)?;
     let until = begin + stage.scaled(LASTS);
     let unlinked =
         |links: &super::links::Links| links.state(other, &victim).is_some_and(|state| state != NodeState::Up);
-    let noticed = stage.links.until(until.saturating_duration_since(Instant::now()), unlinked).await;
-    if let Some(after) = noticed {
+    let notice = async {
+        let patience = until.saturating_duration_since(Instant::now());
+        let Some(after) = stage.links.until(patience, unlinked).await else { return Ok(()) };
         let state = word(stage.links.state(other, &victim));
         let text = format!("{other} calls {victim} {state} after {}", seconds(after));
-        stage.story.tell(
-            Tone::Noticed,
-            "unreachable",
-            json!({ "at": other, "from": victim, "after_ms": millis(after) }),
-            &text,
-        )?;
-    }
+        let facts = json!({ "at": other, "from": victim, "after_ms": millis(after) });
+        stage.story.tell(Tone::Noticed, "unreachable", facts, &text)
+    };
+    let log = async { if led { log_goes_on(stage, leader.as_deref(), begin, "standstill").await } else { Ok(()) } };
+    let (noticed, written) = tokio::join!(notice, log);
+    noticed.and(written)?;
     sleep_until(until).await;
     let (kept, of) = kept(stage, observer, &owned).await;
     stage.cluster.lock().await.resume(&victim).unwrap_or(Ok(())).map_err(|error| failed(&error))?;
@@ -271,8 +279,8 @@ async fn pause(stage: &Stage, node: usize) -> Outcome {
         Some(same) => format!("all nodes show the same {} later", seconds(same)),
         None => "but nodes still show different members".to_owned(),
     };
-    let text =
-        format!("{victim} goes on after {}; {kept} of {of} members kept, {flaps} flaps; {repaired}", seconds(lasted));
+    let members = members_kept(kept, of);
+    let text = format!("{victim} goes on after {}; {members}, {flaps} flaps; {repaired}", seconds(lasted));
     let facts = json!({ "node": victim, "lasted_ms": millis(lasted), "kept": kept, "of": of, "flaps": flaps, "same": same.is_some() });
     stage.story.tell(tone(flaps == 0 && same.is_some()), "resumed", facts, &text)
 }
