@@ -206,7 +206,7 @@ mod tests {
         );
         assert_eq!((span.name.as_str(), span.kind()), ("name", SpanKind::Server));
         assert_eq!((span.start_time_unix_nano, span.end_time_unix_nano), (7_000_000_000, 7_000_000_008));
-        assert_eq!(span.status.as_ref().map(|status| status.code()), Some(StatusCode::Error));
+        assert_eq!(span.status.clone().unwrap().code(), StatusCode::Error);
         let values: Vec<_> =
             span.attributes.iter().filter_map(|a| Some((a.key.as_str(), a.value.clone()?.value?))).collect();
         let expected = [
