@@ -119,6 +119,8 @@ scenarios! {
     incarnations::dead_node_retired_at_different_times_never_returns, 1, three, "D10", "nothing of a dead node is handed back";
     incarnations::live_node_retired_behind_a_partition_returns, 1, three, "D10", "after an hour, as it was";
     incarnations::partitions_of_14_16_and_40_minutes, 1, three, "D10, L3", "each side keeps its own; after healing both have all";
+    incarnations::name_of_an_older_run_given_up_by_some, 1, three, "D10, N2", "nobody keeps a name that its node cannot take back";
+    incarnations::given_up_node_sleeps_as_it_returns, 1, incarnations::watched_four, "D10", "only the sleeper can state again what was forgotten";
     incarnations::total_restart, 3, three, "N2, N3", "every node is killed and started again";
 
     peers::line_of_10_nodes, 1, peers::line_of_ten, "P8, D6, L2", "ten nodes find each other; then only neighbours are linked";
