@@ -110,7 +110,13 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }
 
-fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, kind: Kind, keep_going: bool, slow: Micros) -> Result<ExitCode> {
+fn run(
+    seeds: std::ops::Range<u64>,
+    threads: Option<usize>,
+    kind: Kind,
+    keep_going: bool,
+    slow: Micros,
+) -> Result<ExitCode> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds {elapsed} (left {eta}) {msg}")?;
     let bar = ProgressBar::new(seeds.end - seeds.start).with_style(style);
     let started = Instant::now();
