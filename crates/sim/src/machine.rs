@@ -104,11 +104,13 @@ impl World {
         for (id, claimed) in self.truth.ids.iter_mut().filter(|(_, claimed)| claimed.known_by == Some(run)) {
             let rank = |slot: &SlotView| (slot.claim, slot.seq);
             let own = hosts[host].node.as_ref().and_then(|node| node.slot(id));
-            // A tombstone of an earlier registration does not count.
+            // A tombstone of an earlier registration does not count, even if another client's claims were higher: it may be
+            // collected by the next moment.
             let knows = |other: &Host| {
                 let slot = other.node.as_ref().filter(|_| other.running()).and_then(|node| node.slot(id));
                 slot.is_some_and(|slot| {
-                    slot.stated == Status::Left && own.as_ref().is_some_and(|own| rank(&slot) >= rank(own))
+                    let covers = |own: &SlotView| rank(&slot) >= rank(own) && slot.client == own.client;
+                    slot.stated == Status::Left && own.as_ref().is_some_and(covers)
                 })
             };
             let other = (0..hosts.len()).find(|other| *other != host && knows(&hosts[*other]));

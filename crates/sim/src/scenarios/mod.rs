@@ -108,6 +108,7 @@ scenarios! {
     forgetting::unregistered_after_a_move_from_a_quiet_node, 1, three, "D8", "having seen all that an owner wrote is not having seen all";
     forgetting::cut_full_merge_meets_a_lagging_third_node, 1, forgetting::small_chunks, "D8", "the full merge is cut, and a third node lags as well";
     forgetting::collection_at_different_times, 4, three, "D8", "a tombstone collected minutes later at one node";
+    forgetting::earlier_tombstone_expires_in_sleep, 1, three, "D8, C6", "an old tombstone of another client does not stand in for a lost one";
     forgetting::lower_claim_meets_a_tombstone, 1, three, "D8", "what outlived its tombstone at one node only is told again";
     forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D8", "a full merge takes no living member away";
     forgetting::collected_while_a_full_merge_is_sent, 1, forgetting::small_chunks, "D8", "a full merge leaves nothing behind that its sender forgot meanwhile";
