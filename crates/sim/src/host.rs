@@ -241,6 +241,19 @@ impl Host {
         now - self.paused_since + earlier
     }
 
+    /// How long the present trouble has lasted. Who slept since had no time to get over it.
+    pub fn troubled_for(&self, now: Micros) -> Micros {
+        let (ended, length) = self.last_pause;
+        let awake = if self.paused() {
+            now - self.pause_length(now).min(now)
+        } else if length > 0 && now - ended <= CALM {
+            ended.saturating_sub(length)
+        } else {
+            now
+        };
+        self.trouble.lasting(awake)
+    }
+
     /// How long ago the last pause longer than `length` ended.
     pub fn calm_after_pause(&self, now: Micros, length: Micros) -> Micros {
         if self.paused() && self.pause_length(now) > length {

@@ -6,11 +6,16 @@ use crate::network::{Item, Micros, Place, SECOND};
 use crate::world::{Crash, Event, World};
 use convoke_core::Node;
 use convoke_core::member::Status;
-use convoke_core::node::{SlotView, Start};
+use convoke_core::node::{KnownPeer, SlotView, Start};
 
 impl World {
     /// Starts a new run of the node on a host.
     pub fn start(&mut self, host: usize) {
+        self.start_knowing(host, Vec::new());
+    }
+
+    /// The same, where the process is that of the run before.
+    pub(crate) fn start_knowing(&mut self, host: usize, peers: Vec<KnownPeer>) {
         let now = self.now;
         let nonce = self.rng.u64(1..);
         let mutation = self.setup.mutation;
@@ -33,7 +38,7 @@ impl World {
         let persisted = if held.has_disk { held.persisted } else { 0 };
         held.published = Published::default();
         let (collisions, wall_ms) = (held.collisions, held.wall_ms(now));
-        let start = Start { persisted, nonce, collisions, wall_ms, publish: true, mutation };
+        let start = Start { persisted, nonce, collisions, peers, wall_ms, publish: true, mutation };
         let node = Node::new(held.config.clone(), start, held.time(now)).expect("the configuration was validated");
         held.node = Some(node);
         for (conn, side) in std::mem::take(&mut held.silenced) {
@@ -99,11 +104,13 @@ impl World {
         for (id, claimed) in self.truth.ids.iter_mut().filter(|(_, claimed)| claimed.known_by == Some(run)) {
             let rank = |slot: &SlotView| (slot.claim, slot.seq);
             let own = hosts[host].node.as_ref().and_then(|node| node.slot(id));
-            // A tombstone of an earlier registration does not count.
+            // A tombstone of an earlier registration does not count, even if another client's claims were higher: it may be
+            // collected by the next moment.
             let knows = |other: &Host| {
                 let slot = other.node.as_ref().filter(|_| other.running()).and_then(|node| node.slot(id));
                 slot.is_some_and(|slot| {
-                    slot.stated == Status::Left && own.as_ref().is_some_and(|own| rank(&slot) >= rank(own))
+                    let covers = |own: &SlotView| rank(&slot) >= rank(own) && slot.client == own.client;
+                    slot.stated == Status::Left && own.as_ref().is_some_and(covers)
                 })
             };
             let other = (0..hosts.len()).find(|other| *other != host && knows(&hosts[*other]));

@@ -5,7 +5,8 @@ use clap::{Parser, Subcommand};
 use convoke_core::Mutant;
 use convoke_sim::drive::{self, Outcome};
 use convoke_sim::invariants::CONVERGENCE_P99;
-use convoke_sim::stats::Stats;
+use convoke_sim::network::Micros;
+use convoke_sim::stats::{Convergence, Stats};
 use convoke_sim::{Kind, mutants, scenarios};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
@@ -37,6 +38,9 @@ enum Command {
         /// Go on after a violation and report all.
         #[arg(long)]
         keep_going: bool,
+        /// Show what was awaited wherever convergence took longer than so many milliseconds.
+        #[arg(long, value_name = "MS", default_value_t = CONVERGENCE_P99 / 1000)]
+        slow: u64,
     },
     /// Run one seed and show what happens.
     Replay {
@@ -93,8 +97,8 @@ impl KindOption {
 
 fn main() -> Result<ExitCode> {
     Ok(match Arguments::parse().command {
-        Command::Run { seeds, start, threads, kind, keep_going } => {
-            run(start..start + seeds, threads, kind.kind(), keep_going)?
+        Command::Run { seeds, start, threads, kind, keep_going, slow } => {
+            run(start..start + seeds, threads, kind.kind(), keep_going, slow * 1000)?
         }
         Command::Replay { seed, verbose, kind, mutant } => replay(seed, verbose, kind.kind(), mutant.as_deref()),
         Command::Scenario { name, verbose } => scenario(&name, verbose),
@@ -106,7 +110,13 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }
 
-fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, kind: Kind, keep_going: bool) -> Result<ExitCode> {
+fn run(
+    seeds: std::ops::Range<u64>,
+    threads: Option<usize>,
+    kind: Kind,
+    keep_going: bool,
+    slow: Micros,
+) -> Result<ExitCode> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds {elapsed} (left {eta}) {msg}")?;
     let bar = ProgressBar::new(seeds.end - seeds.start).with_style(style);
     let started = Instant::now();
@@ -115,6 +125,9 @@ fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, kind: Kind, keep_goi
     let one = |seed| if kind == Kind::Full { drive::run_seed(seed) } else { drive::run_plan(&kind.plan(seed), false) };
     drive::run_many(seeds, threads.unwrap_or_else(cores), &stop, one, |outcome| {
         total.add(&outcome.stats);
+        for one in outcome.stats.convergence.iter().filter(|one| one.took > slow) {
+            bar.suspend(|| println!("{}", late(outcome.seed, one)));
+        }
         if outcome.violation.is_some() {
             failures += 1;
             bar.suspend(|| report(&outcome, kind, None));
@@ -162,6 +175,12 @@ fn summary(total: &Stats, seconds: f64) {
         println!("  p99 is above the stated bound of {} ms", CONVERGENCE_P99 / 1000);
     }
     println!("wall time           {seconds:.1} s");
+}
+
+/// A convergence that took long, and what for.
+fn late(seed: u64, one: &Convergence) -> String {
+    let (took, healed) = (one.took / 1000, convoke_sim::trace::stamp(one.healed));
+    format!("seed {seed}: converged {took} ms after the heal at {}; last awaited: {}", healed.trim_start(), one.awaited)
 }
 
 fn report(outcome: &Outcome, kind: Kind, mutant: Option<&str>) {

@@ -5,6 +5,7 @@ use crate::faults::Action;
 use crate::host::HostState;
 use crate::invariants::{self, CONVERGENCE_MAX, Violation};
 use crate::network::{Micros, Place, SECOND};
+use crate::stats::Convergence;
 use crate::world::{Crash, World};
 use convoke_core::member::{Member, MemberSpec, Status};
 use std::collections::BTreeMap;
@@ -134,15 +135,17 @@ impl World {
     pub fn settle(&mut self) -> Result<(), Violation> {
         self.heal_all();
         let healed = self.now;
+        let mut awaited = String::new();
         while let Err(missing) = invariants::converged(self) {
             self.finish()?;
             if self.now - healed > CONVERGENCE_MAX {
                 return self.fail("converges_in_time", format!("30 s after the last fault: {missing}"));
             }
+            awaited = missing;
             self.advance(POLL);
         }
         self.finish()?;
-        self.stats.convergence.push(self.now - healed);
+        self.stats.convergence.push(Convergence { healed, took: self.now - healed, awaited });
         let converged = self.now;
         while let Some(unsettled) = self.unsettled_client() {
             self.finish()?;

@@ -14,7 +14,16 @@ pub struct Stats {
     /// Checks made, by invariant.
     pub checks: BTreeMap<&'static str, u64>,
     /// Times from the last heal to convergence.
-    pub convergence: Vec<Micros>,
+    pub convergence: Vec<Convergence>,
+}
+
+/// One heal.
+#[derive(Clone, Debug)]
+pub struct Convergence {
+    pub healed: Micros,
+    pub took: Micros,
+    /// What was missing last.
+    pub awaited: String,
 }
 
 impl Stats {
@@ -29,7 +38,7 @@ impl Stats {
         for (invariant, count) in &other.checks {
             *self.checks.entry(invariant).or_default() += count;
         }
-        self.convergence.extend(&other.convergence);
+        self.convergence.extend(other.convergence.iter().cloned());
     }
 
     pub fn hours(&self) -> f64 {
@@ -42,7 +51,7 @@ impl Stats {
 
     /// The share `q` of convergence times is at most this.
     pub fn quantile(&self, q: f64) -> Micros {
-        let mut sorted = self.convergence.clone();
+        let mut sorted: Vec<Micros> = self.convergence.iter().map(|one| one.took).collect();
         sorted.sort_unstable();
         let index = ((sorted.len() as f64 * q).ceil() as usize).saturating_sub(1);
         sorted.get(index).copied().unwrap_or(0)

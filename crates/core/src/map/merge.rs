@@ -288,6 +288,17 @@ impl CausalMap {
         }
     }
 
+    /// Remembers what the sender of a context has written off. Where this node has taken in as much, no delta follows that
+    /// would tell it.
+    pub(crate) fn note_written_off(&mut self, context: &Context) {
+        for (origin, n) in context.written_off.iter() {
+            if let Some(index) = self.origins.index_of(origin).filter(|index| self.origins.covers(*index, n)) {
+                let entry = self.origins.entry_mut(index);
+                entry.written_off = entry.written_off.max(n);
+            }
+        }
+    }
+
     /// Claims writes up to `to` of one origin, if everything up to `from` was there (D5).
     pub(crate) fn join_push(&mut self, origin: u32, from: u64, to: u64) -> bool {
         let entry = self.origins.entry(origin);

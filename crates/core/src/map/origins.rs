@@ -215,6 +215,16 @@ impl Origins {
         self.incarnations(&origin.node).any(|(incarnation, _)| incarnation > origin.incarnation)
     }
 
+    /// Of a run that has a successor nothing more will come that could have been slept through: its silence counts as it was,
+    /// not only while this node was awake to listen (L2).
+    pub(crate) fn count_all_silence_of_outlived(&mut self, clock: Clock) {
+        let outlived = self.by_id.iter().zip(self.by_id.keys().skip(1)).filter(|((id, _), next)| id.node == next.node);
+        for ((_, index), _) in outlived {
+            let entry = self.entries[*index as usize].as_mut().expect("an index in use has an entry");
+            entry.evidence.heard = Heard::ago(clock, entry.evidence.heard.silence(clock));
+        }
+    }
+
     /// Forgets old runs of `node` from the oldest on, as long as `done_with` says so and nothing refers to them (D10).
     pub(crate) fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry) -> bool) -> Vec<OriginId> {
         let mut retired = Vec::new();

@@ -201,11 +201,21 @@ pub enum Effect {
     Restart {
         reason: RestartReason,
         incarnation: u64,
+        /// To be handed to the new run: it may have no seed that leads to them (N3).
+        peers: Vec<KnownPeer>,
     },
     /// The graceful stop is complete, or the node must not go on.
     Stop {
         reason: StopReason,
     },
+}
+
+/// Where a peer can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownPeer {
+    pub node: NodeId,
+    pub region: String,
+    pub peer_address: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -346,10 +346,7 @@ impl Node {
             .origins
             .iter()
             .filter(|(index, entry)| {
-                *index != me
-                    && !entry.admitted
-                    && entry.names_dropped != Some(entry.stores)
-                    && entry.evidence.heard.silence(self.clock) >= self.config.timers.dead_peer_timeout
+                *index != me && !entry.admitted && entry.names_dropped != Some(entry.stores) && self.is_given_up(entry)
             })
             .map(|(index, _)| index)
             .collect();
@@ -363,6 +360,13 @@ impl Node {
         for node in nodes {
             self.retire(&node, |entry| entry.evidence.heard.silence(clock) >= long, out);
         }
+    }
+
+    /// Whether the names of a silent origin are kept no longer. Of a run that has a successor, what one node gave up all have
+    /// to give up: the successor may never hear of a name that only some still hold, and so cannot unregister it (N2).
+    fn is_given_up(&self, entry: &OriginEntry) -> bool {
+        let long = entry.evidence.heard.silence(self.clock) >= self.config.timers.dead_peer_timeout;
+        long || (entry.written_off > 0 && self.map.origins.is_outlived(&entry.origin.id))
     }
 
     fn drop_names(&mut self, index: u32, out: &mut Output) {
@@ -388,6 +392,7 @@ impl Node {
         for (node, incarnation) in &context.retired {
             self.retire(node, |entry| entry.origin.id.incarnation <= *incarnation, out);
         }
+        self.map.note_written_off(context);
         let written_off = context.written_off.get(&self.me);
         if written_off >= self.restated_at
             && written_off > 0

@@ -139,7 +139,12 @@ impl Node {
             self.timers.set(at, Timer::HealthQuery(node.clone()));
             out.events.push(Event::PeerLost { node: node.clone(), reason });
         }
-        self.schedule_retry(&node);
+        // Whoever gave this node up while it slept is there: no reason to wait.
+        if was_up && self.clock.now.since(self.awake_since) < self.config.timers.ping_timeout {
+            self.retry_after(&node, SOON);
+        } else {
+            self.schedule_retry(&node);
+        }
     }
 
     /// All links are closed unread: this node slept, its peers have given it up, and what is buffered is history that

@@ -49,7 +49,7 @@ use std::sync::Arc;
 const LATE_MIN: Duration = Duration::from_millis(200);
 
 /// What the shell knows at start that is not configuration.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Start {
     /// Incarnation number of the last run, from disk; 0 if there is none.
     pub persisted: u64,
@@ -57,6 +57,8 @@ pub struct Start {
     pub nonce: u64,
     /// How often this process already started a new run because of an incarnation collision.
     pub collisions: u32,
+    /// Whom the run before knew, if it was in this process: see [`Effect::Restart`].
+    pub peers: Vec<KnownPeer>,
     /// UNIX ms, for display only.
     pub wall_ms: u64,
     /// Fill [`Output::changes`].
@@ -77,6 +79,8 @@ pub struct Node {
     slept: Duration,
     /// When it last woke from a sleep that cost it its links.
     woke: Time,
+    /// Since when it has not been late by so much that peers may have given it up.
+    awake_since: Time,
     wall_ms: u64,
     phase: Phase,
     map: CausalMap,
@@ -137,7 +141,7 @@ impl Node {
         let member_id = SmolStr::new(queries::node_member_id(&config.node));
         let self_client = map.interner.client(&member_id, start.nonce);
         Ok(Node {
-            peers: Peers::new(&config.seeds),
+            peers: Peers::new(&config.seeds, &start.peers),
             random: fastrand::Rng::with_seed(config.random_seed ^ start.nonce),
             config,
             me,
@@ -146,6 +150,7 @@ impl Node {
             clock,
             slept: Duration::ZERO,
             woke: now,
+            awake_since: now,
             wall_ms: start.wall_ms,
             phase: Phase::Starting { since: now, met: false, refused: None },
             map,
@@ -200,6 +205,9 @@ impl Node {
         self.clock.now = now.max(self.clock.now);
         if late <= LATE_MIN {
             return true;
+        }
+        if late >= self.config.timers.ping_interval {
+            self.awake_since = now;
         }
         out.events.push(Event::Late { by: late });
         if !self.mutation.is(Mutant::LatenessNotForgiven) {

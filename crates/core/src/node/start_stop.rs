@@ -24,7 +24,13 @@ impl Node {
             self.dial_seed(seed, out);
             self.schedule_seed(seed);
         }
-        if self.peers.seeds.iter().all(|seed| seed.address == self.config.peer_address)
+        for peer in self.peers.peers.keys().cloned().collect::<Vec<NodeId>>() {
+            if self.wants_link(&peer) {
+                self.dial_peer(&peer, out);
+            }
+        }
+        let nobody = self.peers.peers.is_empty();
+        if (nobody && self.peers.seeds.iter().all(|seed| seed.address == self.config.peer_address))
             || self.mutation.is(Mutant::ReadyBeforeExchange)
         {
             self.become_ready(true, self.config.timers.heartbeat_timeout, out);
@@ -97,7 +103,7 @@ impl Node {
         self.phase = Phase::Over;
         let incarnation = number.max(self.me.incarnation.number) + 1;
         out.effects.push(Effect::Persist { incarnation: incarnation - 1 });
-        out.effects.push(Effect::Restart { reason, incarnation });
+        out.effects.push(Effect::Restart { reason, incarnation, peers: self.peers.known() });
     }
 
     pub(super) fn stop_now(&mut self, reason: StopReason, out: &mut Output) {

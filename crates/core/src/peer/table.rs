@@ -1,7 +1,7 @@
 //! Who is known, how they can be reached, and what is under way to reach them.
 
 use super::Link;
-use crate::node::{DialId, LinkId, PeerState};
+use crate::node::{DialId, KnownPeer, LinkId, PeerState};
 use crate::time::Time;
 use crate::version::{Incarnation, NodeId};
 use std::collections::BTreeMap;
@@ -84,12 +84,24 @@ impl Peer {
 }
 
 impl Peers {
-    pub(crate) fn new(seeds: &[String]) -> Self {
+    pub(crate) fn new(seeds: &[String], known: &[KnownPeer]) -> Self {
         let seeds = seeds
             .iter()
             .map(|address| Seed { address: address.clone(), node: None, dial: None, oneself: false, attempts: 0 })
             .collect();
-        Peers { seeds, ..Self::default() }
+        let peers = known.iter().map(|peer| (peer.node.clone(), Peer::new(&peer.region, &peer.peer_address))).collect();
+        Peers { seeds, peers, ..Self::default() }
+    }
+
+    /// Those that a next run may find where this one did.
+    pub(crate) fn known(&self) -> Vec<KnownPeer> {
+        let there = |peer: &Peer| !peer.peer_address.is_empty() && peer.state != PeerState::Left;
+        let known = self.peers.iter().filter(|(_, peer)| there(peer)).map(|(node, peer)| KnownPeer {
+            node: node.clone(),
+            region: peer.region.clone(),
+            peer_address: peer.peer_address.clone(),
+        });
+        known.collect()
     }
 
     pub(crate) fn start_dial(&mut self, dial: Dial) -> DialId {

@@ -13,7 +13,7 @@ use crate::owner::{Input, Signal};
 use crate::random;
 use crate::shared::{Phase, Shared};
 use crate::view::Publisher;
-use convoke_core::node::{RestartReason, Start, StopReason};
+use convoke_core::node::{KnownPeer, RestartReason, Start, StopReason};
 use convoke_core::{Node, Output};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Owner {
         let Launch { core_config, shared, inbox, signals, publisher, data_dir, nonce } = launch;
         let clock = Clock::start();
         let persisted = data_dir.as_ref().map_or(0, |data_dir| data_dir.incarnation());
-        let core = new_core(&core_config, persisted, nonce, 0, clock)?;
+        let core = new_core(&core_config, Start { persisted, nonce, ..Start::default() }, clock)?;
         if let Some(data_dir) = &data_dir {
             let source = |source| StartError::Disk {
                 action: "write the incarnation to",
@@ -88,7 +88,7 @@ impl Owner {
     }
 
     /// This run is over; a new one begins, empty, with a higher incarnation. Clients and peers have to connect again.
-    pub(super) fn restart(&mut self, reason: RestartReason, incarnation: u64) {
+    pub(super) fn restart(&mut self, reason: RestartReason, incarnation: u64, peers: Vec<KnownPeer>) {
         let nonce = match random::number() {
             Ok(nonce) => nonce,
             Err(error) => {
@@ -115,7 +115,9 @@ impl Owner {
         }
         self.out = Output::default();
         self.publisher.clear();
-        match new_core(&self.core_config, incarnation.saturating_sub(1), nonce, self.collisions, self.clock) {
+        let persisted = incarnation.saturating_sub(1);
+        let start = Start { persisted, nonce, collisions: self.collisions, peers, ..Start::default() };
+        match new_core(&self.core_config, start, self.clock) {
             Ok(core) => self.core = core,
             // The configuration was valid for the run before.
             Err(error) => unreachable!("a node that ran cannot start: {error}"),
@@ -156,13 +158,7 @@ impl Owner {
     }
 }
 
-fn new_core(
-    config: &convoke_core::Config,
-    persisted: u64,
-    nonce: u64,
-    collisions: u32,
-    clock: Clock,
-) -> Result<Node, convoke_core::ConfigError> {
-    let start = Start { persisted, nonce, collisions, wall_ms: wall_ms(), publish: true, ..Start::default() };
+fn new_core(config: &convoke_core::Config, start: Start, clock: Clock) -> Result<Node, convoke_core::ConfigError> {
+    let start = Start { wall_ms: wall_ms(), publish: true, ..start };
     Node::new(config.clone(), start, clock.now())
 }

@@ -30,8 +30,8 @@ impl Invariant for ConvergesInTime {
 
     fn at_quiescence(&mut self, world: &World, found: &mut Found) {
         self.checks += 1;
-        if let Some(last) = world.stats.convergence.last().filter(|last| **last > CONVERGENCE_MAX) {
-            report(found, self.name(), world, format!("converged only after {} ms", last / 1000));
+        if let Some(last) = world.stats.convergence.last().filter(|last| last.took > CONVERGENCE_MAX) {
+            report(found, self.name(), world, format!("converged only after {} ms", last.took / 1000));
         }
     }
 }

@@ -1,13 +1,15 @@
 //! No node shows `down` or `left` for a member whose client never missed its timeout at a reachable node (L2, L3, L5).
 
 use super::{Found, Invariant, findable, notice_time, report, undisturbed};
-use crate::network::Micros;
+use crate::network::{Micros, SECOND};
 use crate::world::{World, micros};
 use convoke_core::config::Limits;
 use convoke_core::member::{Liveness, Status};
 use convoke_core::node::StreamEvent;
 
 const NAME: &str = "no_false_down";
+/// From one region to another, and some slack.
+const NEWS: Micros = SECOND / 20;
 
 #[derive(Debug, Default)]
 pub struct NoFalseDown {
@@ -77,6 +79,11 @@ pub(super) fn steady_holder(world: &World, id: &str, window: Micros) -> Option<u
     // Whoever wants to be given up within a second cannot count on a link that is being made anew, nor on exchanges.
     let pushed = world.setup.limits.push_backlog >= Limits::default().push_backlog;
     let linked = |host: usize| client.liveness != Liveness::Fast || (pushed && long(world.hosts[host].link_lost_at));
+    // Nor on being back in the last moment: the news of that take their time as well (C6).
+    let present = client.history.back().map_or(0, |(_, since, _)| *since);
+    if client.liveness == Liveness::Fast && world.now.saturating_sub(present) < NEWS {
+        return None;
+    }
     hosts.all(|host| undisturbed(world, host, window) && linked(host)).then_some(index)
 }
 

@@ -18,8 +18,8 @@ pub struct NoResurrection {
     checks: u64,
     /// Unregistered with acknowledgement, and known as left at every node since the given time.
     gone: BTreeMap<String, Micros>,
-    /// Per observer: what it was told is unregistered, and when.
-    told: BTreeMap<usize, BTreeMap<String, Micros>>,
+    /// Per observer: what it was told is unregistered, when, and with which claim.
+    told: BTreeMap<usize, BTreeMap<String, (Micros, u64)>>,
 }
 
 impl NoResurrection {
@@ -77,18 +77,25 @@ impl NoResurrection {
 
     /// What a node was told is unregistered does not come up again while nobody wants it.
     fn contradicted(&mut self, world: &World, subscriber: usize, member: &Member, found: &mut Found) {
-        let Some(told) = self.told.get_mut(&subscriber).and_then(|ids| ids.remove(member.id())) else { return };
+        let Some((told, claim)) = self.told.get_mut(&subscriber).and_then(|ids| ids.remove(member.id())) else {
+            return;
+        };
         if member.status() != Status::Up {
             return;
         }
         self.checks += 1;
         let alone = |client: &usize| !world.clients[*client].shares_id;
+        // Where nobody knew of an earlier process of the client, the claims of this one began below. What that process left
+        // at a node that was away outranks the tombstone (C1), until it has been waited for there (C6).
+        let shown = member.version().claim;
+        let outranked = |client: &usize| shown > claim && shown <= world.clients[*client].past_claim;
         let since = |claimed: &Claimed| {
             claimed.unwanted()
                 && claimed.freed_at < told
                 && long_ago(world, told)
                 && !claimed.contested()
                 && claimed.ever.iter().all(alone)
+                && !claimed.ever.iter().any(outranked)
         };
         if world.truth.get(member.id()).is_some_and(since) {
             let ago = (world.now - told) / SECOND;
@@ -128,7 +135,7 @@ impl Invariant for NoResurrection {
     fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
         if let StreamEvent::Unregistered { id, version } = event {
             if world.subscribers[subscriber].observer && version.inferred.is_none() {
-                self.told.entry(subscriber).or_default().insert(id.clone(), world.now);
+                self.told.entry(subscriber).or_default().insert(id.clone(), (world.now, version.claim));
             }
             return;
         }

@@ -82,6 +82,43 @@ pub(super) fn cut_full_merge_meets_a_lagging_third_node(world: &mut World) -> To
     world.settle()
 }
 
+/// A node sleeps with the tombstone of another client's earlier registration, and collects it when it wakes up. The others
+/// start anew; a member of the same id is unregistered at a node that is lost before it can tell: what is left elsewhere is
+/// waited for, whatever the sleeper held (C6, D8).
+pub(super) fn earlier_tombstone_expires_in_sleep(world: &mut World) -> Told {
+    world.begin()?;
+    let earlier = world.add_client_at("earlier", &["m"], 0);
+    for host in [1, 0, 1] {
+        world.run_until(|w| w.attached(earlier), 5 * SECOND)?;
+        world.go(earlier, host);
+    }
+    world.up(&["m"])?;
+    world.client_unregister(earlier, "m");
+    world.run_until(|w| w.absent_everywhere("m"), 5 * SECOND)?;
+    world.pass(20 * MINUTE)?;
+    world.pause(2, 12 * MINUTE);
+    for host in [0, 1] {
+        world.crash(host, Crash::Process);
+    }
+    world.pass(SECOND)?;
+    world.start_all();
+    world.pass(9 * MINUTE)?;
+    let later = world.add_client_at("later", &["m"], 0);
+    world.run_until(|w| w.status(0, "m") == Some(Status::Up), 5 * SECOND)?;
+    world.partition(&[0], &[1]);
+    world.go(later, 1);
+    world.run_until(|w| w.at(later, 1) && w.status(1, "m") == Some(Status::Up), 5 * SECOND)?;
+    world.client_unregister(later, "m");
+    world.run_until(|w| w.member(1, "m").is_none(), 5 * SECOND)?;
+    world.pass(SECOND)?;
+    world.lose(1, Crash::Silent);
+    world.run_until(|w| !w.hosts[2].paused(), 4 * MINUTE)?;
+    world.require(world.status(0, "m").is_some(), "it was waited for already")?;
+    world.settle()?;
+    world.run_until(|w| w.absent_everywhere("m"), 6 * MINUTE)?;
+    world.settle()
+}
+
 /// A node sleeps while the others collect a tombstone, and does so minutes later: what it still holds brings nothing
 /// back, and hides nothing new (even seeds).
 pub(super) fn collection_at_different_times(world: &mut World) -> Told {

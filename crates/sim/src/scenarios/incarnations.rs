@@ -5,7 +5,7 @@ use super::support::Told;
 use crate::host::HostState;
 use crate::invariants::Violation;
 use crate::network::{MINUTE, Micros, SECOND};
-use crate::world::{Crash, World};
+use crate::world::{Crash, Setup, World};
 use convoke_core::member::Status;
 
 /// A node loses its disk and starts alone with a number it had before (H8). What it writes then is not taken for what
@@ -271,6 +271,47 @@ pub(super) fn partitions_of_14_16_and_40_minutes(world: &mut World) -> Told {
         world.pass(MINUTE)?;
     }
     world.require(world.at(one, 0) && world.attached(two), "a client lost its node")?;
+    world.settle()
+}
+
+/// A node is cut off from one that then dies, later than the first heard of it. The first gives up its names, the others do
+/// not yet; its next run, which knows nothing of them, comes to the first one first, and cannot unregister them.
+pub(super) fn name_of_an_older_run_given_up_by_some(world: &mut World) -> Told {
+    world.begin()?;
+    world.register_name(2, "name", "two");
+    world.run_until(|w| w.named_everywhere("name", "two"), 5 * SECOND)?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(10 * MINUTE)?;
+    world.crash(2, Crash::Process);
+    world.hosts[2].names.clear();
+    world.run_until(|w| w.location(0, "name").is_none(), 6 * MINUTE)?;
+    world.require(world.location(1, "name").is_some(), "all gave it up at the same time")?;
+    let apart = world.partition(&[1], &[0, 2]);
+    world.rejoin(cuts);
+    world.start(2);
+    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.rejoin(apart);
+    world.run_until(|w| (0..3).all(|host| w.location(host, "name").is_none()), 30 * SECOND)?;
+    world.settle()
+}
+
+/// Seen every few seconds.
+pub(super) fn watched_four() -> Setup {
+    Setup { nodes: 4, check_period: 2 * SECOND, ..Setup::default() }
+}
+
+/// A node that the other side has given up and forgotten falls asleep before it hears of that: it is believed to be alive,
+/// and states its records again when it wakes up.
+pub(super) fn given_up_node_sleeps_as_it_returns(world: &mut World) -> Told {
+    world.begin()?;
+    let cuts = world.partition(&[0, 3], &[1, 2]);
+    let forgotten = |w: &World| (1..3).all(|host| w.forgotten(host, "convoke.n0"));
+    world.run_until(forgotten, 50 * MINUTE)?;
+    world.pause(0, 21 * SECOND);
+    world.rejoin(cuts);
+    world.pass(19 * SECOND)?;
+    world.require(forgotten(world), "somebody else stated what only the sleeper can state")?;
+    world.up(&["convoke.n0"])?;
     world.settle()
 }
 

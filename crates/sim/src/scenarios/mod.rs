@@ -108,10 +108,15 @@ scenarios! {
     forgetting::unregistered_after_a_move_from_a_quiet_node, 1, three, "D8", "having seen all that an owner wrote is not having seen all";
     forgetting::cut_full_merge_meets_a_lagging_third_node, 1, forgetting::small_chunks, "D8", "the full merge is cut, and a third node lags as well";
     forgetting::collection_at_different_times, 4, three, "D8", "a tombstone collected minutes later at one node";
+    forgetting::earlier_tombstone_expires_in_sleep, 1, three, "D8, C6", "an old tombstone of another client does not stand in for a lost one";
     forgetting::lower_claim_meets_a_tombstone, 1, three, "D8", "what outlived its tombstone at one node only is told again";
     forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D8", "a full merge takes no living member away";
     forgetting::collected_while_a_full_merge_is_sent, 1, forgetting::small_chunks, "D8", "a full merge leaves nothing behind that its sender forgot meanwhile";
     forgetting::long_sleep, 2, three, "N5", "a node that slept for 40 minutes starts a new run";
+    returning::sleeper_looks_for_the_others, 4, three, "P4", "a node that slept does not wait for its next attempt";
+    returning::next_run_knows_the_peers, 2, returning::line_of_three, "N3", "a run that follows another in one process asks whom that one knew";
+    returning::sleeper_knows_a_dead_run, 2, three, "L2", "of a run that has a successor nothing is awaited";
+    returning::sleeper_brings_an_earlier_process, 1, three, "C1, C6", "higher claims of a process that died elsewhere last for its timeouts";
     returning::two_sleeps_are_one, 2, three, "N5", "two sleeps with nothing heard in between are one";
     incarnations::crash_and_restart_with_lower_counters, 1, three, "N1", "a node restarts with nothing but its id";
     incarnations::two_processes_with_one_id, 1, three, "N4", "the second process stops with an identity conflict";
@@ -119,6 +124,8 @@ scenarios! {
     incarnations::dead_node_retired_at_different_times_never_returns, 1, three, "D10", "nothing of a dead node is handed back";
     incarnations::live_node_retired_behind_a_partition_returns, 1, three, "D10", "after an hour, as it was";
     incarnations::partitions_of_14_16_and_40_minutes, 1, three, "D10, L3", "each side keeps its own; after healing both have all";
+    incarnations::name_of_an_older_run_given_up_by_some, 1, three, "D10, N2", "nobody keeps a name that its node cannot take back";
+    incarnations::given_up_node_sleeps_as_it_returns, 1, incarnations::watched_four, "D10", "only the sleeper can state again what was forgotten";
     incarnations::total_restart, 3, three, "N2, N3", "every node is killed and started again";
 
     peers::line_of_10_nodes, 1, peers::line_of_ten, "P8, D6, L2", "ten nodes find each other; then only neighbours are linked";
@@ -131,6 +138,7 @@ scenarios! {
     peers::everyone_lost_everyone_returns, 1, five, "P4", "five lone nodes re-form without an operator";
     peers::timeline_of_seed_003, 1, three, "P1, P3, P4, D10", "the example of the seed, second by second";
     regions::three_regions_converge_with_few_links, 1, regions::three_regions, "P9", "two links between regions carry everything";
+    regions::fast_client_is_back_in_the_last_moment, 1, regions::two_regions, "C6", "a fast client's news have to arrive as well";
     regions::region_link_partition_heals, 1, regions::three_regions, "P9", "regions lose each other, and one is alone";
     hostile::hostile_lengths, 1, three, "P7", "lengths and counts that nothing backs up";
     hostile::deaf_peer_is_lost, 1, three, "P6", "a peer that says that it hears nothing";

@@ -3,12 +3,42 @@
 use super::log::Log;
 use super::support::Told;
 use crate::network::{Kind, MINUTE, Place, SECOND};
-use crate::world::{Setup, World};
-use convoke_core::member::Status;
+use crate::world::{ClientTimer, Setup, World};
+use convoke_core::member::{Liveness, Status};
 
 /// Nine nodes, three in each of three regions: host i is in region i mod 3.
 pub(super) fn three_regions() -> Setup {
     Setup { nodes: 9, regions: 3, ..Setup::default() }
+}
+
+pub(super) fn two_regions() -> Setup {
+    Setup { nodes: 2, regions: 2, ..Setup::default() }
+}
+
+/// A client with `fast` liveness loses its connection and attaches in another region in the last moment: the news come too
+/// late, so its member is down for that long, and up with the news (C6).
+pub(super) fn fast_client_is_back_in_the_last_moment(world: &mut World) -> Told {
+    world.begin()?;
+    // The one that began alone has met the other since.
+    world.reset_between(0, 1);
+    world.pass(10 * SECOND)?;
+    let client = world.add_client_at("fast", &["fast"], 0);
+    world.clients[client].liveness = Liveness::Fast;
+    world.up(&["fast"])?;
+    world.pass(2 * MINUTE)?;
+    world.client_move(client, Some(1));
+    // Its own attempts are put off; it is in the other region by then.
+    world.clients[client].generation += 1;
+    world.pass(SECOND / 1000)?;
+    world.clients[client].region = 1;
+    world.pass(745 * SECOND / 1000)?;
+    world.client_timer(client, ClientTimer::Retry);
+    let log = Log::on(world);
+    world.pass(SECOND / 10)?;
+    let down = log.of("fast").into_iter().any(|seen| seen.shown().is_some_and(|(_, status)| status == Status::Down));
+    world.require(down, "the news were in time")?;
+    world.require(world.shown_everywhere("fast", Status::Up), "it is not up with the news")?;
+    world.settle()
 }
 
 /// Connections between different regions.

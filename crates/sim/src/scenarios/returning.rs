@@ -4,7 +4,7 @@ use super::forgetting::ids;
 use super::log::Log;
 use super::support::Told;
 use crate::network::{MINUTE, Place, SECOND, Spike};
-use crate::world::{Crash, World};
+use crate::world::{Crash, Setup, Topology, World};
 use convoke_core::member::Status;
 use convoke_core::node::PeerState;
 
@@ -67,6 +67,89 @@ pub(super) fn a_sign_of_life_and_no_more(world: &mut World) -> Told {
     let all = [0, 1, 2, fresh];
     world.run_until(|w| all.iter().all(|host| w.status(*host, "m") == Some(Status::Down)), 30 * SECOND)?;
     world.run_until(|w| all.iter().all(|host| w.status(*host, "m").is_none()), 6 * MINUTE)?;
+    world.settle()
+}
+
+/// A node sleeps until the others have given it up and left it alone for the moment: it looks for them at once.
+pub(super) fn sleeper_looks_for_the_others(world: &mut World) -> Told {
+    world.begin()?;
+    world.pause(2, 12 * SECOND);
+    world.pass(12 * SECOND)?;
+    world.require(!world.linked(), "nobody gave the sleeper up")?;
+    world.run_until(World::linked, SECOND)?;
+    world.settle()
+}
+
+pub(super) fn line_of_three() -> Setup {
+    Setup { nodes: 3, topology: Topology::Line, ..Setup::default() }
+}
+
+/// A node that lost its disk and was told of nobody begins alone, is found, and learns that its number is taken: its next
+/// run asks those who told it, and does not begin alone again.
+pub(super) fn next_run_knows_the_peers(world: &mut World) -> Told {
+    world.begin()?;
+    world.crash(0, Crash::Process);
+    world.start(0);
+    world.pass(SECOND)?;
+    world.run_until(|w| w.all_ready() && w.linked(), 10 * SECOND)?;
+    world.hosts[0].has_disk = false;
+    world.crash(0, Crash::Process);
+    world.start(0);
+    world.require(world.hosts[0].alone, "it was told of somebody")?;
+    world.run_until(|w| w.hosts[0].collisions > 0, 7 * SECOND)?;
+    world.run_until(|w| w.all_ready() && w.linked(), SECOND)?;
+    world.require(!world.hosts[0].alone, "it began alone again")?;
+    world.settle()
+}
+
+/// A node sleeps while an owner dies and comes back as a new run. It was the last to hear the old one, so nobody can tell
+/// it of a longer silence; once it has heard the news it does not wait for that run's word any more.
+pub(super) fn sleeper_knows_a_dead_run(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_fixed("c", &["m"], 0);
+    world.up(&["m"])?;
+    let cuts = world.partition(&[1], &[0, 2]);
+    world.pass(10 * SECOND)?;
+    world.pause(2, 2 * MINUTE);
+    world.crash(0, Crash::Process);
+    world.client_crash(client, true);
+    world.start(0);
+    world.rejoin(cuts);
+    world.run_until(|w| w.status(1, "m") == Some(Status::Down), MINUTE)?;
+    world.run_until(|w| !w.hosts[2].paused(), 3 * MINUTE)?;
+    world.run_until(|w| w.shown_everywhere("m", Status::Down), 3 * SECOND)?;
+    world.settle()
+}
+
+/// A node sleeps with the member of a process that dies meanwhile. All others start anew, so the claims of the client's next
+/// process begin below, and so does its unregistration. What the sleeper wakes up with outranks that, and lasts until it has
+/// waited for the dead process (C1, C6).
+pub(super) fn sleeper_brings_an_earlier_process(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    for host in [1, 0, 1, 2] {
+        world.run_until(|w| w.attached(client), 5 * SECOND)?;
+        world.go(client, host);
+    }
+    world.run_until(|w| w.owned_by("m", 2), 5 * SECOND)?;
+    world.pause(2, 10 * MINUTE);
+    world.client_crash(client, true);
+    for host in [0, 1] {
+        world.crash(host, Crash::Process);
+    }
+    world.pass(SECOND)?;
+    world.start_all();
+    world.run_until(|w| (0..2).all(|host| w.hosts[host].serving().is_some()), MINUTE)?;
+    world.clients[client].prefer = Some(1);
+    world.client_start(client);
+    world.run_until(|w| (0..2).all(|host| w.claim(host, "m") == Some(1)), MINUTE)?;
+    let cuts = world.partition(&[0], &[1]);
+    world.client_unregister(client, "m");
+    world.pass(5 * SECOND)?;
+    world.rejoin(cuts);
+    world.run_until(|w| !w.hosts[2].paused(), 11 * MINUTE)?;
+    world.run_until(|w| w.shown_everywhere("m", Status::Up), 3 * SECOND)?;
+    world.run_until(|w| w.absent_everywhere("m"), 6 * MINUTE)?;
     world.settle()
 }
 
