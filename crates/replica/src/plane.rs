@@ -78,8 +78,9 @@ impl Plane {
         let mut stopping = self.stopping.subscribe();
         tokio::spawn(async move {
             tokio::select! {
-                () = task => {}
+                biased;
                 _ = stopping.wait_for(|stopping| *stopping) => {}
+                () = task => {}
             }
         });
     }

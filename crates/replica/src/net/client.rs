@@ -153,6 +153,7 @@ impl RaftNetworkV2<Types> for Client {
         _: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
         tokio::select! {
+            biased;
             closed = cancel => Err(closed.into()),
             sent = self.send_snapshot(vote, snapshot) => sent,
         }

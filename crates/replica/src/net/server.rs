@@ -66,8 +66,9 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
         }
     };
     let ended = tokio::select! {
-        ended = serving => ended,
+        biased;
         _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
+        ended = serving => ended,
     };
     if let Err(error) = ended {
         if error.kind() == io::ErrorKind::InvalidData {
