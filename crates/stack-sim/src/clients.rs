@@ -121,6 +121,9 @@ impl Worker {
         while !self.shared.book.lock().closing {
             tokio::time::sleep(Duration::from_millis(self.random.u64(20..500))).await;
             self.turn().await;
+            if self.random.u8(0..3) == 0 {
+                self.resolve_some().await;
+            }
         }
         self.finish().await;
         self.shared.book.lock().workers_left -= 1;
@@ -134,9 +137,8 @@ impl Worker {
             38..52 => self.write(key, Wanted::CompareAndSet).await,
             52..62 => self.abandon(key).await,
             62..68 => self.burst(key).await,
-            68..80 => self.read(key, Consistency::Linearizable).await,
-            80..94 => self.read(key, Consistency::Barrier).await,
-            94..98 => self.resolve_some().await,
+            68..84 => self.read(key, Consistency::Linearizable).await,
+            84..98 => self.read(key, Consistency::Barrier).await,
             _ => self.restart(),
         }
     }

@@ -9,6 +9,7 @@ use crate::stats::Stats;
 use crate::world::Shared;
 use crate::{node, operator};
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -50,7 +51,8 @@ pub fn run(plan: &Plan, aloud: bool) -> Outcome {
     convoke_replica::seed_thread(plan.seed);
     let shared = Arc::new(Shared::new(plan.clone(), aloud));
     let mut run = Run::new(shared.clone());
-    let result = run.through();
+    // The simulator itself may panic, too.
+    let result = catch_unwind(AssertUnwindSafe(|| run.through())).unwrap_or_else(|_| Err("nobody panics".to_owned()));
     let simulated = run.cluster.elapsed();
     // Hosts are dropped with the simulation: what they say then is no finding.
     let panic = LAST_PANIC.take();

@@ -41,6 +41,9 @@ enum Command {
         /// One line per event.
         #[arg(long)]
         verbose: bool,
+        /// What the nodes log, too.
+        #[arg(long)]
+        logs: bool,
         /// With this deliberate bug.
         #[arg(long)]
         planted: Option<String>,
@@ -57,7 +60,12 @@ enum Command {
 fn main() -> Result<ExitCode> {
     match Arguments::parse().command {
         Command::Run { seeds, start, threads, keep_going } => run(start..start + seeds, threads, keep_going),
-        Command::Replay { seed, verbose, planted } => Ok(replay(seed, verbose, planted.as_deref())),
+        Command::Replay { seed, verbose, logs, planted } => {
+            if logs {
+                tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).without_time().init();
+            }
+            Ok(replay(seed, verbose, planted.as_deref()))
+        }
         Command::Planted { seeds, threads } => Ok(planted(seeds, threads)),
     }
 }

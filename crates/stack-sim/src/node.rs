@@ -109,7 +109,9 @@ async fn take_clients(listener: TcpListener, handle: LogHandle, node: String) {
     while let Ok((stream, _)) = listener.accept().await {
         let service = TowerToHyperService::new(log.clone());
         tokio::spawn(async move {
-            let builder = http2::Builder::new(TokioExecutor::new()).timer(TokioTimer::new()).to_owned();
+            // Without the date, which is not simulated.
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            builder.timer(TokioTimer::new()).auto_date_header(false);
             // Ends with the connection; how is the client's business.
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
         });
