@@ -1,6 +1,7 @@
 //! One connection to a node: the attach stream, and learning of other nodes.
 
 use crate::Error;
+use crate::connect::{Connect, Tcp};
 use crate::seeds::KnownNode;
 use crate::session::ConnectionId;
 use convoke_proto::v1::registry_client::RegistryClient;
@@ -96,6 +97,11 @@ async fn run(
 }
 
 pub(crate) async fn connect(address: &str) -> Result<Channel, Error> {
+    connect_by(&Tcp, address).await
+}
+
+/// The same by other means.
+pub(crate) async fn connect_by(means: &dyn Connect, address: &str) -> Result<Channel, Error> {
     let unreachable = |error: tonic::transport::Error| {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
         Error::new(Code::NotReady, format!("cannot connect to {address}{cause}"))
@@ -106,7 +112,7 @@ pub(crate) async fn connect(address: &str) -> Result<Channel, Error> {
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
-    endpoint.connect().await.map_err(unreachable)
+    means.connect(&endpoint).await.map_err(unreachable)
 }
 
 /// Seen by operators beside what a client watches.

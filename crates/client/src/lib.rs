@@ -39,6 +39,7 @@
 mod backoff;
 mod builder;
 mod client;
+mod connect;
 mod connection;
 mod connection_state;
 mod driver;

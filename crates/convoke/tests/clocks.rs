@@ -6,19 +6,13 @@ mod support;
 
 use convoke_client::{Client, MemberSpec, Update};
 use convoke_testkit::{skip, until};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use support::patient_plan;
 use support::seen::Seen;
 
-/// Where the package `faketime` puts what makes a program believe in another time.
-fn library() -> Option<PathBuf> {
-    let directories = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
-    directories.map(|path| path.join("faketime/libfaketime.so.1")).find(|path| path.exists())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_hours_apart_that_step_back_change_nothing() {
-    let Some(library) = library() else {
+    let Some(library) = support::faketime() else {
         return skip("clocks_hours_apart_that_step_back_change_nothing", "needs libfaketime (package faketime)");
     };
     let dir = tempfile::tempdir().unwrap();

@@ -4,11 +4,16 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, free_address, until};
+use convoke_client::log::{Ambassador, Options, Write};
+use convoke_testkit::{NodeProcess, free_address, skip, until};
 use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
 use support::three::Three;
 use support::{convoke, fails, failure, output, start_on};
+
+/// Of a session that is kept alive.
+const TTL: Duration = Duration::from_secs(3);
 
 fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&output(arguments)).unwrap()
@@ -104,6 +109,63 @@ fn a_killed_leader_a_backup_and_a_restored_log() {
     let port = address.rsplit_once(':').unwrap().1;
     let node = NodeProcess::spawn(&mut start_on(&restored, ["0", port], &["--id", "r1"])).ready();
     assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "2");
+}
+
+/// SIGSTOP and SIGCONT: whoever slept through its own end neither answers for the past nor loses anything.
+#[test]
+fn a_leader_that_stands_still_is_replaced_and_answers_with_the_present() {
+    let dir = tempfile::tempdir().unwrap();
+    let three = Three::start(dir.path());
+    let leader = three.leader();
+    eventually_output(&["kv", "put", "k", "1", "--addr", &three.addresses()]);
+    let asleep = three.nodes[leader].as_ref().unwrap();
+    asleep.process.pause();
+    let others: Vec<&NodeProcess> =
+        three.nodes.iter().flatten().filter(|node| node.clients != asleep.clients).collect();
+    let others = format!("{},{}", others[0].clients, others[1].clients);
+    assert_eq!(output(&["kv", "put", "k", "2", "--addr", &others, "--timeout", "60s"]), "revision 2\n");
+    asleep.process.resume();
+    // Asked first thing after it woke, and only it.
+    assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &asleep.clients, "--timeout", "60s"]), "2");
+    until("it has what it missed", || {
+        let local = ["kv", "get", "k", "--raw", "--consistency", "local", "--addr", &asleep.clients];
+        convoke(&local).output().unwrap().stdout == b"2"
+    });
+}
+
+/// Wall clocks jump by days while a session is open and a request has a deadline: neither notices.
+#[tokio::test(flavor = "multi_thread")]
+async fn wall_clocks_that_jump_change_nothing_in_the_log() {
+    let Some(library) = support::faketime() else {
+        return skip("wall_clocks_that_jump_change_nothing_in_the_log", "needs libfaketime (package faketime)");
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let clock = |index: usize| dir.path().join(format!("n{index}.clock"));
+    let set = |index: usize, time: &str| std::fs::write(clock(index), time).unwrap();
+    let mut three = Three { nodes: Vec::new(), peers: (0..3).map(|_| free_address()).collect() };
+    for index in 0..3 {
+        set(index, ["+1h", "-1h", "+0"][index]);
+        let port = three.peers[index].rsplit_once(':').unwrap().1;
+        let id = format!("n{index}");
+        let mut command =
+            start_on(&dir.path().join(&id), ["0", port], &["--id", &id, "--join", &three.peers.join(",")]);
+        command.env("LD_PRELOAD", &library).env("FAKETIME_TIMESTAMP_FILE", clock(index));
+        command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        three.nodes.push(Some(NodeProcess::spawn(&mut command)));
+    }
+    let leader = three.leader();
+    let kv = Ambassador::start(three.addresses().split(',')).unwrap().kv_with(Options::default().ttl(TTL));
+    kv.put("k", "0").await.unwrap();
+    let session = kv.session().unwrap();
+    for (round, time) in ["+3d", "-300d", "+0"].into_iter().enumerate() {
+        set(leader, time);
+        set((leader + 1) % 3, ["-3d", "+10d", "-1h"][round]);
+        let written = kv.write(Write::put("k", format!("{round}")).deadline(Duration::from_secs(60))).await;
+        assert_eq!(written.unwrap().revision, round as u64 + 2);
+        // Longer than a leader waits for a sign of life, and than the group waits for a leader.
+        tokio::time::sleep(TTL + Duration::from_secs(1)).await;
+        assert_eq!(kv.session(), Some(session), "the session was kept alive");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::counters::Counting;
 use crate::engine::Engine;
 use crate::net::Dial;
 use crate::net::message::{Adopt, Probed};
+use crate::raft::Vote;
 use crate::refusal::Refusal;
 use crate::status::Group;
 use crate::store::disk::Disk;
@@ -38,10 +39,21 @@ pub(crate) struct Plane {
     pub(crate) closed: watch::Sender<bool>,
     pub(crate) faults: watch::Sender<Option<String>>,
     pub(crate) connections: Arc<Semaphore>,
-    /// Snapshots that may be arriving: one.
-    pub(crate) arriving: Arc<Semaphore>,
+    /// The snapshot that is arriving: one at a time, the latest.
+    pub(crate) arriving: watch::Sender<Arrival>,
+    /// Snapshots that may be installed at a time: one.
+    pub(crate) installing: Arc<Semaphore>,
     /// The group as others told it, while this node is no replica.
     known: Mutex<Group>,
+}
+
+/// Which snapshot may arrive. A sender that fell silent must not keep others out: the next one takes its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// Counts them.
+    pub(crate) number: u64,
+    /// Of the leader that sends it.
+    vote: Option<Vote>,
 }
 
 /// What makes a node a replica.
@@ -68,7 +80,8 @@ impl Plane {
             closing: AtomicBool::new(false),
             closed: watch::Sender::new(false),
             faults: watch::Sender::new(None),
-            arriving: Arc::new(Semaphore::new(1)),
+            arriving: watch::Sender::new(Arrival::default()),
+            installing: Arc::new(Semaphore::new(1)),
             known: Mutex::default(),
         }
     }
@@ -78,8 +91,9 @@ impl Plane {
         let mut stopping = self.stopping.subscribe();
         tokio::spawn(async move {
             tokio::select! {
-                () = task => {}
+                biased;
                 _ = stopping.wait_for(|stopping| *stopping) => {}
+                () = task => {}
             }
         });
     }
@@ -143,6 +157,20 @@ impl Plane {
     /// Why a node that is no replica refuses.
     pub(crate) fn outside(&self) -> Refusal {
         if self.is_stopped() || self.fault().is_some() { Refusal::Stopped } else { Refusal::NotLeader(self.known()) }
+    }
+
+    /// Lets a snapshot arrive in the place of any other; `None` if that one is a later leader's.
+    pub(crate) fn arrival(&self, vote: Vote) -> Option<u64> {
+        let mut number = None;
+        self.arriving.send_if_modified(|arrival| {
+            if arrival.vote.is_some_and(|latest| latest > vote) {
+                return false;
+            }
+            *arrival = Arrival { number: arrival.number + 1, vote: Some(vote) };
+            number = Some(arrival.number);
+            true
+        });
+        number
     }
 
     /// What this node says of itself.

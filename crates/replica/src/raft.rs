@@ -25,7 +25,7 @@ impl RaftTypeConfig for Types {
     type Vote = Vote;
     type Payload = Payload;
     type Entry = Entry;
-    type AsyncRuntime = openraft::TokioRuntime;
+    type AsyncRuntime = crate::runtime::Runtime;
     type Responder<T>
         = Settling<T>
     where

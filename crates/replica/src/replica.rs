@@ -55,7 +55,6 @@ impl Replica {
     /// The same with another way to connect.
     pub async fn start_with(config: Config, dialer: Arc<dyn Dial>) -> Result<Replica, StartError> {
         config.validate()?;
-        let nonce = u64::from_le_bytes(random()?);
         let disk = match &config.data_dir {
             Some(path) => Some(Directory::open(path).map_err(|source| match source.kind() {
                 io::ErrorKind::WouldBlock => StoreError::InUse { path: path.clone() },
@@ -63,6 +62,17 @@ impl Replica {
             })? as Arc<dyn Disk>),
             None => None,
         };
+        Self::start_on(config, dialer, disk).await
+    }
+
+    /// The same on another disk than `config.data_dir` names: a simulation's. Without one everything is in memory.
+    pub async fn start_on(
+        config: Config,
+        dialer: Arc<dyn Dial>,
+        disk: Option<Arc<dyn Disk>>,
+    ) -> Result<Replica, StartError> {
+        config.validate()?;
+        let nonce = u64::from_le_bytes(random()?);
         let identity = disk.as_deref().map(Identity::load).transpose()?.flatten();
         let plane = Arc::new(Plane::new(config, dialer, disk, nonce));
         match identity {
@@ -150,9 +160,7 @@ impl LogHandle {
 }
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| StartError::Randomness(error.to_string()))?;
-    Ok(bytes)
+    crate::entropy::random().map_err(|error| StartError::Randomness(error.to_string()))
 }
 
 /// The identity of whoever begins a log with these members, in the order of their ids; this node is one of them.

@@ -37,6 +37,10 @@ pub(crate) fn not_ready() -> Error {
     Error::new(Code::NotReady, "this node does not take clients now; try another")
 }
 
+pub(crate) fn no_log_plane() -> Error {
+    Error::new(Code::NotReady, "this node runs no log plane: set log.enabled, or ask a node that does")
+}
+
 pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Error {
     Error::new(Code::InvalidArgument, message).field(field)
 }

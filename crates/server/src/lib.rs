@@ -36,5 +36,7 @@ mod watchers;
 
 pub use config::{Config, Limits, Timeouts};
 pub use error::StartError;
+pub use grpc::log_service;
 pub use http::served as routes;
+pub use log::Directory;
 pub use server::{Bound, Server};

@@ -86,7 +86,7 @@ impl Bound {
     pub fn serve(self, node: NodeHandle, log: Option<LogHandle>) -> Server {
         let Bound { config, listener, address, dns } = self;
         let farewell = config.timeouts.farewell;
-        let log = log.map(|log| LogPlane::new(log, &config, address));
+        let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address));
         let surface = Surface::new(config, address, node.clone(), log, dns.map(|dns| dns.serve(node)));
         let (stage, told) = watch::channel(Stage::Serving);
         let following = tokio::spawn(surface.clone().follow());

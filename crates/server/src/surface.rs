@@ -42,7 +42,6 @@ pub(crate) struct Gates {
     pub(crate) connections: Arc<Semaphore>,
     pub(crate) attaches: Arc<Semaphore>,
     pub(crate) watchers: Arc<Semaphore>,
-    pub(crate) log_links: Arc<Semaphore>,
 }
 
 impl Gates {
@@ -52,7 +51,6 @@ impl Gates {
             connections: gate(limits.connections),
             attaches: gate(limits.attaches),
             watchers: gate(limits.watchers),
-            log_links: gate(limits.log_links),
         }
     }
 

@@ -7,7 +7,7 @@ mod support;
 use convoke_client::log::{Ambassador, Change, Consistency, FateKind, Options, Write};
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::{Code, Error, v1};
-use convoke_testkit::eventually;
+use convoke_testkit::{Proxy, eventually};
 use std::time::Duration;
 use support::Served;
 use support::log::LogCluster;
@@ -141,6 +141,60 @@ async fn a_read_behind_a_barrier_is_not_overtaken_by_what_was_given_up() {
         let second = kv.get_with("k", Consistency::Linearizable).await.unwrap();
         assert_eq!(first, second, "round {round}");
     }
+}
+
+/// The copy that was sent first arrives last, on a connection that its sender gave up long ago.
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_left_in_an_old_socket_do_nothing_after_a_reconnect() {
+    let cluster = LogCluster::start(3).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let proxy = Proxy::start(&cluster.served(leader).address().to_string()).await;
+    let ambassador = Ambassador::start([proxy.address().to_owned()]).unwrap();
+    let kv = ambassador.kv();
+    kv.put("a", "first").await.unwrap();
+    proxy.block(true);
+    let mut given_up = kv.put("a", "given up");
+    let request = given_up.request().expect("it was sent at once: the session is open and the link is up");
+    drop(given_up);
+    let log = cluster.node(leader).replica.handle();
+    let arrived = || log.counters().proposals + log.counters().refused;
+    let before = arrived();
+    // Somebody else makes its fate final meanwhile.
+    let elsewhere = cluster.served(follower).address().to_string();
+    let fate = Ambassador::start([elsewhere]).unwrap().resolve(request, None).await.unwrap();
+    assert_eq!(fate.kind(), FateKind::Never);
+    let resolved = arrived();
+    assert!(resolved > before);
+    proxy.block(false);
+    eventually("the first copy arrives", async || arrived() > resolved).await;
+    let value = async || kv.get("a").await.unwrap().unwrap().value;
+    assert_eq!(value().await, "first");
+    kv.put("a", "last").await.unwrap();
+    assert_eq!(value().await, "last");
+    assert_eq!(ambassador.resolve(request, None).await.unwrap().kind(), FateKind::Never, "it stays so");
+}
+
+/// A handle whose link dies with requests in it goes on over another; what it left in the old one does nothing when it arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_sent_twice_over_two_connections_is_executed_once() {
+    let cluster = LogCluster::start(3).await;
+    let leader = cluster.leader().await;
+    let proxy = Proxy::start(&cluster.served(leader).address().to_string()).await;
+    let follower = cluster.served(cluster.follower().await).address().to_string();
+    let ambassador = Ambassador::start([proxy.address().to_owned(), follower]).unwrap();
+    let kv = ambassador.kv();
+    kv.put("a", "0").await.unwrap();
+    proxy.block(true);
+    // Held back in the proxy; sent again, with the same number, once that connection is given up.
+    let written = kv.put("a", "1").await.unwrap();
+    kv.put("a", "2").await.unwrap();
+    let log = cluster.node(leader).replica.handle();
+    let arrived = || log.counters().proposals + log.counters().refused;
+    let before = arrived();
+    proxy.block(false);
+    eventually("the copy in the old connection arrives", async || arrived() > before).await;
+    let record = kv.get("a").await.unwrap().unwrap();
+    assert_eq!((&record.value[..], record.version), (&b"2"[..], 3), "{written:?} took effect once");
 }
 
 #[tokio::test(flavor = "multi_thread")]

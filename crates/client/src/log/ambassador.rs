@@ -4,7 +4,8 @@ use super::core::{Body, CallId, Core, Decided, LaneId, LinkId, Output};
 use super::linking;
 use super::peers::Peers;
 use super::{Kv, Options};
-use crate::connection::{connect, endpoint};
+use crate::connect::{Connect, Tcp};
+use crate::connection::{connect_by, endpoint};
 use crate::session::Time;
 use crate::{Code, Error};
 use convoke_proto::v1;
@@ -33,6 +34,7 @@ pub struct Ambassador {
 pub(super) struct Shared {
     state: Mutex<State>,
     start: Instant,
+    pub(super) connect: Arc<dyn Connect>,
     /// The link, once a leader has said that it is one.
     pub(super) linked: watch::Sender<Option<Linked>>,
     /// There is something to say, and perhaps no link yet.
@@ -87,6 +89,14 @@ impl Ambassador {
     /// Starts an ambassador that asks these nodes first, `host:port`. It connects when there is something to say. Must be called within a
     /// tokio runtime.
     pub fn start<S: Into<String>>(seeds: impl IntoIterator<Item = S>) -> Result<Ambassador, Error> {
+        Self::start_with(seeds, Arc::new(Tcp))
+    }
+
+    /// The same with another way to connect.
+    pub fn start_with<S: Into<String>>(
+        seeds: impl IntoIterator<Item = S>,
+        connect: Arc<dyn Connect>,
+    ) -> Result<Ambassador, Error> {
         let seeds: Vec<String> = seeds.into_iter().map(Into::into).collect();
         for seed in &seeds {
             endpoint(seed)?;
@@ -98,6 +108,7 @@ impl Ambassador {
         let shared = Arc::new(Shared {
             state: Mutex::new(State { core, waiting: HashMap::new(), outgoing: None }),
             start: Instant::now(),
+            connect,
             linked: watch::Sender::new(None),
             stirred: Notify::new(),
             timers: Notify::new(),
@@ -241,7 +252,7 @@ impl Shared {
         if let Some(channel) = known {
             return Ok(channel);
         }
-        let channel = connect(address).await?;
+        let channel = connect_by(&*self.connect, address).await?;
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         if channels.len() >= CHANNELS_MAX {
             channels.clear();

@@ -2,7 +2,8 @@
 
 use super::ambassador::Shared;
 use crate::Error;
-use crate::connection::connect;
+use crate::connect::Connect;
+use crate::connection::connect_by;
 use convoke_proto::v1;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::submit_response::Message;
@@ -47,7 +48,9 @@ async fn keep_time(shared: &Shared) {
                 None => std::future::pending().await,
             }
         };
+        // In a fixed order, here and below, so that a simulation repeats itself.
         tokio::select! {
+            biased;
             () = waiting => {}
             () = shared.timers.notified() => {}
         }
@@ -90,9 +93,9 @@ async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Found {
 async fn ask_all(shared: &Shared, addresses: &[String]) -> (Option<Found>, bool) {
     let mut asking = JoinSet::new();
     for address in addresses {
-        let address = address.clone();
+        let (connect, address) = (shared.connect.clone(), address.clone());
         asking.spawn(async move {
-            match tokio::time::timeout(ASK_TIMEOUT, ask(&address)).await {
+            match tokio::time::timeout(ASK_TIMEOUT, ask(&*connect, &address)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(Error::new(crate::Code::Timeout, format!("{address} does not answer"))),
             }
@@ -112,8 +115,8 @@ async fn ask_all(shared: &Shared, addresses: &[String]) -> (Option<Found>, bool)
     (None, news)
 }
 
-async fn ask(address: &str) -> Result<Found, Error> {
-    let channel = connect(address).await?;
+async fn ask(connect: &dyn Connect, address: &str) -> Result<Found, Error> {
+    let channel = connect_by(connect, address).await?;
     let (outgoing, messages) = mpsc::unbounded_channel();
     let mut client = LogClient::new(channel.clone()).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX);
     let mut incoming = client.submit(UnboundedReceiverStream::new(messages)).await?.into_inner();
@@ -135,6 +138,7 @@ async fn listen(shared: &Shared, found: Found) -> Option<Found> {
     tokio::pin!(given_up);
     let found = loop {
         tokio::select! {
+            biased;
             () = &mut given_up => break None,
             message = incoming.next() => match message {
                 Some(Ok(message)) => shared.with(|core, now, out| core.received(now, link, message, out)),

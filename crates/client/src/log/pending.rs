@@ -23,7 +23,7 @@ pub struct Pending {
 
 enum State {
     Waiting { call: CallId, answer: oneshot::Receiver<Result<Decided, Error>> },
-    Refused(Error),
+    Answered(Result<Decided, Error>),
     Over,
 }
 
@@ -61,9 +61,25 @@ impl Pending {
     ) -> Pending {
         let state = match issued {
             Ok((call, answer)) => State::Waiting { call, answer },
-            Err(error) => State::Refused(error),
+            Err(error) => State::Answered(Err(error)),
         };
         Pending { state, handle }
+    }
+
+    /// Which request this is, for whoever wants to resolve it after dropping it. `None`: no copy of it has left so far; if it is dropped
+    /// now, it will not take effect.
+    pub fn request(&mut self) -> Option<RequestId> {
+        if let State::Waiting { answer, .. } = &mut self.state
+            && let Ok(answered) = answer.try_recv()
+        {
+            self.state = State::Answered(answered);
+        }
+        match &self.state {
+            State::Waiting { call, .. } => self.shared().with(|core, _, _| core.request(*call)),
+            State::Answered(Ok(decided)) => Some(decided.request),
+            State::Answered(Err(error)) => error.log.as_ref().and_then(|log| log.request),
+            State::Over => None,
+        }
     }
 
     fn shared(&self) -> &Shared {
@@ -83,7 +99,7 @@ impl Future for Pending {
                 }
                 answered => ready!(answered).unwrap_or_else(|_| Err(gone())),
             },
-            State::Refused(error) => Err(error),
+            State::Answered(answered) => answered,
             State::Over => Err(gone()),
         };
         Poll::Ready(result.map(Written::from))

@@ -12,7 +12,7 @@ pub mod three;
 
 use convoke_testkit::{Network, NodeProcess, Process, ProcessCluster, ProcessClusterPlan, run, skip};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Timers short enough for tests that wait for them, long enough for a busy machine.
@@ -81,6 +81,12 @@ pub fn patient_plan(dir: &Path) -> ProcessClusterPlan {
     plan(dir)
         .environment("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "40s")
         .environment("CONVOKE_TIMERS_DEAD_PEER_TIMEOUT", "120s")
+}
+
+/// Where the package `faketime` puts what makes a program believe in another time.
+pub fn faketime() -> Option<PathBuf> {
+    let directories = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
+    directories.map(|path| path.join("faketime/libfaketime.so.1")).find(|path| path.exists())
 }
 
 /// A network of so many hosts; where there can be none, the test says so and does nothing.

@@ -1,6 +1,7 @@
 //! Requests that a node makes on behalf of operators, in a session that lives only for them.
 
 use super::LogHandle;
+use crate::entropy::random;
 use crate::refusal::Refusal;
 use crate::refusal::SubmitError;
 use convoke_log::RequestId;
@@ -29,9 +30,8 @@ impl LogHandle {
     /// Puts one request through the log in a session of its own.
     pub(crate) async fn once(&self, body: Body) -> Result<Answer, SubmitError> {
         let epoch = self.epoch()?;
-        let mut nonce = [0; 8];
-        getrandom::fill(&mut nonce).map_err(|_| Refusal::Stopped)?;
-        let open = Open { epoch, ttl: SESSION_TTL, nonce: u64::from_le_bytes(nonce), client: None };
+        let nonce = u64::from_le_bytes(random().map_err(|_| Refusal::Stopped)?);
+        let open = Open { epoch, ttl: SESSION_TTL, nonce, client: None };
         let session = match self.open(open).await?.opened {
             Ok(opened) => opened.session,
             Err(Refused::StaleEpoch { current }) => return Err(Refusal::StaleEpoch { current }.into()),

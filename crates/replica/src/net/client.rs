@@ -31,12 +31,14 @@ pub(crate) struct Network {
 
 impl Network {
     fn client(&self, target: u64, node: &Replica, patience: Duration) -> Client {
-        let to = Some(Target { log: self.log, replica: target });
-        Client {
-            link: link(&self.config, &self.dialer, &self.counting, &node.address, to, patience),
-            config: self.config.clone(),
-            counting: self.counting.clone(),
-        }
+        let to = Target { log: self.log, replica: target };
+        let network = self.clone();
+        let link = network.link(&node.address, to, patience);
+        Client { link, network, address: node.address.to_string(), to, patience }
+    }
+
+    fn link(&self, address: &str, to: Target, patience: Duration) -> Link {
+        link(&self.config, &self.dialer, &self.counting, address, Some(to), patience)
     }
 }
 
@@ -78,8 +80,10 @@ impl RaftNetworkFactory<Types> for Network {
 #[derive(Debug)]
 pub(crate) struct Client {
     link: Link,
-    config: Arc<Config>,
-    counting: Arc<Counting>,
+    network: Network,
+    address: String,
+    to: Target,
+    patience: Duration,
 }
 
 fn rpc_error(error: &LinkError) -> RPCError<Types> {
@@ -123,7 +127,7 @@ impl RaftNetworkV2<Types> for Client {
                     Ok(appended.into_stream_result(append.prev_log_id, last))
                 }
             })
-            .buffered(self.config.limits.appends_in_flight);
+            .buffered(self.network.config.limits.appends_in_flight);
         // Behind a conflict or an error everything is void.
         let answers = answers.scan(false, |over, answer: Result<StreamAppendResult<Types>, RPCError<Types>>| {
             let item = (!*over).then_some(answer);
@@ -152,10 +156,16 @@ impl RaftNetworkV2<Types> for Client {
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        tokio::select! {
+        let sent = tokio::select! {
+            biased;
             closed = cancel => Err(closed.into()),
             sent = self.send_snapshot(vote, snapshot) => sent,
+        };
+        if sent.is_err() {
+            // What is left of it in the connection is of no use, and the connection may be dead without knowing.
+            self.link = self.network.link(&self.address, self.to, self.patience);
         }
+        sent
     }
 
     async fn transfer_leader(&mut self, transfer: Transfer, _: RPCOption) -> Result<Transferred, RPCError<Types>> {
@@ -181,7 +191,7 @@ impl Client {
         vote: Vote,
         snapshot: EngineSnapshot,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        let stall = self.config.timers.snapshot_stall;
+        let stall = self.network.config.timers.snapshot_stall;
         let failed = |error: LinkError| StreamingError::from(rpc_error(&error));
         let begun = self.link.send(kind::SNAPSHOT, message::encode_snapshot(&vote, &snapshot.meta));
         self.link.answer_within(begun, stall).await.map_err(failed)?;
@@ -193,7 +203,7 @@ impl Client {
         let ended = self.link.send_waiting(kind::SNAPSHOT_END, Vec::new(), stall).await;
         let answer = self.link.answer_within(ended, INSTALL_STALLS * stall).await.map_err(failed)?;
         let vote = message::decode_vote(&answer).map_err(|error| StreamingError::from(garbled(error)))?;
-        add(&self.counting.snapshots_sent, 1);
+        add(&self.network.counting.snapshots_sent, 1);
         Ok(SnapshotResponse::new(vote))
     }
 }

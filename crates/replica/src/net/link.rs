@@ -8,7 +8,7 @@ use super::frame::{Frame, Frames, PREAMBLE, put};
 use super::message::{Hello, kind};
 use crate::counters::{Counting, add};
 use bytes::{Bytes, BytesMut};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -173,7 +173,7 @@ struct Waiting(Mutex<Sent>);
 #[derive(Debug, Default)]
 struct Sent {
     next: u64,
-    waiting: HashMap<u64, (Instant, oneshot::Sender<Result<Bytes, LinkError>>)>,
+    waiting: BTreeMap<u64, (Instant, oneshot::Sender<Result<Bytes, LinkError>>)>,
 }
 
 impl Waiting {
@@ -203,7 +203,7 @@ impl Waiting {
     }
 
     fn fail(&self, error: &LinkError) {
-        for (_, (_, reply)) in self.lock().waiting.drain() {
+        for (_, reply) in std::mem::take(&mut self.lock().waiting).into_values() {
             let _ = reply.send(Err(error.clone()));
         }
     }
@@ -219,7 +219,9 @@ async fn converse(
 ) -> LinkError {
     let (read, write) = tokio::io::split(stream);
     let broken = || LinkError::Broken(config.address.clone());
+    // In a fixed order, so that a simulation repeats itself.
     tokio::select! {
+        biased;
         error = hear(config, read, waiting) => error.unwrap_or_else(broken),
         () = speak(write, first, questions, waiting) => broken(),
         () = overdue(waiting, config.patience) => LinkError::Overdue(config.address.clone()),

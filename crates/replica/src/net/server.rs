@@ -8,7 +8,7 @@ use super::frame::{Frame, Frames, put};
 use super::message::{self, Adopt, Hello, kind};
 use crate::counters::add;
 use crate::engine::Engine;
-use crate::plane::Plane;
+use crate::plane::{Arrival, Plane};
 use crate::raft::{EngineSnapshot, Raft, SnapshotMeta, Vote};
 use crate::state::Image;
 use bytes::{Bytes, BytesMut};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncWriteExt, WriteHalf};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// How long a connection may take to say for whom it is.
@@ -66,8 +66,9 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
         }
     };
     let ended = tokio::select! {
-        ended = serving => ended,
+        biased;
         _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
+        ended = serving => ended,
     };
     if let Err(error) = ended {
         if error.kind() == io::ErrorKind::InvalidData {
@@ -108,8 +109,8 @@ struct Incoming {
     vote: Vote,
     meta: SnapshotMeta,
     restore: Restore,
-    /// One at a time: each is a whole state.
-    _permit: OwnedSemaphorePermit,
+    /// Which arrival it is: if there is a later one, this is over. Each is a whole state.
+    number: u64,
 }
 
 type UnderWay = FuturesUnordered<BoxFuture<'static, (u64, Answer)>>;
@@ -121,9 +122,14 @@ impl Conversation {
         writer: &mut Writer,
     ) -> io::Result<()> {
         let mut under_way = UnderWay::new();
+        let mut arriving = self.plane.arriving.subscribe();
         loop {
+            let number = self.incoming.as_ref().map(|incoming| incoming.number);
             tokio::select! {
                 biased;
+                () = overtaken(&mut arriving, number), if number.is_some() => {
+                    return Err(io::Error::other("its snapshot was overtaken by another one"));
+                }
                 Some((number, answer)) = under_way.next(), if !under_way.is_empty() => {
                     writer.answer(number, answer);
                     while let Some(Some((number, answer))) = under_way.next().now_or_never() {
@@ -199,14 +205,13 @@ impl Conversation {
             }
             kind::SNAPSHOT => {
                 let (vote, meta) = message::decode_snapshot(&content).map_err(garbage)?;
-                let begun = self.plane.arriving.clone().try_acquire_owned();
-                let answer = match begun {
-                    Ok(permit) => {
+                let answer = match self.plane.arrival(vote) {
+                    Some(number) => {
                         tracing::info!(from = %self.node, "a snapshot is arriving: {meta}");
-                        self.incoming = Some(Incoming { vote, meta, restore: Restore::new(), _permit: permit });
+                        self.incoming = Some(Incoming { vote, meta, restore: Restore::new(), number });
                         Ok((kind, Vec::new()))
                     }
-                    Err(_) => Err("another snapshot is arriving already".to_owned()),
+                    None => Err("a later leader sends a snapshot".to_owned()),
                 };
                 writer.answer(number, answer);
                 return writer.flush().await;
@@ -218,7 +223,9 @@ impl Conversation {
             kind::SNAPSHOT_END => {
                 let incoming = self.incoming.take().ok_or_else(|| garbage("a snapshot that has no beginning"))?;
                 let counting = self.plane.counting.clone();
+                let installing = self.plane.installing.clone().try_acquire_owned();
                 async move {
+                    let _permit = installing.map_err(|_| "another snapshot is being installed".to_owned())?;
                     let installed = install(raft, incoming).await?;
                     add(&counting.snapshots_installed, 1);
                     Ok((kind, message::encode_vote(&installed)))
@@ -231,6 +238,12 @@ impl Conversation {
         under_way.push(begun(answer.boxed()));
         Ok(())
     }
+}
+
+/// Ends when another snapshot may arrive than this one.
+async fn overtaken(arriving: &mut watch::Receiver<Arrival>, number: Option<u64>) {
+    // The sender is in the plane, which outlives its connections.
+    let _ = arriving.wait_for(|arrival| Some(arrival.number) != number).await;
 }
 
 /// Lets a question begin: entries are in line at the engine when this returns, before those of the next frame.
@@ -249,7 +262,7 @@ fn said<E: std::fmt::Display>(kind: u8, said: Result<Vec<u8>, E>) -> Answer {
 }
 
 async fn install(raft: Raft, incoming: Incoming) -> Result<Vote, String> {
-    let Incoming { vote, meta, restore, _permit } = incoming;
+    let Incoming { vote, meta, restore, .. } = incoming;
     let machine = restore.finish().map_err(|error| error.to_string())?;
     if crate::raft::log_id(machine.applied()) != meta.last_log_id {
         return Err("the snapshot is not of the entry it names".to_owned());
@@ -290,5 +303,63 @@ impl Writer {
         timeout(WRITE_TIMEOUT, write).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
         self.buffer.clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::message::Target;
+    use crate::raft::LeaderId;
+    use crate::{Config, LogHandle, Replica};
+    use tokio::io::DuplexStream;
+
+    /// Another replica, as this one sees it.
+    struct Peer {
+        frames: Frames<tokio::io::ReadHalf<DuplexStream>>,
+        write: WriteHalf<DuplexStream>,
+    }
+
+    impl Peer {
+        async fn connect(handle: &LogHandle) -> Peer {
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            handle.accept(theirs, "127.0.0.1:1".parse().unwrap());
+            let status = handle.status();
+            let to = Some(Target { log: status.log.unwrap(), replica: status.replica.unwrap().0 });
+            let hello = Hello { cluster: "default".to_owned(), node: "b".to_owned(), to };
+            let (read, write) = tokio::io::split(ours);
+            let mut peer = Peer { frames: Frames::new(read, 1 << 20), write };
+            peer.send(kind::HELLO, 0, &hello.encode()).await;
+            peer
+        }
+
+        async fn send(&mut self, kind: u8, number: u64, content: &[u8]) {
+            let mut buffer = BytesMut::new();
+            put(&mut buffer, kind, number, content);
+            self.write.write_all(&buffer).await.unwrap();
+        }
+
+        /// Begins a snapshot as the leader of a term; whether it may.
+        async fn begin(&mut self, term: u64) -> bool {
+            let vote = Vote { leader_id: LeaderId { term, node_id: 2 }, committed: true };
+            self.send(kind::SNAPSHOT, 1, &message::encode_snapshot(&vote, &SnapshotMeta::default())).await;
+            self.frames.next().await.unwrap().unwrap().kind != kind::REFUSED
+        }
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_whose_sender_fell_silent_makes_room_for_the_next() {
+        let replica = Replica::start(Config::new("a", "127.0.0.1:1")).await.unwrap();
+        let handle = replica.handle();
+        let mut silent = Peer::connect(&handle).await;
+        assert!(silent.begin(5).await);
+        let mut next = Peer::connect(&handle).await;
+        assert!(next.begin(5).await, "it does not wait for the other one");
+        assert!(silent.frames.next().await.unwrap().is_none(), "which is over");
+        let mut deposed = Peer::connect(&handle).await;
+        assert!(!deposed.begin(4).await, "a leader of the past overtakes nobody");
+        let mut later = Peer::connect(&handle).await;
+        assert!(later.begin(6).await);
+        assert!(next.frames.next().await.unwrap().is_none());
     }
 }

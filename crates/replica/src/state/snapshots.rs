@@ -34,9 +34,17 @@ impl Snapshots {
             return Ok(());
         }
         if let Some(disk) = self.disk.clone() {
-            let image = image.clone();
-            let written = tokio::task::spawn_blocking(move || snapshot_file::save(&*disk, &image)).await;
-            written.unwrap_or_else(|error| Err(io::Error::other(error)))?;
+            match disk.simulated_latency() {
+                None => {
+                    let image = image.clone();
+                    let written = tokio::task::spawn_blocking(move || snapshot_file::save(&*disk, &image)).await;
+                    written.unwrap_or_else(|error| Err(io::Error::other(error)))?;
+                }
+                Some(latency) => {
+                    tokio::time::sleep(latency).await;
+                    snapshot_file::save(&*disk, image)?;
+                }
+            }
         }
         add(&self.counting.snapshots, 1);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(image.clone());

@@ -5,10 +5,11 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A directory. What was written survives a crash once its file was synced; that a file is there under its name, once
 /// the directory was.
-pub(crate) trait Disk: Debug + Send + Sync + 'static {
+pub trait Disk: Debug + Send + Sync + 'static {
     fn list(&self) -> io::Result<Vec<String>>;
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>>;
     /// A new, empty file; one of the same name is gone.
@@ -20,10 +21,15 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     /// For people.
     fn path(&self, name: &str) -> PathBuf;
+    /// `None`: a real disk. Whoever uses it is held up, so writing has threads of its own. A simulated disk holds nobody up and takes so
+    /// long, in simulated time, for what is written to it next.
+    fn simulated_latency(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// A file that is only ever appended to.
-pub(crate) trait DiskFile: Debug + Send {
+pub trait DiskFile: Debug + Send {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn sync(&mut self) -> io::Result<()>;
 }

@@ -1,4 +1,5 @@
-//! The one thread that writes the log: everything that has gathered goes into one batch, with one fsync.
+//! The one thread that writes the log: everything that has gathered goes into one batch, with one fsync. On a simulated disk it is a
+//! task instead, and simulated time passes between the write and its fsync.
 //!
 //! After the first failure nothing is written any more, and nothing is tried again: what the disk holds then is not
 //! known until it is read anew.
@@ -7,6 +8,7 @@ use super::disk::{Disk, DiskFile, naming};
 use super::record::{Opening, Record};
 use super::segment::{Batch, PREFACE_BYTES, Preface, Scanned};
 use crate::counters::{Counting, add};
+use crate::entropy::random;
 use crate::raft::{Entry, LogId, Types, Vote};
 use openraft::storage::IOFlushed;
 use std::borrow::Cow;
@@ -16,6 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 /// A batch is closed once it has so many bytes, so that no fsync takes very long.
@@ -37,9 +40,14 @@ pub(crate) enum Step {
 /// The way to the thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    steps: Option<Sender<Step>>,
-    thread: Option<JoinHandle<()>>,
+    line: Line,
     failed: Arc<OnceLock<String>>,
+}
+
+#[derive(Debug)]
+enum Line {
+    Thread { steps: Option<Sender<Step>>, thread: Option<JoinHandle<()>> },
+    Task(UnboundedSender<Step>),
 }
 
 /// What the thread starts from.
@@ -70,18 +78,27 @@ pub(crate) fn segment_name(sequence: u64) -> String {
 impl Writer {
     /// Makes the segment ready, here and now, then starts the thread.
     pub(crate) fn start(begin: Begin) -> io::Result<Self> {
+        let simulated = begin.disk.simulated_latency().is_some();
         let mut state = Writing::open(begin)?;
-        let (steps, queue) = channel();
         let failed = Arc::new(OnceLock::new());
-        let thread_failed = failed.clone();
-        let thread = std::thread::Builder::new()
-            .name("convoke-log".to_owned())
-            .spawn(move || state.run(&queue, &thread_failed))?;
-        Ok(Writer { steps: Some(steps), thread: Some(thread), failed })
+        let noted = failed.clone();
+        let line = if simulated {
+            let (steps, queue) = unbounded_channel();
+            tokio::spawn(state.run_simulated(queue, noted));
+            Line::Task(steps)
+        } else {
+            let (steps, queue) = channel();
+            let thread = std::thread::Builder::new().name("convoke-log".to_owned());
+            Line::Thread { steps: Some(steps), thread: Some(thread.spawn(move || state.run(&queue, &noted))?) }
+        };
+        Ok(Writer { line, failed })
     }
 
     pub(crate) fn push(&self, step: Step) -> io::Result<()> {
-        let sent = self.steps.as_ref().is_some_and(|steps| steps.send(step).is_ok());
+        let sent = match &self.line {
+            Line::Thread { steps, .. } => steps.as_ref().is_some_and(|steps| steps.send(step).is_ok()),
+            Line::Task(steps) => steps.send(step).is_ok(),
+        };
         match self.failed.get() {
             Some(failure) => Err(io::Error::other(failure.clone())),
             None if sent => Ok(()),
@@ -91,11 +108,13 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Waits until everything in line is written: nobody may open the log before.
+    /// Waits until everything in line is written: nobody may open the log before. A simulated disk keeps late writers out by itself.
     fn drop(&mut self) {
-        drop(self.steps.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if let Line::Thread { steps, thread } = &mut self.line {
+            drop(steps.take());
+            if let Some(thread) = thread.take() {
+                let _ = thread.join();
+            }
         }
     }
 }
@@ -133,6 +152,9 @@ struct Writing {
     segment_bytes: u64,
     batch: Batch,
     buffer: Vec<u8>,
+    /// Who is told when the batch is synced, and what is purged then.
+    waiters: Vec<Waiter>,
+    purged: Option<LogId>,
     counting: Arc<Counting>,
 }
 
@@ -155,6 +177,8 @@ impl Writing {
                     segment_bytes,
                     batch: Batch::default(),
                     buffer: Vec::new(),
+                    waiters: Vec::new(),
+                    purged: None,
                     counting,
                 })
             }
@@ -173,6 +197,8 @@ impl Writing {
                     segment_bytes,
                     batch: Batch::default(),
                     buffer: Vec::new(),
+                    waiters: Vec::new(),
+                    purged: None,
                     counting,
                 })
             }
@@ -180,32 +206,57 @@ impl Writing {
     }
 
     fn run(&mut self, queue: &Receiver<Step>, failed: &OnceLock<String>) {
-        let mut waiters = Vec::new();
         while let Ok(first) = queue.recv() {
-            let (mut step, mut purged) = (Some(first), None);
-            while let Some(found) = step {
-                self.take(found, &mut waiters, &mut purged);
-                step = if self.batch.len() < BATCH_BYTES { queue.try_recv().ok() } else { None };
-            }
-            // A hint alone is not worth a write; it goes with the next.
-            let written = match failed.get() {
-                _ if waiters.is_empty() && purged.is_none() => continue,
-                Some(failure) => Err(failure.clone()),
-                None => self.flush(purged).map_err(|error| error.to_string()),
-            };
-            if let Err(failure) = &written {
-                self.batch.clear();
-                if failed.set(failure.clone()).is_ok() {
-                    tracing::error!("the log cannot be written: {failure}");
-                }
-            }
-            for waiter in waiters.drain(..) {
-                waiter.tell(written.as_ref().err());
+            if self.gather(first, || queue.try_recv().ok()) {
+                let written = match failed.get() {
+                    Some(failure) => Err(failure.clone()),
+                    None => self.write().and_then(|()| self.sync()).map_err(|error| error.to_string()),
+                };
+                self.tell(&written, failed);
             }
         }
     }
 
-    fn take(&mut self, step: Step, waiters: &mut Vec<Waiter>, purged: &mut Option<LogId>) {
+    async fn run_simulated(mut self, mut queue: UnboundedReceiver<Step>, failed: Arc<OnceLock<String>>) {
+        while let Some(first) = queue.recv().await {
+            if self.gather(first, || queue.try_recv().ok()) {
+                let mut written = match failed.get() {
+                    Some(failure) => Err(failure.clone()),
+                    None => self.write().map_err(|error| error.to_string()),
+                };
+                if written.is_ok() {
+                    tokio::time::sleep(self.disk.simulated_latency().unwrap_or_default()).await;
+                    written = self.sync().map_err(|error| error.to_string());
+                }
+                self.tell(&written, &failed);
+            }
+        }
+    }
+
+    /// Takes all that is in line. Whether it is to be written now: a hint alone is not worth it, it goes with the next.
+    fn gather(&mut self, first: Step, mut next: impl FnMut() -> Option<Step>) -> bool {
+        let mut step = Some(first);
+        while let Some(found) = step {
+            self.take(found);
+            step = if self.batch.len() < BATCH_BYTES { next() } else { None };
+        }
+        !self.waiters.is_empty() || self.purged.is_some()
+    }
+
+    fn tell(&mut self, written: &Result<(), String>, failed: &OnceLock<String>) {
+        if let Err(failure) = written {
+            self.batch.clear();
+            self.purged = None;
+            if failed.set(failure.clone()).is_ok() {
+                tracing::error!("the log cannot be written, this replica stops: {failure}");
+            }
+        }
+        for waiter in self.waiters.drain(..) {
+            waiter.tell(written.as_ref().err());
+        }
+    }
+
+    fn take(&mut self, step: Step) {
         match step {
             Step::Append(entries, callback) => {
                 for entry in &entries {
@@ -216,12 +267,12 @@ impl Writing {
                     self.known.last = Some(last.log_id);
                 }
                 add(&self.counting.entries, entries.len() as u64);
-                waiters.push(Waiter::Entries(callback));
+                self.waiters.push(Waiter::Entries(callback));
             }
             Step::Vote(vote, reply) => {
                 self.batch.push(&Record::Vote(vote));
                 self.known.vote = Some(vote);
-                waiters.push(Waiter::Other(reply));
+                self.waiters.push(Waiter::Other(reply));
             }
             Step::Truncate(from, last) => {
                 self.batch.push(&Record::Truncate(from));
@@ -233,8 +284,8 @@ impl Writing {
                 if self.known.last.is_none_or(|last| last.index <= upto.index) {
                     self.known.last = self.known.purged;
                 }
-                *purged = self.known.purged;
-                waiters.push(Waiter::Other(reply));
+                self.purged = self.known.purged;
+                self.waiters.push(Waiter::Other(reply));
             }
             Step::Committed(upto) => {
                 self.batch.push(&Record::Committed(upto));
@@ -243,14 +294,26 @@ impl Writing {
         }
     }
 
-    /// Writes the batch and syncs it.
-    fn flush(&mut self, purged: Option<LogId>) -> io::Result<()> {
+    /// Writes the batch, which is not safe yet.
+    fn write(&mut self) -> io::Result<()> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        self.buffer.clear();
+        self.batch.write(&mut self.buffer, self.offset, self.next_batch, self.preface.salt);
+        self.file.append(&self.buffer).map_err(|error| self.naming_segment(&error))
+    }
+
+    /// An error that says which file it was about.
+    fn naming_segment(&self, error: &io::Error) -> io::Error {
+        naming(&self.disk.path(&segment_name(self.preface.sequence)), error)
+    }
+
+    /// Syncs what was written, then goes on to the next segment and lets go of old ones, if it is time.
+    fn sync(&mut self) -> io::Result<()> {
         if !self.batch.is_empty() {
-            self.buffer.clear();
-            self.batch.write(&mut self.buffer, self.offset, self.next_batch, self.preface.salt);
             let begin = Instant::now();
-            let written = self.file.append(&self.buffer).and_then(|()| self.file.sync());
-            written.map_err(|error| naming(&self.disk.path(&segment_name(self.preface.sequence)), &error))?;
+            self.file.sync().map_err(|error| self.naming_segment(&error))?;
             self.counting.syncs.add(begin.elapsed());
             add(&self.counting.batches, 1);
             add(&self.counting.bytes_written, self.buffer.len() as u64);
@@ -261,7 +324,7 @@ impl Writing {
         if self.offset >= self.segment_bytes {
             self.roll()?;
         }
-        if let Some(purged) = purged {
+        if let Some(purged) = self.purged.take() {
             self.remove(purged.index)?;
         }
         Ok(())
@@ -300,8 +363,7 @@ fn create_segment(
     known: &Opening,
     batch: u64,
 ) -> io::Result<(Box<dyn DiskFile>, Preface, u64)> {
-    let mut salt = [0; 4];
-    getrandom::fill(&mut salt).map_err(io::Error::other)?;
+    let salt = random().map_err(io::Error::other)?;
     let preface = Preface { sequence, salt: u32::from_le_bytes(salt) };
     let mut opening = Batch::default();
     opening.push(&Record::Opening(*known));

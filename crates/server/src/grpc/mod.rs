@@ -8,6 +8,8 @@ mod measure;
 mod registry;
 mod watch;
 
+use crate::config::Config;
+use crate::log::{Directory, LogService};
 use crate::service::Reply;
 use crate::surface::Surface;
 use crate::traces;
@@ -17,6 +19,7 @@ use convoke_proto::v1::admin_server::AdminServer;
 use convoke_proto::v1::log_server::LogServer;
 use convoke_proto::v1::registry_server::RegistryServer;
 use convoke_proto::{FILE_DESCRIPTOR_SET, MESSAGE_BYTES_MAX};
+use convoke_replica::LogHandle;
 use hyper::body::Incoming;
 use std::sync::Arc;
 use std::time::Instant;
@@ -67,9 +70,19 @@ impl Services {
     }
 }
 
+/// The log of a replica alone, without the rest of a node: for simulations, which bring their own network.
+pub fn log_service(
+    log: LogHandle,
+    directory: Arc<dyn Directory>,
+    config: &Config,
+) -> LogServer<impl convoke_proto::v1::log_server::Log> {
+    let service = Arc::new(LogService::new(log, directory, config));
+    LogServer::new(log::Log(Some(service))).max_decoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 fn others(surface: &Arc<Surface>) -> Router {
     let admin = AdminServer::new(admin::Admin(surface.clone()));
-    let log = LogServer::new(log::Log(surface.clone()));
+    let log = LogServer::new(log::Log(surface.log.as_ref().map(|log| log.service.clone())));
     let routes = Routes::new(admin)
         .add_service(log.max_decoding_message_size(MESSAGE_BYTES_MAX))
         .add_service(surface.health.server());

@@ -1,8 +1,8 @@
 //! One link of an ambassador: what comes in is put in line in the order of arrival, answers go out as they are decided.
 
+use super::LogService;
 use super::convert::{self, answer, body, opened, read_fate};
 use crate::error::invalid;
-use crate::surface::Surface;
 use crate::traces;
 use convoke_proto::v1::submit_request::Message as Asked;
 use convoke_proto::v1::submit_response::Message;
@@ -10,7 +10,7 @@ use convoke_proto::{Error, v1};
 use convoke_replica::log::SessionId;
 use convoke_replica::log::command::{Client, Open};
 use convoke_replica::log::leader::KeepAlive;
-use convoke_replica::{Consistency, LogHandle, Refusal, SubmitError};
+use convoke_replica::{Consistency, Refusal, SubmitError};
 use futures_core::Stream;
 use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
@@ -29,8 +29,7 @@ type Deciding = Pin<Box<dyn Future<Output = v1::SubmitResponse> + Send>>;
 
 pub(crate) struct SubmitStream {
     incoming: Streaming<v1::SubmitRequest>,
-    surface: Arc<Surface>,
-    log: LogHandle,
+    service: Arc<LogService>,
     undecided: FuturesUnordered<Deciding>,
     ready: VecDeque<v1::SubmitResponse>,
     over: bool,
@@ -40,19 +39,18 @@ pub(crate) struct SubmitStream {
 impl SubmitStream {
     pub(crate) fn new(
         incoming: Streaming<v1::SubmitRequest>,
-        surface: Arc<Surface>,
-        log: LogHandle,
+        service: Arc<LogService>,
         epoch: v1::Epoch,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let welcome = Message::Welcome(v1::Welcome { epoch: Some(epoch) });
         let ready = [v1::SubmitResponse { tag: 0, message: Some(welcome) }].into();
-        SubmitStream { incoming, surface, log, undecided: FuturesUnordered::new(), ready, over: false, _permit: permit }
+        SubmitStream { incoming, service, undecided: FuturesUnordered::new(), ready, over: false, _permit: permit }
     }
 
     /// Puts a message in line: the first poll does, so it has to come before the next message is looked at.
     fn take(&mut self, request: v1::SubmitRequest, context: &mut Context<'_>) {
-        let mut deciding: Deciding = Box::pin(decide(self.surface.clone(), self.log.clone(), request));
+        let mut deciding: Deciding = Box::pin(decide(self.service.clone(), request));
         match deciding.as_mut().poll(context) {
             Poll::Ready(response) => self.ready.push_back(response),
             Poll::Pending => self.undecided.push(deciding),
@@ -84,54 +82,54 @@ impl Stream for SubmitStream {
     }
 }
 
-async fn decide(surface: Arc<Surface>, log: LogHandle, request: v1::SubmitRequest) -> v1::SubmitResponse {
+async fn decide(service: Arc<LogService>, request: v1::SubmitRequest) -> v1::SubmitResponse {
     let message = match request.message {
         Some(Asked::Request(asked)) => {
             let span = traces::log_request(&request.traceparent);
-            let answer = submit(&surface, &log, asked).instrument(span.clone()).await;
+            let answer = submit(&service, asked).instrument(span.clone()).await;
             if let Err(error) = &answer {
                 traces::refused(&span, error.code.as_str());
             }
             answer
         }
-        Some(Asked::Open(open)) => open_session(&surface, &log, open).await,
-        Some(Asked::KeepAlive(sign)) => keep_alive(&surface, &log, sign),
+        Some(Asked::Open(open)) => open_session(&service, open).await,
+        Some(Asked::KeepAlive(sign)) => keep_alive(&service, sign),
         None => Err(invalid("message", "say what to do: open, request or keep_alive")),
     };
     let message = message.unwrap_or_else(|error| Message::Refused(error.into()));
     v1::SubmitResponse { tag: request.tag, message: Some(message) }
 }
 
-async fn submit(surface: &Surface, log: &LogHandle, request: v1::LogRequest) -> Result<Message, Error> {
+async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message, Error> {
     let request = body(request)?;
     let id = request.id();
-    match log.submit(request).await {
+    match service.handle.submit(request).await {
         Ok(answered) => Ok(answer(&answered)),
         // What is known of it can be told here and now: nothing of the session can take effect any more (S8).
-        Err(SubmitError::Refused(Refusal::SessionNotOpen)) => match log.peek(id, Consistency::Linearizable).await {
+        Err(SubmitError::Refused(Refusal::SessionNotOpen)) => match service.handle.peek(id, Consistency::Linearizable).await {
             Ok(fate) => Ok(read_fate(id, &fate)),
-            Err(why) => Err(surface.log_refused(&why)),
+            Err(why) => Err(service.refused(&why)),
         },
-        Err(SubmitError::Refused(why)) => Err(surface.log_refused(&why)),
+        Err(SubmitError::Refused(why)) => Err(service.refused(&why)),
         Err(SubmitError::Unknown) => Ok(Message::LostSight(v1::LostSight {})),
     }
 }
 
-async fn open_session(surface: &Surface, log: &LogHandle, open: v1::OpenSession) -> Result<Message, Error> {
+async fn open_session(service: &LogService, open: v1::OpenSession) -> Result<Message, Error> {
     let v1::OpenSession { epoch, ttl_ms, nonce, client, replaces } = open;
     let client = (!client.is_empty()).then(|| Client { name: client.into(), replaces: replaces.map(SessionId) });
     let open = Open { epoch: convert::epoch(epoch)?, ttl: Duration::from_millis(ttl_ms), nonce, client };
-    match log.open(open).await {
+    match service.handle.open(open).await {
         Ok(answered) => Ok(opened(&answered)),
-        Err(SubmitError::Refused(why)) => Err(surface.log_refused(&why)),
+        Err(SubmitError::Refused(why)) => Err(service.refused(&why)),
         Err(SubmitError::Unknown) => Ok(Message::LostSight(v1::LostSight {})),
     }
 }
 
-fn keep_alive(surface: &Surface, log: &LogHandle, sign: v1::KeepAlive) -> Result<Message, Error> {
+fn keep_alive(service: &LogService, sign: v1::KeepAlive) -> Result<Message, Error> {
     use v1::kept_alive::State;
-    let heard = log.keep_alive(SessionId(sign.session), convert::epoch(sign.epoch)?);
-    let state = match heard.map_err(|why| surface.log_refused(&why))? {
+    let heard = service.handle.keep_alive(SessionId(sign.session), convert::epoch(sign.epoch)?);
+    let state = match heard.map_err(|why| service.refused(&why))? {
         KeepAlive::Kept => State::Kept,
         KeepAlive::Expiring => State::Expiring,
         KeepAlive::Unknown => State::Unknown,

@@ -254,6 +254,13 @@ impl Core {
         self.lanes.get(&id)?.session_id()
     }
 
+    /// The id of a call of which a copy may have arrived; `None` if none has left.
+    pub(crate) fn request(&self, (id, number): CallId) -> Option<v1::RequestId> {
+        let lane = self.lanes.get(&id)?;
+        lane.calls.get(&number).filter(|call| call.may_have_arrived())?;
+        lane.request_id(number)
+    }
+
     /// Calls that wait, of all lanes.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {

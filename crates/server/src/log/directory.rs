@@ -1,0 +1,50 @@
+//! Where nodes are, for those who are sent away from one that does not lead.
+
+use crate::error;
+use convoke_node::NodeHandle;
+use convoke_node::core::member::NODE_ID_PREFIX;
+use convoke_proto::{Code, Error};
+use futures_util::future::BoxFuture;
+use std::fmt::Debug;
+
+/// Knows where nodes are.
+pub trait Directory: Debug + Send + Sync + 'static {
+    /// Id of the node that is asked.
+    fn own(&self) -> String;
+
+    /// Where clients connect to a node; empty if that is not known.
+    fn client_address(&self, node: &str) -> String;
+
+    /// Where other replicas reach a node.
+    fn peer_address<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<String, Error>>;
+}
+
+/// As the registry has it.
+impl Directory for NodeHandle {
+    fn own(&self) -> String {
+        self.id().to_string()
+    }
+
+    fn client_address(&self, node: &str) -> String {
+        if node == self.id().as_str() {
+            return NodeHandle::client_address(self).to_owned();
+        }
+        let member = self.member(&format!("{NODE_ID_PREFIX}{node}"));
+        member.map(|member| member.address().to_owned()).unwrap_or_default()
+    }
+
+    fn peer_address<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<String, Error>> {
+        Box::pin(async move {
+            if node == self.id().as_str() {
+                return Ok(NodeHandle::peer_address(self).to_owned());
+            }
+            let peers = self.nodes().await.map_err(error::refused)?;
+            let known = peers.into_iter().find(|peer| peer.node.as_str() == node && !peer.peer_address.is_empty());
+            known.map(|peer| peer.peer_address).ok_or_else(|| {
+                let message =
+                    format!("this node knows no node {node:?}; start it with --join, or give its peer address");
+                Error::new(Code::NotFound, message).field("node")
+            })
+        })
+    }
+}

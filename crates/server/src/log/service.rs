@@ -1,0 +1,167 @@
+//! What a replica says to clients: its answers and refusals in the words of the interface.
+
+use super::convert::{fate, refusal, wire_epoch};
+use super::directory::Directory;
+use crate::config::Config;
+use crate::error::invalid;
+use crate::surface::Gates;
+use convoke_proto::{Code, Error, v1};
+use convoke_replica::log::{Machine, RequestId};
+use convoke_replica::{ChangeError, Consistency, Edit, Group, LogHandle, Refusal, Status, SubmitError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// The replica of a node, as clients see it.
+#[derive(Debug)]
+pub(crate) struct LogService {
+    pub(crate) handle: LogHandle,
+    directory: Arc<dyn Directory>,
+    links: Arc<Semaphore>,
+    links_max: usize,
+    /// How long a read or a resolve may take.
+    patience: Duration,
+}
+
+impl LogService {
+    pub(crate) fn new(handle: LogHandle, directory: Arc<dyn Directory>, config: &Config) -> LogService {
+        let links_max = config.limits.log_links;
+        let links = Arc::new(Semaphore::new(links_max.min(Semaphore::MAX_PERMITS)));
+        LogService { handle, directory, links, links_max, patience: config.timeouts.request }
+    }
+
+    /// Lets one more ambassador in, or refuses.
+    pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Gates::enter(&self.links, "links to the log", self.links_max)
+    }
+
+    /// Members of the group, the last known leader first, with the addresses clients use.
+    fn replicas(&self, group: &Group) -> Vec<v1::Replica> {
+        let members = group.members.iter().map(|member| v1::Replica {
+            replica: member.replica.0,
+            node: member.node.to_string(),
+            address: self.directory.client_address(&member.node),
+            peer_address: member.address.to_string(),
+            voter: member.voter,
+            leader: group.leader == Some(member.replica),
+        });
+        members.collect()
+    }
+
+    /// A refusal of the replica, as clients see it.
+    pub(crate) fn refused(&self, why: &Refusal) -> Error {
+        let error = refusal(why);
+        match why.group() {
+            Some(group) => error.members(self.replicas(group), group.epoch.map(wire_epoch)),
+            None => error,
+        }
+    }
+
+    fn not_submitted(&self, error: &SubmitError) -> Error {
+        match error {
+            SubmitError::Refused(why) => self.refused(why),
+            SubmitError::Unknown => Error::new(Code::OutcomeUnknown, error.to_string()),
+        }
+    }
+
+    fn not_changed(&self, error: &ChangeError) -> Error {
+        match error {
+            ChangeError::Submit(error) => self.not_submitted(error),
+            other => Error::new(Code::from_str_name(other.code()).unwrap_or(Code::Internal), other.to_string()),
+        }
+    }
+
+    /// The state to read from, at this node.
+    pub(crate) async fn read(&self, consistency: Consistency) -> Result<Arc<Machine>, Error> {
+        match timeout(self.patience, self.handle.read(consistency)).await {
+            Ok(read) => read.map_err(|why| self.refused(&why)),
+            Err(_) => Err(Error::new(Code::Timeout, "the leader could not confirm that it leads in time; try again")),
+        }
+    }
+
+    /// Makes the fate of a request final, if this node leads.
+    pub(crate) async fn resolve(&self, id: RequestId) -> Result<v1::Fate, Error> {
+        match timeout(self.patience, self.handle.resolve(id)).await {
+            Ok(resolved) => resolved.map(|told| fate(&told)).map_err(|error| self.not_submitted(&error)),
+            Err(_) => Err(Error::new(Code::Timeout, "the request could not be fenced in time; resolve it again")),
+        }
+    }
+
+    /// Changes the group, if this node leads.
+    pub(crate) async fn change(&self, request: v1::MembersRequest) -> Result<v1::MembersResponse, Error> {
+        use v1::members_request::Change;
+        let log = &self.handle;
+        let v1::MembersRequest { replaces, wait_ms, change } = request;
+        let edit = match change.ok_or_else(|| invalid("change", "say what to change"))? {
+            Change::Add(v1::AddReplica { node, address }) => {
+                Edit::Add { address: self.peer_address(&node, address).await?.into(), node: named("add", node)?.into() }
+            }
+            Change::Promote(node) => Edit::Promote { node: named("promote", node)?.into() },
+            Change::Demote(node) => Edit::Demote { node: named("demote", node)?.into() },
+            Change::Remove(node) => Edit::Remove { node: named("remove", node)?.into() },
+            Change::Replace(v1::ReplaceReplica { old, node, address }) => Edit::Replace {
+                address: self.peer_address(&node, address).await?.into(),
+                old: named("replace", old)?.into(),
+                node: named("with", node)?.into(),
+            },
+            Change::Transfer(node) => {
+                log.transfer(&node).await.map_err(|error| self.not_changed(&error))?;
+                return Ok(v1::MembersResponse { configuration: 0, settled: true });
+            }
+        };
+        let number = log.change_from(&edit, replaces).await.map_err(|error| self.not_changed(&error))?;
+        let settled = match log.settled(number, Duration::from_millis(wait_ms)).await {
+            Ok(()) => true,
+            Err(ChangeError::NotSettled) => false,
+            Err(error) => return Err(self.not_changed(&error)),
+        };
+        Ok(v1::MembersResponse { configuration: number, settled })
+    }
+
+    /// Where other replicas reach a node: as given, or as this node knows it.
+    async fn peer_address(&self, node: &str, given: String) -> Result<String, Error> {
+        if given.is_empty() { self.directory.peer_address(node).await } else { Ok(given) }
+    }
+
+    pub(crate) fn status(&self) -> v1::LogStatusResponse {
+        self.shown(&self.handle.status())
+    }
+
+    fn shown(&self, status: &Status) -> v1::LogStatusResponse {
+        let members = self.replicas(&status.group);
+        let ids = |voter: bool| {
+            let wanted = members.iter().filter(move |member| member.voter == voter);
+            let mut ids: Vec<String> = wanted.map(|member| member.node.clone()).collect();
+            ids.sort();
+            ids
+        };
+        v1::LogStatusResponse {
+            leader: status.group.leader().map(|leader| leader.node.to_string()).unwrap_or_default(),
+            voters: ids(true),
+            learners: ids(false),
+            epoch: status.group.epoch.map(|epoch| wire_epoch(epoch).to_string()).unwrap_or_default(),
+            commit: status.commit,
+            applied: status.applied,
+            role: status.role.as_str().to_owned(),
+            node: self.directory.own(),
+            log: status.log.map(|log| format!("{log:032x}")).unwrap_or_default(),
+            available: status.available,
+            last: status.last,
+            snapshot: status.snapshot,
+            purged: status.purged,
+            revision: status.revision,
+            keys: status.keys,
+            bytes: status.bytes,
+            sessions: status.sessions,
+            configuration: status.configuration,
+            settled: status.settled,
+            fault: status.fault.clone().unwrap_or_default(),
+            members,
+        }
+    }
+}
+
+fn named(field: &str, node: String) -> Result<String, Error> {
+    if node.is_empty() { Err(invalid(field, "name a node by its id")) } else { Ok(node) }
+}

@@ -1,0 +1,444 @@
+//! The nodes and what is done to them.
+
+use crate::disk::Trouble;
+use crate::drive::machine_name;
+use crate::faults::Fault;
+use crate::links::{LinkFault, Links, set_latency};
+use crate::node::name;
+use crate::operator::Order;
+use crate::record::micros;
+use crate::world::Shared;
+use convoke_replica::{LogHandle, Role};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use turmoil::Sim;
+
+/// Faults that may be under way at once.
+const ACTIVE_MAX: usize = 3;
+/// How often replicas are compared.
+const LOOK: Duration = Duration::from_secs(1);
+const USUAL_LATENCY: Duration = Duration::from_millis(30);
+
+pub(crate) struct Cluster<'a> {
+    sim: Sim<'a>,
+    shared: Arc<Shared>,
+    random: fastrand::Rng,
+    links: Links,
+    /// What is to be undone, and when.
+    active: Vec<(Duration, Undo)>,
+    /// Nodes that are down, and when they start again.
+    down: BTreeMap<usize, Duration>,
+    members: BTreeSet<usize>,
+    spare: Option<usize>,
+    order: Option<Order>,
+    orders: UnboundedSender<Order>,
+    next_fault: Duration,
+    next_look: Duration,
+    /// State hashes by index, as far as some replica showed them.
+    hashes: BTreeMap<u64, u128>,
+    /// Snapshots that each node has been seen to install since it started.
+    installed: Vec<u64>,
+    /// Troubles that each disk has been seen to give.
+    met: Vec<u64>,
+}
+
+/// How a fault ends.
+#[derive(Debug)]
+enum Undo {
+    Links(LinkFault),
+    Latency(Vec<(String, String)>),
+    DiskLatency(usize),
+    DiskRoom(usize),
+}
+
+impl<'a> Cluster<'a> {
+    pub(crate) fn new(sim: Sim<'a>, shared: Arc<Shared>, orders: UnboundedSender<Order>) -> Self {
+        let nodes = shared.plan.nodes();
+        Cluster {
+            sim,
+            random: fastrand::Rng::with_seed(shared.plan.seed ^ 0xfa17_5000),
+            links: Links::default(),
+            active: Vec::new(),
+            down: BTreeMap::new(),
+            members: (0..shared.plan.founders).collect(),
+            spare: Some(shared.plan.founders),
+            order: None,
+            orders,
+            next_fault: Duration::ZERO,
+            next_look: Duration::ZERO,
+            hashes: BTreeMap::new(),
+            installed: vec![0; nodes],
+            met: vec![0; nodes],
+            shared,
+        }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.sim.elapsed()
+    }
+
+    fn nodes(&self) -> std::ops::Range<usize> {
+        0..self.shared.plan.nodes()
+    }
+
+    fn now(&self) -> u64 {
+        micros(self.elapsed())
+    }
+
+    /// Lets time pass, and does what is due.
+    pub(crate) fn step(&mut self) -> Result<(), String> {
+        let now = self.elapsed();
+        for (_, undo) in self.active.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+            self.undo(undo);
+        }
+        let due: Vec<usize> = self.down.iter().filter(|(_, at)| **at <= now).map(|(place, _)| *place).collect();
+        for place in due {
+            self.start(place);
+        }
+        self.watch_failures()?;
+        self.watch_order();
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            self.look()?;
+        }
+        self.sim.step().map(drop).map_err(|error| format!("hosts run: {error}"))
+    }
+
+    /// Something goes wrong, if it is time.
+    pub(crate) fn trouble(&mut self) -> Result<(), String> {
+        if self.elapsed() < self.next_fault {
+            return Ok(());
+        }
+        let mean = self.shared.plan.between_faults.as_secs_f64();
+        let pause = -mean * (1.0 - self.random.f64()).ln();
+        self.next_fault = self.elapsed() + Duration::from_secs_f64(pause.clamp(0.05, 4.0 * mean));
+        if self.active.len() + self.down.len() >= ACTIVE_MAX {
+            return Ok(());
+        }
+        let fault = Fault::ALL[self.random.usize(..Fault::ALL.len())];
+        self.inject(fault);
+        Ok(())
+    }
+
+    fn some_node(&mut self) -> usize {
+        self.random.usize(self.nodes())
+    }
+
+    fn seconds(&mut self, from: f64, to: f64) -> Duration {
+        Duration::from_secs_f64(from + self.random.f64() * (to - from))
+    }
+
+    fn inject(&mut self, fault: Fault) {
+        let node = self.some_node();
+        let leader = self.leader();
+        match fault {
+            Fault::Isolate => self.cut(fault, node, Direction::Both),
+            Fault::IsolateLeader => leader.into_iter().for_each(|leader| self.cut(fault, leader, Direction::Both)),
+            Fault::OneWayOut => self.cut(fault, node, Direction::Out),
+            Fault::OneWayIn => self.cut(fault, node, Direction::In),
+            Fault::Split => self.split(),
+            Fault::CutPair => {
+                let other = (node + 1 + self.random.usize(..self.nodes().len() - 1)) % self.nodes().len();
+                let pair = vec![(name(node), name(other)), (name(other), name(node))];
+                self.on_links(fault, &format!("n{node} and n{other}"), LinkFault::Cut(pair), 0.3, 10.0);
+            }
+            Fault::Hold => {
+                let pairs = self.others(node).map(|other| (name(node), name(other))).collect();
+                self.on_links(fault, &name(node), LinkFault::Held(pairs), 0.2, 6.0);
+            }
+            Fault::Slow => self.slow(node),
+            Fault::Crash => self.crash(fault, node, 0.1, 8.0),
+            Fault::CrashLeader => leader.into_iter().for_each(|leader| self.crash(fault, leader, 0.1, 8.0)),
+            Fault::LongOutage => self.crash(fault, node, 20.0, 60.0),
+            Fault::CrashAll => {
+                self.told(fault, "");
+                for place in self.nodes() {
+                    let away = self.seconds(0.1, 3.0);
+                    self.stop(place, away);
+                }
+            }
+            Fault::SyncFails => self.shared.disks[node].set_trouble(Some(Trouble::Sync)),
+            Fault::DiskFull => {
+                self.shared.disks[node].set_trouble(Some(Trouble::Full));
+                self.later(0.5, 8.0, Undo::DiskRoom(node));
+            }
+            Fault::DiskSlow => {
+                let latency = self.seconds(0.05, 1.2);
+                self.shared.disks[node].set_latency(Some(latency));
+                self.told(fault, &format!("n{node}, {latency:?}"));
+                self.later(0.5, 8.0, Undo::DiskLatency(node));
+            }
+            Fault::ClockJumps => {
+                let by = self.seconds(0.1, 20.0);
+                if let Some(jump) = &self.shared.node(node).jump
+                    && jump.send(by).is_ok()
+                {
+                    self.told(fault, &format!("n{node} by {by:?}"));
+                }
+            }
+            Fault::ClientCut => {
+                let pairs = self.to_clients(node).flat_map(|(a, b)| [(a.clone(), b.clone()), (b, a)]).collect();
+                self.on_links(fault, &name(node), LinkFault::Cut(pairs), 0.3, 8.0);
+            }
+            Fault::ClientLate => {
+                let pairs = self.to_clients(node).collect();
+                self.on_links(fault, &name(node), LinkFault::Held(pairs), 0.2, 6.0);
+            }
+            Fault::Transfer | Fault::Replace | Fault::Grow | Fault::Shrink => self.give_order(fault),
+            // Consequences of the others, or the clients' own doing.
+            Fault::UnsyncedLost
+            | Fault::SnapshotInstalled
+            | Fault::Abandoned
+            | Fault::OutcomeUnknown
+            | Fault::ClientRestarts => {}
+        }
+    }
+
+    fn told(&self, fault: Fault, what: &str) {
+        self.shared.book.fault(self.now(), fault, &format!("{}: {what}", fault.name()));
+    }
+
+    fn later(&mut self, from: f64, to: f64, undo: Undo) {
+        let at = self.elapsed() + self.seconds(from, to);
+        self.active.push((at, undo));
+    }
+
+    fn others(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
+        self.nodes().filter(move |other| *other != node)
+    }
+
+    fn to_clients(&self, node: usize) -> impl Iterator<Item = (String, String)> + use<> {
+        (0..2).map(move |machine| (machine_name(machine), name(node)))
+    }
+
+    fn on_links(&mut self, fault: Fault, what: &str, links: LinkFault, from: f64, to: f64) {
+        self.told(fault, what);
+        self.links.begin(&self.sim, &links);
+        self.later(from, to, Undo::Links(links));
+    }
+
+    fn cut(&mut self, fault: Fault, node: usize, direction: Direction) {
+        let (out, into) = (direction != Direction::In, direction != Direction::Out);
+        let mut pairs = Vec::new();
+        for other in self.others(node) {
+            pairs.extend(out.then(|| (name(node), name(other))));
+            pairs.extend(into.then(|| (name(other), name(node))));
+        }
+        self.on_links(fault, &name(node), LinkFault::Cut(pairs), 0.3, 12.0);
+    }
+
+    fn split(&mut self) {
+        let (mut one, mut other): (Vec<usize>, Vec<usize>) = self.nodes().partition(|_| self.random.bool());
+        if one.is_empty() {
+            std::mem::swap(&mut one, &mut other);
+        }
+        let pairs = one.iter().flat_map(|a| other.iter().flat_map(|b| [(name(*a), name(*b)), (name(*b), name(*a))]));
+        let pairs: Vec<_> = pairs.collect();
+        if !pairs.is_empty() {
+            self.on_links(Fault::Split, &format!("{one:?} from {other:?}"), LinkFault::Cut(pairs), 0.5, 12.0);
+        }
+    }
+
+    fn slow(&mut self, node: usize) {
+        let latency = self.seconds(0.1, 1.0);
+        let pairs: Vec<_> = self.others(node).map(|other| (name(node), name(other))).collect();
+        self.told(Fault::Slow, &format!("n{node}, up to {latency:?}"));
+        set_latency(&self.sim, &pairs, latency);
+        self.later(0.5, 10.0, Undo::Latency(pairs));
+    }
+
+    fn crash(&mut self, fault: Fault, node: usize, from: f64, to: f64) {
+        if self.down.contains_key(&node) {
+            return;
+        }
+        self.told(fault, &name(node));
+        let away = self.seconds(from, to);
+        self.stop(node, away);
+    }
+
+    /// The power goes: first the disk, so that nothing the dying process does reaches it.
+    fn stop(&mut self, place: usize, away: Duration) {
+        if self.shared.disks[place].power_cut(&mut self.random) {
+            self.told(Fault::UnsyncedLost, &name(place));
+        }
+        self.turn_off(place, away);
+    }
+
+    fn turn_off(&mut self, place: usize, away: Duration) {
+        self.count_installed(place);
+        self.installed[place] = 0;
+        let mut node = self.shared.node(place);
+        let gone = std::mem::take(&mut *node);
+        drop(node);
+        self.sim.crash(name(place));
+        drop(gone);
+        self.down.insert(place, self.elapsed() + away);
+    }
+
+    fn start(&mut self, place: usize) {
+        self.down.remove(&place);
+        self.shared.book.note(self.now(), &format!("n{place} starts"));
+        self.sim.bounce(name(place));
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        self.shared.book.note(self.now(), &format!("mended: {undo:?}"));
+        match undo {
+            Undo::Links(fault) => self.links.end(&self.sim, &fault),
+            Undo::Latency(pairs) => set_latency(&self.sim, &pairs, USUAL_LATENCY),
+            Undo::DiskLatency(place) => self.shared.disks[place].set_latency(None),
+            Undo::DiskRoom(place) => self.shared.disks[place].set_trouble(None),
+        }
+    }
+
+    /// Everything is mended, and everybody runs.
+    pub(crate) fn heal(&mut self) {
+        for (_, undo) in std::mem::take(&mut self.active) {
+            self.undo(undo);
+        }
+        for disk in &self.shared.disks {
+            disk.set_trouble(None);
+        }
+        for place in self.down.keys().copied().collect::<Vec<_>>() {
+            self.start(place);
+        }
+        self.shared.book.note(self.now(), "all is mended");
+    }
+
+    /// A replica stops only because of its disk; then its node is started again.
+    fn watch_failures(&mut self) -> Result<(), String> {
+        for place in self.nodes() {
+            let Some(why) = self.shared.node(place).failed.take() else { continue };
+            let met = self.shared.disks[place].met();
+            if met == self.met[place] {
+                return Err(format!("replicas stop only because of their disks: n{place}: {why}"));
+            }
+            self.met[place] = met;
+            let fault = if why.contains("fsync failed") { Fault::SyncFails } else { Fault::DiskFull };
+            self.told(fault, &format!("n{place}: {why}"));
+            let away = self.seconds(0.2, 4.0);
+            self.stop(place, away);
+        }
+        Ok(())
+    }
+
+    fn give_order(&mut self, fault: Fault) {
+        if self.order.is_some() {
+            return;
+        }
+        let members: Vec<usize> = self.members.iter().copied().collect();
+        let member = members[self.random.usize(..members.len())];
+        let order = match (fault, self.spare) {
+            (Fault::Transfer, _) => Order::Transfer { to: member },
+            (Fault::Replace, Some(new)) => Order::Replace { old: member, new },
+            (Fault::Grow, Some(new)) => Order::Grow { new },
+            (Fault::Shrink, None) => Order::Shrink { old: member },
+            _ => return,
+        };
+        self.shared.book.note(self.now(), &format!("the operator is to {order:?}"));
+        self.order = Some(order);
+        self.shared.book.lock().orders_left += 1;
+        let _ = self.orders.send(order);
+    }
+
+    /// An order was carried out: whoever left the group gets a new disk and stands by.
+    fn watch_order(&mut self) {
+        let Some(order) = self.order else { return };
+        {
+            let mut record = self.shared.book.lock();
+            if record.orders_left > 0 {
+                return;
+            }
+            record.removed.clear();
+        }
+        self.order = None;
+        let (gone, come) = match order {
+            Order::Transfer { .. } => (None, None),
+            Order::Replace { old, new } => (Some(old), Some(new)),
+            Order::Grow { new } => (None, Some(new)),
+            Order::Shrink { old } => (Some(old), None),
+        };
+        if let Some(new) = come {
+            self.members.insert(new);
+            self.spare = None;
+        }
+        if let Some(old) = gone {
+            self.members.remove(&old);
+            self.spare = Some(old);
+            self.turn_off(old, Duration::from_secs(1));
+            self.shared.disks[old].wipe();
+        }
+    }
+
+    fn handles(&self) -> Vec<(usize, LogHandle)> {
+        self.nodes().filter_map(|place| Some((place, self.shared.handle(place)?))).collect()
+    }
+
+    /// The node that leads, as far as anybody outside can tell.
+    fn leader(&self) -> Option<usize> {
+        let leading = self.handles().into_iter().filter_map(|(place, handle)| {
+            let status = handle.status();
+            (status.role == Role::Leader).then_some((status.group.epoch, place))
+        });
+        leading.max().map(|(_, place)| place)
+    }
+
+    fn count_installed(&mut self, place: usize) {
+        let Some(handle) = self.shared.handle(place) else { return };
+        let installed = handle.counters().snapshots_installed;
+        for _ in self.installed[place]..installed {
+            self.told(Fault::SnapshotInstalled, &name(place));
+        }
+        self.installed[place] = installed;
+    }
+
+    /// Replicas that have applied the same index hold the same.
+    fn look(&mut self) -> Result<(), String> {
+        let mut line = String::new();
+        for (place, handle) in self.handles() {
+            self.count_installed(place);
+            let Ok(machine) = handle.local() else { continue };
+            let (index, hash) = (machine.applied().index, machine.state_hash());
+            line.push_str(&format!(" n{place}:{index}"));
+            if *self.hashes.entry(index).or_insert(hash) != hash {
+                return Err(format!("replicas agree: n{place} holds something else than another one at index {index}"));
+            }
+            *self.shared.book.lock().stats.checks.entry("equal states at equal indexes").or_default() += 1;
+        }
+        self.shared.book.note(self.now(), &format!("applied{line}, leader {:?}", self.leader()));
+        Ok(())
+    }
+
+    /// What each member has applied, and what it holds.
+    fn states(&self) -> Vec<(usize, Option<(u64, u128)>)> {
+        let state = |place: usize| {
+            let machine = self.shared.handle(place)?.local().ok()?;
+            Some((machine.applied().index, machine.state_hash()))
+        };
+        self.members.iter().map(|place| (*place, state(*place))).collect()
+    }
+
+    pub(crate) fn agree(&self) -> bool {
+        let states = self.states();
+        states.iter().all(|(_, state)| state.is_some() && *state == states[0].1)
+    }
+
+    pub(crate) fn differences(&self) -> String {
+        format!("index and state hash of each: {:?}", self.states())
+    }
+
+    /// Of the keys, at the end.
+    pub(crate) fn revision(&self) -> u64 {
+        let first = self.members.first().and_then(|place| self.shared.handle(*place));
+        first.and_then(|handle| handle.local().ok()).map_or(0, |machine| machine.keys().revision())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Both,
+    Out,
+    In,
+}

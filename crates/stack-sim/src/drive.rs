@@ -1,0 +1,224 @@
+//! Driving a run: trouble for a while, then everything is mended, then everything must come right.
+
+use crate::checks;
+use crate::clients::{Worker, witness};
+use crate::cluster::Cluster;
+use crate::plan::Plan;
+use crate::record::micros;
+use crate::stats::Stats;
+use crate::world::Shared;
+use crate::{node, operator};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::mpsc::unbounded_channel;
+use turmoil::Builder;
+
+/// Simulated time passes in pieces: messages arrive at the beginning of one, timers are exact.
+const TICK: Duration = Duration::from_millis(5);
+const LATENCY_MAX: Duration = Duration::from_millis(30);
+/// The log has to be there by then.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
+/// Writes are possible again by then, in every run; how soon in most of them is for the summary.
+const RECOVERY_MAX: Duration = Duration::from_secs(15);
+/// Within this time in 99 of 100 runs.
+pub const RECOVERY_P99: Duration = Duration::from_secs(5);
+const CALM: Duration = Duration::from_secs(8);
+const ORDERS_PATIENCE: Duration = Duration::from_secs(200);
+const CLIENTS_PATIENCE: Duration = Duration::from_secs(180);
+const AGREEMENT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    pub seed: u64,
+    pub stats: Stats,
+    pub violation: Option<String>,
+    /// The end of the trace.
+    pub lines: Vec<String>,
+    /// Of the whole trace.
+    pub hash: u64,
+}
+
+/// Runs a plan to its end, or to the first violation.
+pub fn run(plan: &Plan, aloud: bool) -> Outcome {
+    quiet_panics();
+    LAST_PANIC.take();
+    fastrand::seed(plan.seed);
+    convoke_replica::seed_thread(plan.seed);
+    let shared = Arc::new(Shared::new(plan.clone(), aloud));
+    let mut run = Run::new(shared.clone());
+    // The simulator itself may panic, too.
+    let result = catch_unwind(AssertUnwindSafe(|| run.through())).unwrap_or_else(|_| Err("nobody panics".to_owned()));
+    let simulated = run.cluster.elapsed();
+    // Hosts are dropped with the simulation: what they say then is no finding.
+    let panic = LAST_PANIC.take();
+    drop(run);
+    LAST_PANIC.take();
+    let mut record = shared.book.lock();
+    let panicked = panic.map(|panic| format!("nobody panics: {panic}"));
+    let violation = panicked.or(record.violation.take()).or(result.err());
+    record.stats.seeds = 1;
+    record.stats.simulated = simulated;
+    let (lines, hash) = (record.trace.lines.drain(..).collect(), record.trace.hash());
+    Outcome { seed: plan.seed, stats: std::mem::take(&mut record.stats), violation, lines, hash }
+}
+
+struct Run<'a> {
+    cluster: Cluster<'a>,
+    shared: Arc<Shared>,
+}
+
+impl Run<'_> {
+    fn new(shared: Arc<Shared>) -> Self {
+        let plan = &shared.plan;
+        let mut builder = Builder::new();
+        builder
+            .rng_seed(plan.seed)
+            .epoch(SystemTime::UNIX_EPOCH)
+            .simulation_duration(Duration::MAX)
+            .tick_duration(TICK)
+            .max_message_latency(LATENCY_MAX)
+            .tcp_capacity(1024);
+        let mut sim = builder.build();
+        for place in 0..plan.nodes() {
+            let shared = shared.clone();
+            sim.host(node::name(place), move || node::run(shared.clone(), place));
+        }
+        for machine in 0..2 {
+            let shared = shared.clone();
+            sim.client(machine_name(machine), async move {
+                for worker in 0..shared.plan.workers {
+                    tokio::spawn(Worker::new(shared.clone(), 2 * worker + machine)?.work());
+                }
+                std::future::pending().await
+            });
+        }
+        let (orders, taken) = unbounded_channel();
+        sim.client("witness", witness(shared.clone()));
+        sim.client("operator", operator::work(shared.clone(), taken));
+        Run { cluster: Cluster::new(sim, shared.clone(), orders), shared }
+    }
+
+    fn through(&mut self) -> Result<(), String> {
+        let begun = self.until(BEGIN_PATIENCE, |run| run.shared.book.lock().answered > 0)?;
+        if !begun {
+            return Err(format!("a log begins: nothing was written within {BEGIN_PATIENCE:?}"));
+        }
+        let end = self.cluster.elapsed() + self.shared.plan.trouble;
+        while self.cluster.elapsed() < end {
+            self.cluster.trouble()?;
+            self.step()?;
+        }
+        self.cluster.heal();
+        self.recover()?;
+        let calm = self.cluster.elapsed() + CALM;
+        while self.cluster.elapsed() < calm {
+            self.step()?;
+        }
+        if !self.until(ORDERS_PATIENCE, |run| run.shared.book.lock().orders_left == 0)? {
+            return Err(format!("membership arrives: not within {ORDERS_PATIENCE:?}"));
+        }
+        self.shared.book.lock().closing = true;
+        if !self.until(CLIENTS_PATIENCE, |run| run.shared.book.lock().workers_left == 0)? {
+            return Err(format!("clients finish: not within {CLIENTS_PATIENCE:?}"));
+        }
+        if !self.until(AGREEMENT_PATIENCE, |run| run.cluster.agree())? {
+            return Err(format!("replicas agree: {}", self.cluster.differences()));
+        }
+        let revision = self.cluster.revision();
+        let mut record = self.shared.book.lock();
+        for (name, count) in checks::check(&record, revision)? {
+            *record.stats.checks.entry(name).or_default() += count;
+        }
+        *record.stats.checks.entry("replicas agree").or_default() += 1;
+        Ok(())
+    }
+
+    /// Everything is mended: writes are possible again before long.
+    fn recover(&mut self) -> Result<(), String> {
+        self.shared.book.lock().healed = Some(micros(self.cluster.elapsed()));
+        if !self.until(RECOVERY_MAX, |run| run.shared.book.lock().recovered.is_some())? {
+            return Err(format!("writes resume: not within {RECOVERY_MAX:?}"));
+        }
+        let mut record = self.shared.book.lock();
+        let took = Duration::from_micros(record.recovered.unwrap_or_default());
+        record.stats.recoveries.push(took);
+        *record.stats.checks.entry("writes resume").or_default() += 1;
+        Ok(())
+    }
+
+    fn until(&mut self, patience: Duration, condition: impl Fn(&mut Self) -> bool) -> Result<bool, String> {
+        let end = self.cluster.elapsed() + patience;
+        while !condition(self) {
+            if self.cluster.elapsed() >= end {
+                return Ok(false);
+            }
+            self.step()?;
+        }
+        Ok(true)
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        self.cluster.step()?;
+        if let Some(panic) = LAST_PANIC.with_borrow(Clone::clone) {
+            return Err(format!("nobody panics: {panic}"));
+        }
+        self.shared.book.lock().violation.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Machines that clients run on.
+pub(crate) fn machine_name(machine: u64) -> String {
+    format!("c{machine}")
+}
+
+/// Runs many seeds, each on one thread; tells of each as it ends.
+pub fn run_many(
+    seeds: std::ops::Range<u64>,
+    threads: usize,
+    stop: &AtomicBool,
+    run: impl Fn(u64) -> Outcome + Sync,
+    mut each: impl FnMut(Outcome),
+) {
+    let next = AtomicU64::new(seeds.start);
+    let (sender, receiver) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            let (sender, next, run) = (sender.clone(), &next, &run);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end || sender.send(run(seed)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for outcome in receiver {
+            each(outcome);
+        }
+    });
+}
+
+thread_local! {
+    static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// A panic in a task of a node ends the task and nothing else; here it is a finding.
+fn quiet_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            LAST_PANIC.with_borrow_mut(|last| last.get_or_insert(info.to_string()).truncate(2_000));
+            if std::env::var_os("CONVOKE_SIM_PANICS").is_some() {
+                before(info);
+            }
+        }));
+    });
+}

@@ -1,0 +1,47 @@
+//! What goes wrong.
+
+macro_rules! faults {
+    ($($name:ident: $words:literal;)*) => {
+        /// Something that goes wrong, or that an operator does.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Fault { $(#[doc = $words] $name,)* }
+
+        impl Fault {
+            pub const ALL: &'static [Fault] = &[$(Fault::$name,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Fault::$name => $words,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    Isolate: "a node is cut off";
+    IsolateLeader: "the leader is cut off";
+    Split: "the nodes are split in two";
+    CutPair: "two nodes do not reach each other";
+    OneWayOut: "a node is heard by nobody";
+    OneWayIn: "a node hears nobody";
+    Hold: "messages of a node are late, all at once";
+    Slow: "a slow network around a node";
+    Crash: "a node crashes";
+    CrashLeader: "the leader crashes";
+    CrashAll: "all nodes crash";
+    LongOutage: "a node is away for long";
+    UnsyncedLost: "a crash loses what was not synced";
+    SyncFails: "an fsync fails";
+    DiskFull: "a disk is full";
+    DiskSlow: "a disk is slow";
+    ClockJumps: "a node's clock jumps ahead";
+    ClientCut: "clients are cut off from a node";
+    ClientLate: "messages of clients are late, all at once";
+    Transfer: "the leader hands over";
+    Replace: "a node is replaced";
+    Grow: "a node is added";
+    Shrink: "a node is removed";
+    SnapshotInstalled: "a node needs a snapshot";
+    Abandoned: "a client abandons a request";
+    OutcomeUnknown: "a client is left without an answer";
+    ClientRestarts: "a client's process is replaced";
+}

@@ -1,0 +1,22 @@
+//! The log plane's whole stack in simulation: real replicas (engine, storage format, framing), the real gRPC service and the real SDK,
+//! on a simulated network (turmoil), disk and clock, with faults drawn from a seed.
+//!
+//! What is real and what is not, what is checked, and how far a run repeats itself: `docs/log-simulation.md`.
+
+mod checks;
+mod clients;
+mod cluster;
+mod disk;
+pub mod drive;
+mod faults;
+mod links;
+mod net;
+mod node;
+mod operator;
+mod plan;
+mod record;
+pub mod stats;
+mod world;
+
+pub use faults::Fault;
+pub use plan::{Plan, Planted};

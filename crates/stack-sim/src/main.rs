@@ -1,0 +1,199 @@
+//! Command line of the simulation of the log plane's whole stack.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use convoke_stack_sim::drive::{self, Outcome, RECOVERY_P99};
+use convoke_stack_sim::stats::Stats;
+use convoke_stack_sim::{Plan, Planted};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Runs from here on must have met every kind of fault.
+const SOMETIMES_FROM: u64 = 50;
+
+#[derive(Parser)]
+#[command(about = "Simulation of the log plane's whole stack: real replicas, gRPC and SDK on a simulated network and disk.")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run many seeds and sum up.
+    Run {
+        #[arg(long, default_value_t = 100)]
+        seeds: u64,
+        #[arg(long, default_value_t = 1)]
+        start: u64,
+        #[arg(long)]
+        threads: Option<usize>,
+        /// Go on after a violation and report all.
+        #[arg(long)]
+        keep_going: bool,
+    },
+    /// Run one seed and show what happens.
+    Replay {
+        #[arg(long)]
+        seed: u64,
+        /// One line per event.
+        #[arg(long)]
+        verbose: bool,
+        /// What the nodes log, too.
+        #[arg(long)]
+        logs: bool,
+        /// With this deliberate bug.
+        #[arg(long)]
+        planted: Option<String>,
+    },
+    /// Show that every deliberate bug is found.
+    Planted {
+        #[arg(long, default_value_t = 200)]
+        seeds: u64,
+        #[arg(long)]
+        threads: Option<usize>,
+    },
+}
+
+fn main() -> Result<ExitCode> {
+    match Arguments::parse().command {
+        Command::Run { seeds, start, threads, keep_going } => run(start..start + seeds, threads, keep_going),
+        Command::Replay { seed, verbose, logs, planted } => {
+            if logs {
+                tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).without_time().init();
+            }
+            Ok(replay(seed, verbose, planted.as_deref()))
+        }
+        Command::Planted { seeds, threads } => Ok(planted(seeds, threads)),
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}
+
+fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, keep_going: bool) -> Result<ExitCode> {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds {elapsed} (left {eta}) {msg}")?;
+    let bar = ProgressBar::new(seeds.end - seeds.start).with_style(style);
+    let started = Instant::now();
+    let (mut total, mut failures) = (Stats::default(), 0_u64);
+    let stop = AtomicBool::new(false);
+    let one = |seed| drive::run(&Plan::new(seed), false);
+    drive::run_many(seeds, threads.unwrap_or_else(cores), &stop, one, |outcome| {
+        total.add(&outcome.stats);
+        if outcome.violation.is_some() {
+            failures += 1;
+            bar.suspend(|| report(&outcome, None));
+            stop.store(!keep_going, Ordering::Relaxed);
+        }
+        bar.set_message(format!("{:.1} simulated hours", total.hours()));
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    summary(&total, started.elapsed().as_secs_f64());
+    if failures > 0 {
+        println!("{failures} seeds violated something");
+        return Ok(ExitCode::from(1));
+    }
+    if total.seeds < SOMETIMES_FROM {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let missing: Vec<&str> = total.missing().iter().map(|fault| fault.name()).collect();
+    if !missing.is_empty() {
+        println!("this never happened, so the run shows nothing about it: {}", missing.join("; "));
+        return Ok(ExitCode::from(1));
+    }
+    if total.quantile(0.99) > RECOVERY_P99 {
+        println!("writes were not possible again within {RECOVERY_P99:?} of the last mend in 99 of 100 runs");
+        return Ok(ExitCode::from(1));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn summary(total: &Stats, seconds: f64) {
+    println!("seeds               {}", total.seeds);
+    println!("simulated           {:.1} cluster-hours", total.hours());
+    println!("operations");
+    for (operation, count) in &total.operations {
+        println!("  {operation:<36} {count}");
+    }
+    println!("faults              {}", total.faults.values().sum::<u64>());
+    for (fault, count) in &total.faults {
+        println!("  {:<36} {count}", fault.name());
+    }
+    println!("checks");
+    for (check, count) in &total.checks {
+        println!("  {check:<36} {count}");
+    }
+    let ms = |q| total.quantile(q).as_millis();
+    println!("writes resume       p50 {} ms, p99 {} ms, max {} ms", ms(0.5), ms(0.99), ms(1.0));
+    println!("wall time           {seconds:.1} s");
+}
+
+fn report(outcome: &Outcome, planted: Option<Planted>) {
+    let Some(violation) = &outcome.violation else { return };
+    println!("seed {} violates: {violation}", outcome.seed);
+    println!("last events:");
+    for line in &outcome.lines {
+        println!("  {line}");
+    }
+    let planted = planted.map(|planted| format!(" --planted {}", planted.name())).unwrap_or_default();
+    println!(
+        "replay: cargo run --profile sim -p convoke-stack-sim -- replay --seed {}{planted} --verbose",
+        outcome.seed
+    );
+}
+
+fn replay(seed: u64, verbose: bool, planted: Option<&str>) -> ExitCode {
+    let mut plan = Plan::new(seed);
+    let planted = match planted {
+        None => None,
+        Some(name) => match Planted::ALL.iter().copied().find(|planted| planted.name() == name) {
+            Some(found) => Some(found),
+            None => {
+                let names: Vec<&str> = Planted::ALL.iter().map(|planted| planted.name()).collect();
+                eprintln!("there is no planted bug {name:?}; there are {}", names.join(", "));
+                return ExitCode::from(2);
+            }
+        },
+    };
+    plan.planted = planted;
+    if verbose {
+        println!("{plan:#?}");
+    }
+    let started = Instant::now();
+    let outcome = drive::run(&plan, verbose);
+    match outcome.violation {
+        Some(_) => report(&outcome, planted),
+        None => summary(&outcome.stats, started.elapsed().as_secs_f64()),
+    }
+    println!("trace hash {:016x}", outcome.hash);
+    if outcome.violation.is_some() { ExitCode::from(1) } else { ExitCode::SUCCESS }
+}
+
+fn planted(seeds: u64, threads: Option<usize>) -> ExitCode {
+    let mut missed = false;
+    for planted in Planted::ALL.iter().copied() {
+        let (stop, mut found) = (AtomicBool::new(false), None);
+        let one = |seed| drive::run(&Plan::new(seed).with(planted), false);
+        drive::run_many(1..seeds + 1, threads.unwrap_or_else(cores), &stop, one, |outcome| {
+            if let Some(violation) = outcome.violation {
+                stop.store(true, Ordering::Relaxed);
+                found = found.take().or(Some((outcome.seed, violation)));
+            }
+        });
+        match found {
+            Some((seed, violation)) => {
+                let what = violation.split(':').next().unwrap_or_default();
+                println!("{:<24} seed {seed}: {what}", planted.name());
+            }
+            None => {
+                missed = true;
+                println!("{:<24} NOT FOUND by {seeds} seeds", planted.name());
+            }
+        }
+    }
+    if missed { ExitCode::from(1) } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,119 @@
+//! A simulated node: its replica, its peer port and its client port.
+
+use crate::net::{CLIENT_PORT, PEER_PORT, ReplicaDial};
+use crate::world::Shared;
+use convoke_proto::Error;
+use convoke_replica::{Config, LogHandle, PREAMBLE, Replica};
+use convoke_server::Directory;
+use futures_util::future::BoxFuture;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use tokio::io::AsyncReadExt;
+use turmoil::net::TcpListener;
+
+pub(crate) fn name(place: usize) -> String {
+    format!("n{place}")
+}
+
+pub(crate) fn peer_address(node: &str) -> String {
+    format!("{node}:{PEER_PORT}")
+}
+
+pub(crate) fn client_address(node: &str) -> String {
+    format!("{node}:{CLIENT_PORT}")
+}
+
+/// Small, so that minutes of simulated work make snapshots, new segments and purges.
+fn config(shared: &Shared, place: usize) -> Config {
+    let node = name(place);
+    let mut config = Config::new(node.clone(), peer_address(&node));
+    config.join = (0..shared.plan.founders).map(|founder| peer_address(&name(founder))).collect();
+    config.limits.segment_bytes = 16 * 1024;
+    config.limits.snapshot_log_bytes = 24 * 1024;
+    config.limits.catch_up_bytes = 8 * 1024;
+    config
+}
+
+/// The names of nodes are their addresses.
+#[derive(Debug)]
+struct Names(String);
+
+impl Directory for Names {
+    fn own(&self) -> String {
+        self.0.clone()
+    }
+
+    fn client_address(&self, node: &str) -> String {
+        client_address(node)
+    }
+
+    fn peer_address<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<String, Error>> {
+        Box::pin(async move { Ok(peer_address(node)) })
+    }
+}
+
+/// Runs until the host crashes. A replica that stops because of a fault leaves its node waiting for that.
+pub(crate) async fn run(shared: Arc<Shared>, place: usize) -> turmoil::Result {
+    let peers = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PEER_PORT)).await?;
+    let clients = TcpListener::bind((Ipv4Addr::UNSPECIFIED, CLIENT_PORT)).await?;
+    let disk = shared.disks[place].mount();
+    let started = Replica::start_on(config(&shared, place), Arc::new(ReplicaDial), Some(disk)).await;
+    let replica = match started {
+        Ok(replica) => replica,
+        Err(error) => {
+            shared.node(place).failed = Some(error.to_string());
+            return std::future::pending().await;
+        }
+    };
+    let (jump, mut jumps) = tokio::sync::mpsc::unbounded_channel();
+    {
+        let mut node = shared.node(place);
+        node.handle = Some(replica.handle());
+        node.jump = Some(jump);
+    }
+    tokio::spawn(take_peers(peers, replica.handle()));
+    tokio::spawn(take_clients(clients, replica.handle(), name(place)));
+    let jumping = async {
+        while let Some(by) = jumps.recv().await {
+            tokio::time::advance(by).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let handle = replica.handle();
+    tokio::select! {
+        biased;
+        fault = handle.failed() => shared.node(place).failed = Some(fault),
+        () = jumping => {}
+    }
+    std::future::pending().await
+}
+
+async fn take_peers(listener: TcpListener, handle: LogHandle) {
+    while let Ok((mut stream, from)) = listener.accept().await {
+        let handle = handle.clone();
+        tokio::spawn(async move {
+            let mut preamble = [0; 8];
+            if stream.read_exact(&mut preamble).await.is_ok() && preamble == PREAMBLE {
+                handle.accept(stream, from);
+            }
+        });
+    }
+}
+
+async fn take_clients(listener: TcpListener, handle: LogHandle, node: String) {
+    let config = convoke_server::Config::default();
+    let log = convoke_server::log_service(handle, Arc::new(Names(node)), &config);
+    while let Ok((stream, _)) = listener.accept().await {
+        let service = TowerToHyperService::new(log.clone());
+        tokio::spawn(async move {
+            // Without the date, which is not simulated.
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            builder.timer(TokioTimer::new()).auto_date_header(false);
+            // Ends with the connection; how is the client's business.
+            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}

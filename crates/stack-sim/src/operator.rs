@@ -1,0 +1,111 @@
+//! Somebody who changes the group and moves the leader while everything else goes on.
+
+use crate::faults::Fault;
+use crate::net::ClientConnect;
+use crate::node::{client_address, name, peer_address};
+use crate::record::{Book, now};
+use crate::world::Shared;
+use convoke_client::log::{Ambassador, Change, Status};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How long one attempt may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(500);
+/// A change that has not arrived after so long is a finding: nothing was broken for that long.
+const GIVE_UP: Duration = Duration::from_secs(150);
+
+/// What is wanted. Nodes by their places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Order {
+    Transfer { to: usize },
+    Replace { old: usize, new: usize },
+    Grow { new: usize },
+    Shrink { old: usize },
+}
+
+impl Order {
+    fn fault(self) -> Fault {
+        match self {
+            Order::Transfer { .. } => Fault::Transfer,
+            Order::Replace { .. } => Fault::Replace,
+            Order::Grow { .. } => Fault::Grow,
+            Order::Shrink { .. } => Fault::Shrink,
+        }
+    }
+
+    /// Who leaves the group.
+    fn leaving(self) -> Option<usize> {
+        match self {
+            Order::Replace { old, .. } | Order::Shrink { old } => Some(old),
+            Order::Transfer { .. } | Order::Grow { .. } => None,
+        }
+    }
+
+    /// What is to be asked for next, if it is not done: every step is one that can be repeated.
+    fn next(self, status: &Status) -> Option<Change> {
+        let votes = |place: usize| status.voters.contains(&name(place));
+        let learns = |place: usize| status.learners.contains(&name(place));
+        let add = |place: usize| Change::Add { node: name(place), address: Some(peer_address(&name(place))) };
+        match self {
+            Order::Transfer { to } => Some(Change::Transfer(name(to))),
+            Order::Replace { old, new } if votes(old) || learns(old) => {
+                if votes(new) || learns(new) {
+                    return Some(Change::Remove(name(old)));
+                }
+                Some(Change::Replace { old: name(old), node: name(new), address: Some(peer_address(&name(new))) })
+            }
+            Order::Grow { new } if votes(new) => None,
+            Order::Grow { new } if learns(new) => Some(Change::Promote(name(new))),
+            Order::Grow { new } => Some(add(new)),
+            Order::Shrink { old } if votes(old) || learns(old) => Some(Change::Remove(name(old))),
+            Order::Replace { .. } | Order::Shrink { .. } => None,
+        }
+    }
+}
+
+/// Carries orders out, one after the other.
+pub(crate) async fn work(shared: Arc<Shared>, mut orders: mpsc::UnboundedReceiver<Order>) -> turmoil::Result {
+    let seeds = (0..shared.plan.nodes()).map(|place| client_address(&name(place)));
+    let ambassador = Ambassador::start_with(seeds, Arc::new(ClientConnect))?;
+    while let Some(order) = orders.recv().await {
+        let done = tokio::time::timeout(GIVE_UP, carry_out(&ambassador, order, &shared.book)).await;
+        if done.is_err() && !matches!(order, Order::Transfer { .. }) {
+            shared.book.violated(format!("membership arrives: {order:?} was not done within {GIVE_UP:?}"));
+        }
+        let mut record = shared.book.lock();
+        record.orders_left -= 1;
+        record.removed.extend(order.leaving());
+    }
+    Ok(())
+}
+
+async fn carry_out(ambassador: &Ambassador, order: Order, book: &Book) {
+    loop {
+        let status = match ambassador.status(Some(PATIENCE)).await {
+            Ok(status) => status,
+            Err(_) => {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        // Only what the engine has arrived at counts: a node that still votes must not lose its disk.
+        match order.next(&status) {
+            None if status.settled => {
+                book.fault(now(), order.fault(), &format!("{order:?} is done"));
+                return;
+            }
+            None => {}
+            Some(change) => {
+                let changed = ambassador.change(&change, PATIENCE, Some(PATIENCE)).await;
+                book.note(now(), &format!("{change:?}: {}", changed.as_ref().map_or("no", |_| "yes")));
+                if let (Order::Transfer { .. }, Ok(_)) = (order, &changed) {
+                    book.fault(now(), Fault::Transfer, "the leader hands over");
+                    return;
+                }
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,49 @@
+//! What hosts and driver share.
+
+use crate::disk::SimDisk;
+use crate::plan::{Plan, Planted};
+use crate::record::Book;
+use convoke_replica::LogHandle;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// A node as the driver sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Node {
+    /// Of its replica, while it runs.
+    pub(crate) handle: Option<LogHandle>,
+    /// Makes its clock jump ahead.
+    pub(crate) jump: Option<UnboundedSender<Duration>>,
+    /// Why its replica has stopped, or did not start.
+    pub(crate) failed: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) plan: Plan,
+    pub(crate) book: Book,
+    pub(crate) disks: Vec<SimDisk>,
+    nodes: Vec<Mutex<Node>>,
+}
+
+impl Shared {
+    pub(crate) fn new(plan: Plan, aloud: bool) -> Shared {
+        let nodes = plan.nodes();
+        let workers = 2 * plan.workers;
+        Shared {
+            book: Book::new(workers, aloud),
+            disks: (0..nodes).map(|_| SimDisk::new(plan.is_planted(Planted::DisksLie))).collect(),
+            nodes: (0..nodes).map(|_| Mutex::default()).collect(),
+            plan,
+        }
+    }
+
+    pub(crate) fn node(&self, place: usize) -> MutexGuard<'_, Node> {
+        self.nodes[place].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn handle(&self, place: usize) -> Option<LogHandle> {
+        self.node(place).handle.clone()
+    }
+}

@@ -1,0 +1,69 @@
+//! A few seeds without a violation; planted bugs are found; where tokio can be seeded, runs repeat themselves.
+//!
+//! CI runs many more seeds from the command line (`.ci/run`), where they are optimised.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+use convoke_stack_sim::drive::{run, run_many};
+use convoke_stack_sim::{Plan, Planted};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Shorter than usual: debug builds are slow.
+fn brief(seed: u64) -> Plan {
+    Plan { trouble: Duration::from_secs(40), founders: 3, ..Plan::new(seed) }
+}
+
+#[test]
+fn a_few_seeds() {
+    let mut failures = Vec::new();
+    run_many(1..5, 2, &AtomicBool::new(false), |seed| run(&brief(seed), false), |outcome| {
+        if let Some(violation) = outcome.violation {
+            failures.push(format!("seed {}, 40 s: {violation}\n{}", outcome.seed, outcome.lines.join("\n")));
+        }
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Tokio chooses at random now and then; its choices follow from the seed only in builds with `--cfg tokio_unstable`
+/// (docs/log-simulation.md).
+#[cfg(tokio_unstable)]
+#[test]
+fn same_seed_same_trace() {
+    let plan = Plan { trouble: Duration::from_secs(20), ..brief(7) };
+    let (one, two) = (run(&plan, false), run(&plan, false));
+    assert_eq!(one.hash, two.hash);
+    assert_eq!(one.stats.operations, two.stats.operations);
+    assert_ne!(one.hash, run(&Plan { seed: 8, ..plan }, false).hash);
+}
+
+fn found(planted: Planted, by: std::ops::Range<u64>) {
+    let (stop, mut found) = (AtomicBool::new(false), None);
+    run_many(by, 2, &stop, |seed| run(&brief(seed).with(planted), false), |outcome| {
+        if let Some(violation) = outcome.violation {
+            stop.store(true, Ordering::Relaxed);
+            found = Some(violation);
+        }
+    });
+    assert!(found.is_some(), "{planted:?} is not noticed");
+}
+
+#[test]
+fn a_disk_that_lies_is_noticed() {
+    found(Planted::DisksLie, 1..30);
+}
+
+#[test]
+fn reads_without_confirmation_are_noticed() {
+    found(Planted::ReadsAreLocal, 1..30);
+}
+
+#[test]
+fn unknown_outcomes_taken_for_failures_are_noticed() {
+    found(Planted::UnknownMeansFailed, 1..30);
+}
+
+#[test]
+fn retries_under_new_numbers_are_noticed() {
+    found(Planted::RetriesAreNew, 1..30);
+}
