@@ -10,11 +10,13 @@ use crate::status::{Group, Member};
 use crate::traces;
 use bytes::Bytes;
 use convoke_log::{Command, Epoch, ReplicaId};
-use openraft::Instant;
+use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
 
 /// Commands handed to the engine in one go.
 const FORWARD_BATCH: usize = 1_024;
@@ -32,6 +34,8 @@ pub(crate) struct Engine {
     pub(crate) reads: Arc<Semaphore>,
     /// Whether a leader has lately heard from a majority.
     quorum: AtomicBool,
+    /// When this replica last took something from a leader.
+    led: Mutex<Option<Instant>>,
     pub(crate) config: Arc<Config>,
 }
 
@@ -62,7 +66,22 @@ impl Engine {
         let proposals = Arc::new(Semaphore::new(config.limits.proposals));
         let reads = Arc::new(Semaphore::new(config.limits.reads));
         let quorum = AtomicBool::new(true);
-        (Engine { raft, state, store, log, counting, queue, proposals, reads, quorum, config }, queued)
+        (
+            Engine {
+                raft,
+                state,
+                store,
+                log,
+                counting,
+                queue,
+                proposals,
+                reads,
+                quorum,
+                led: Mutex::default(),
+                config,
+            },
+            queued,
+        )
     }
 
     /// Admits a command and puts it in line for the log. The order of admission is the order of the log.
@@ -137,9 +156,27 @@ impl Engine {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let alone = metrics.membership_config.membership().voter_ids().eq([self.state.me().0]);
-        let patience = 2 * self.config.timers.election_timeout_max;
-        let heard = metrics.last_quorum_acked.is_some_and(|acked| acked.elapsed() < patience);
+        let heard = metrics.last_quorum_acked.is_some_and(|acked| acked.elapsed() < self.patience());
         self.quorum.store(alone || heard || !metrics.state.is_leader(), Ordering::Relaxed);
+    }
+
+    /// A leader was heard.
+    pub(crate) fn heard_leader(&self) {
+        *self.lock_led() = Some(Instant::now());
+    }
+
+    /// Whether a leader was lately heard. The engine remembers the last one for ever, since nobody stands for election who
+    /// would not be elected.
+    pub(crate) fn is_led(&self) -> bool {
+        self.lock_led().is_some_and(|at| at.elapsed() < self.patience())
+    }
+
+    fn lock_led(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.led.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn patience(&self) -> Duration {
+        2 * self.config.timers.election_timeout_max
     }
 
     /// The group as the engine has it, the leader first.
@@ -147,7 +184,8 @@ impl Engine {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let membership = metrics.membership_config.membership();
-        let leader = metrics.current_leader;
+        // A leader that was removed from the group still has its own vote.
+        let leader = metrics.current_leader.filter(|leader| *leader != self.state.me().0 || metrics.state.is_leader());
         let voters: std::collections::BTreeSet<u64> = membership.voter_ids().collect();
         let mut members: Vec<Member> = membership
             .nodes()

@@ -97,7 +97,7 @@ impl Engine {
             available: match role {
                 Role::Leader => leads && quorum,
                 Role::Failed | Role::Stopped | Role::Outside => false,
-                _ => group.leader.is_some(),
+                _ => group.leader.is_some() && self.is_led(),
             },
             group,
             configuration: number,

@@ -5,7 +5,7 @@
 
 use super::dial::Duplex;
 use super::frame::{Frame, Frames, put};
-use super::message::{self, Adopt, Hello, kind};
+use super::message::{self, Adopt, Appended, Hello, kind};
 use crate::counters::add;
 use crate::engine::Engine;
 use crate::plane::{Arrival, Plane};
@@ -176,7 +176,7 @@ impl Conversation {
 
     async fn take_for(
         &mut self,
-        engine: &Engine,
+        engine: &Arc<Engine>,
         kind: u8,
         number: u64,
         content: Bytes,
@@ -187,8 +187,15 @@ impl Conversation {
         let answer: BoxFuture<'static, Answer> = match kind {
             kind::APPEND => {
                 let append = message::decode_append(&content).map_err(garbage)?;
-                async move { said(kind, raft.append_entries(append).await.map(|a| message::encode_appended(&a))) }
-                    .boxed()
+                let engine = engine.clone();
+                async move {
+                    let appended = raft.append_entries(append).await;
+                    if !matches!(appended, Err(_) | Ok(Appended::HigherVote(_))) {
+                        engine.heard_leader();
+                    }
+                    said(kind, appended.map(|a| message::encode_appended(&a)))
+                }
+                .boxed()
             }
             kind::VOTE => {
                 let ballot = message::decode_ballot(&content).map_err(garbage)?;

@@ -59,6 +59,20 @@ async fn what_was_acknowledged_survives_the_leaders_and_the_whole_group() {
     agree(&hosts).await;
 }
 
+/// Nobody stands for election who could not be elected, so a follower that is left over keeps its last leader in mind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_is_left_alone_does_not_call_the_log_available() {
+    let disks = Disks::new();
+    let mut hosts = together(&disks, &["a", "b", "c"]).await;
+    let follower = (leader(&hosts).await + 1) % 3;
+    let survivor = hosts.swap_remove(follower);
+    eventually("it hears the leader", async || survivor.handle().is_available()).await;
+    for host in hosts {
+        host.stop().await;
+    }
+    eventually("it knows that it is alone", async || !survivor.handle().is_available()).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_quorum_nothing_is_promised() {
     let disks = Disks::new();
