@@ -141,7 +141,7 @@ impl Node {
         let member_id = SmolStr::new(queries::node_member_id(&config.node));
         let self_client = map.interner.client(&member_id, start.nonce);
         Ok(Node {
-            peers: Peers::new(&config.seeds, &start.peers),
+            peers: Peers::new(&config.seeds, start.peers),
             random: fastrand::Rng::with_seed(config.random_seed ^ start.nonce),
             config,
             me,

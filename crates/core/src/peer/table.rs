@@ -84,12 +84,13 @@ impl Peer {
 }
 
 impl Peers {
-    pub(crate) fn new(seeds: &[String], known: &[KnownPeer]) -> Self {
+    pub(crate) fn new(seeds: &[String], known: Vec<KnownPeer>) -> Self {
         let seeds = seeds
             .iter()
             .map(|address| Seed { address: address.clone(), node: None, dial: None, oneself: false, attempts: 0 })
             .collect();
-        let peers = known.iter().map(|peer| (peer.node.clone(), Peer::new(&peer.region, &peer.peer_address))).collect();
+        let known = known.into_iter();
+        let peers = known.map(|peer| (peer.node, Peer::new(&peer.region, &peer.peer_address))).collect();
         Peers { seeds, peers, ..Self::default() }
     }
 
