@@ -14,7 +14,9 @@ use std::time::Instant;
 const SOMETIMES_FROM: u64 = 50;
 
 #[derive(Parser)]
-#[command(about = "Simulation of the log plane's whole stack: real replicas, gRPC and SDK on a simulated network and disk.")]
+#[command(
+    about = "Simulation of the log plane's whole stack: real replicas, gRPC and SDK on a simulated network and disk."
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -17,11 +17,17 @@ fn brief(seed: u64) -> Plan {
 #[test]
 fn a_few_seeds() {
     let mut failures = Vec::new();
-    run_many(1..5, 2, &AtomicBool::new(false), |seed| run(&brief(seed), false), |outcome| {
-        if let Some(violation) = outcome.violation {
-            failures.push(format!("seed {}, 40 s: {violation}\n{}", outcome.seed, outcome.lines.join("\n")));
-        }
-    });
+    run_many(
+        1..5,
+        2,
+        &AtomicBool::new(false),
+        |seed| run(&brief(seed), false),
+        |outcome| {
+            if let Some(violation) = outcome.violation {
+                failures.push(format!("seed {}, 40 s: {violation}\n{}", outcome.seed, outcome.lines.join("\n")));
+            }
+        },
+    );
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
@@ -39,12 +45,18 @@ fn same_seed_same_trace() {
 
 fn found(planted: Planted, by: std::ops::Range<u64>) {
     let (stop, mut found) = (AtomicBool::new(false), None);
-    run_many(by, 2, &stop, |seed| run(&brief(seed).with(planted), false), |outcome| {
-        if let Some(violation) = outcome.violation {
-            stop.store(true, Ordering::Relaxed);
-            found = Some(violation);
-        }
-    });
+    run_many(
+        by,
+        2,
+        &stop,
+        |seed| run(&brief(seed).with(planted), false),
+        |outcome| {
+            if let Some(violation) = outcome.violation {
+                stop.store(true, Ordering::Relaxed);
+                found = Some(violation);
+            }
+        },
+    );
     assert!(found.is_some(), "{planted:?} is not noticed");
 }
 

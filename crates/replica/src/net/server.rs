@@ -8,7 +8,7 @@ use super::frame::{Frame, Frames, put};
 use super::message::{self, Adopt, Hello, kind};
 use crate::counters::add;
 use crate::engine::Engine;
-use crate::plane::Plane;
+use crate::plane::{Arrival, Plane};
 use crate::raft::{EngineSnapshot, Raft, SnapshotMeta, Vote};
 use crate::state::Image;
 use bytes::{Bytes, BytesMut};
@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncWriteExt, WriteHalf};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// How long a connection may take to say for whom it is.
@@ -126,7 +127,7 @@ impl Conversation {
             let number = self.incoming.as_ref().map(|incoming| incoming.number);
             tokio::select! {
                 biased;
-                _ = arriving.wait_for(|arrival| Some(arrival.number) != number), if number.is_some() => {
+                () = overtaken(&mut arriving, number), if number.is_some() => {
                     return Err(io::Error::other("its snapshot was overtaken by another one"));
                 }
                 Some((number, answer)) = under_way.next(), if !under_way.is_empty() => {
@@ -237,6 +238,12 @@ impl Conversation {
         under_way.push(begun(answer.boxed()));
         Ok(())
     }
+}
+
+/// Ends when another snapshot may arrive than this one.
+async fn overtaken(arriving: &mut watch::Receiver<Arrival>, number: Option<u64>) {
+    // The sender is in the plane, which outlives its connections.
+    let _ = arriving.wait_for(|arrival| Some(arrival.number) != number).await;
 }
 
 /// Lets a question begin: entries are in line at the engine when this returns, before those of the next frame.

@@ -97,10 +97,12 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
     match service.handle.submit(request).await {
         Ok(answered) => Ok(answer(&answered)),
         // What is known of it can be told here and now: nothing of the session can take effect any more (S8).
-        Err(SubmitError::Refused(Refusal::SessionNotOpen)) => match service.handle.peek(id, Consistency::Linearizable).await {
-            Ok(fate) => Ok(read_fate(id, &fate)),
-            Err(why) => Err(service.refused(&why)),
-        },
+        Err(SubmitError::Refused(Refusal::SessionNotOpen)) => {
+            match service.handle.peek(id, Consistency::Linearizable).await {
+                Ok(fate) => Ok(read_fate(id, &fate)),
+                Err(why) => Err(service.refused(&why)),
+            }
+        }
         Err(SubmitError::Refused(why)) => Err(service.refused(&why)),
         Err(SubmitError::Unknown) => Ok(Message::LostSight(v1::LostSight {})),
     }
