@@ -127,7 +127,7 @@ async fn a_watch_goes_from_node_to_node_without_gap_or_duplicate() {
 #[tokio::test]
 async fn whoever_was_away_for_too_long_is_registered_again_by_itself() {
     let (node, proxy) = Served::behind_proxy().await;
-    let client = client(&proxy.address).await;
+    let client = client(proxy.address()).await;
     let registration = client.register(orders("orders-1")).await.unwrap();
     registration.update(Update::merge().set("v", "2")).await.unwrap();
     proxy.close();
@@ -160,7 +160,7 @@ async fn of_two_processes_with_one_client_id_the_younger_stays() {
 async fn many_members_are_attached_in_parts_and_come_back_together() {
     const MEMBERS: usize = 3_000;
     let (node, proxy) = Served::behind_proxy().await;
-    let client = client(&proxy.address).await;
+    let client = client(proxy.address()).await;
     let register = |index: usize| {
         let client = client.clone();
         tokio::spawn(async move { client.register(orders(&format!("m{index}")).metadata("k", "x".repeat(1000))).await })

@@ -9,7 +9,10 @@ use convoke_client::{
 };
 use convoke_testkit::eventually;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use support::{Proxy, Served, client, is_connected, next, orders};
 
@@ -61,18 +64,17 @@ async fn a_lost_connection_is_not_noticed_by_anybody_else() {
         }
     });
 
-    let client = client(&proxy.address).await;
+    let client = client(proxy.address()).await;
     let registration = client.register(orders("orders-1")).await.unwrap();
     let version = registration.version();
     proxy.close();
     eventually("the loss is noticed", async || !is_connected(&client)).await;
     // Asked for while disconnected: waits.
-    let update = registration.update(Update::merge().set("v", "2"));
-    let (updated, ()) = tokio::join!(update, async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        proxy.open();
-    });
-    updated.unwrap();
+    let mut update = pin!(registration.update(Update::merge().set("v", "2")));
+    let begun = poll_fn(|context| Poll::Ready(update.as_mut().poll(context))).await;
+    assert!(begun.is_pending(), "{begun:?}");
+    proxy.open();
+    update.await.unwrap();
     assert_ne!(registration.version(), version);
     assert_eq!(server.member("orders-1").unwrap().metadata().to_map()["v"], "2");
     assert!(statuses.lock().unwrap().is_empty(), "no down, no up");
@@ -82,7 +84,7 @@ async fn a_lost_connection_is_not_noticed_by_anybody_else() {
 async fn a_watch_goes_on_without_gap_or_duplicate() {
     let (server, proxy) = Served::behind_proxy().await;
     let writer = client(server.address()).await;
-    let watcher = client(&proxy.address).await;
+    let watcher = client(proxy.address()).await;
     let registration = writer.register(orders("orders-0")).await.unwrap();
 
     let mut watch = watcher.watch("service == \"orders\"").unwrap();
@@ -123,7 +125,7 @@ async fn a_watch_goes_on_without_gap_or_duplicate() {
 async fn a_view_is_readable_whatever_happens() {
     let (server, proxy) = Served::behind_proxy().await;
     let writer = client(server.address()).await;
-    let reader = client(&proxy.address).await;
+    let reader = client(proxy.address()).await;
     let view = reader.view(Filter::service("orders")).unwrap();
     view.wait_caught_up().await.unwrap();
     assert!(view.is_empty());
@@ -156,11 +158,11 @@ async fn a_view_is_readable_whatever_happens() {
 #[tokio::test]
 async fn a_connection_that_hangs_is_given_up_within_ten_seconds() {
     let server = Served::start("n0", &[], |config| config.timers = convoke_core::Timers::default()).await;
-    let proxy = Proxy::to(server.address()).await;
-    let client = Client::builder().seeds([proxy.address.clone()]).connect().await.unwrap();
+    let proxy = Proxy::start(&server.address().to_string()).await;
+    let client = Client::builder().seeds([proxy.address()]).connect().await.unwrap();
     let _registration = client.register(orders("orders-1")).await.unwrap();
     let start = Instant::now();
-    proxy.freeze(true);
+    proxy.block(true);
     eventually("the client notices", async || !is_connected(&client)).await;
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert_eq!(server.status("orders-1"), Some("up"));
@@ -182,7 +184,7 @@ async fn what_cannot_be_sent_in_time_has_not_happened() {
     // Given up by the application itself.
     let patience = Duration::from_millis(100);
     assert!(tokio::time::timeout(patience, client.register(orders("orders-2"))).await.is_err());
-    let _proxy = Proxy::at(&address, server.address()).await;
+    let _proxy = Proxy::start_at(&address, &server.address().to_string()).await;
     eventually("connected", async || is_connected(&client)).await;
     client.register(orders("orders-3")).await.unwrap();
     assert_eq!((server.status("orders-1"), server.status("orders-2")), (None, None));

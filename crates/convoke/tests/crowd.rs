@@ -34,8 +34,15 @@ fn cluster(dir: &Path, whole: bool) -> (ProcessCluster, Duration) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_loses_its_node_and_nobody_is_down() {
+#[test]
+fn a_crowd_loses_its_node_and_nobody_is_down() {
+    // Ten thousand clients have machines of their own. Here they share one with the nodes, and come after them.
+    let low = || assert!(rustix::process::nice(10).is_ok());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(low).build().unwrap();
+    runtime.block_on(lose_a_node());
+}
+
+async fn lose_a_node() {
     let whole = std::env::var("CROWD").ok().map(|count| count.parse().unwrap());
     let count = whole.unwrap_or(CLIENTS);
     let dir = tempfile::tempdir().unwrap();
@@ -54,10 +61,7 @@ async fn a_crowd_loses_its_node_and_nobody_is_down() {
     let stormy = Lookups::start(cluster.clients(0));
     let killed = Instant::now();
     cluster.kill(2);
-    while fleet.elsewhere("n3") < count {
-        assert!(killed.elapsed() < Duration::from_secs(60), "{} of {count} are back", fleet.elsewhere("n3"));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    fleet.all_elsewhere("n3").await;
     let back = killed.elapsed();
     let stormy = stormy.stop();
     println!("all {count} were back after {:.1} s", back.as_secs_f64());

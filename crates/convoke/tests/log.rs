@@ -7,6 +7,7 @@ mod support;
 use convoke_testkit::{NodeProcess, free_address, until};
 use serde_json::Value;
 use std::path::Path;
+use support::three::Three;
 use support::{convoke, fails, failure, output, start_on};
 
 fn json(arguments: &[&str]) -> Value {
@@ -71,52 +72,6 @@ fn values_from_stdin() {
     assert!(put.wait().unwrap().success());
     let got = convoke(&["kv", "get", "raw", "--raw", "--addr", &node.clients]).output().unwrap();
     assert_eq!(got.stdout, value);
-}
-
-struct Three {
-    nodes: Vec<Option<NodeProcess>>,
-    peers: Vec<String>,
-}
-
-impl Three {
-    /// Three nodes started at once with the same list: they form one log.
-    fn start(dir: &Path) -> Three {
-        let peers: Vec<String> = (0..3).map(|_| free_address()).collect();
-        let mut three = Three { nodes: vec![None, None, None], peers };
-        for index in 0..3 {
-            three.spawn(dir, index);
-        }
-        three
-    }
-
-    fn spawn(&mut self, dir: &Path, index: usize) {
-        let port = self.peers[index].rsplit_once(':').unwrap().1;
-        let id = format!("n{index}");
-        let arguments = ["--id", &id, "--join", &self.peers.join(",")];
-        self.nodes[index] = Some(NodeProcess::spawn(&mut start_on(&dir.join(&id), ["0", port], &arguments)));
-    }
-
-    fn kill(&mut self, index: usize) {
-        self.nodes[index].take().unwrap().process.kill();
-    }
-
-    fn addresses(&self) -> String {
-        let addresses: Vec<&str> = self.nodes.iter().flatten().map(|node| node.clients.as_str()).collect();
-        addresses.join(",")
-    }
-
-    /// Waits until the log has three voters and a leader; returns who leads.
-    fn leader(&self) -> usize {
-        let addresses = self.addresses();
-        let mut leader = String::new();
-        until("the log has a leader", || {
-            let output = convoke(&["log", "status", "--json", "--addr", &addresses]).output().unwrap();
-            let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-            leader = status["leader"].as_str().unwrap_or_default().to_owned();
-            status["available"] == true && status["voters"].as_array().is_some_and(|voters| voters.len() == 3)
-        });
-        leader[1..].parse().unwrap()
-    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 mod support;
 
 use convoke_client::{Client, MemberSpec, Registration, Update};
-use convoke_testkit::{eventually, until};
+use convoke_testkit::until;
 use std::sync::Arc;
 use std::time::Duration;
 use support::fleet::Fleet;
@@ -25,7 +25,7 @@ async fn a_node_that_sleeps_for_long_takes_nobody_down() {
     let witnesses = [0, 1, 2].map(|index| Seen::at(&cluster, index, "service == \"web\""));
     witnesses.iter().for_each(|seen| seen.all_up(2 * CLIENTS));
     cluster.pause(0);
-    eventually("its clients are elsewhere", async || sleeping.elsewhere("n1") == CLIENTS).await;
+    sleeping.all_elsewhere("n1").await;
     // This is how long the fault lasts: the heartbeat timeout is 6 s.
     tokio::time::sleep(Duration::from_secs(8)).await;
     cluster.resume(0);

@@ -5,13 +5,10 @@
 mod support;
 
 use convoke_client::log::{Ambassador, Change, Consistency, FateKind, Options, Write};
-use convoke_history::{Answer, Call, History};
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::{Code, Error, v1};
 use convoke_testkit::eventually;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::Served;
 use support::log::LogCluster;
 
@@ -96,98 +93,6 @@ async fn a_node_without_the_log_plane_says_so() {
     let error = kv.put("a", "1").await.unwrap_err();
     assert_eq!(error.code, Code::Timeout, "not sent, so certainly not applied: {error}");
     assert_eq!(kv.get("a").await.unwrap_err().code, Code::Timeout);
-}
-
-/// What all clients of a run did and saw.
-struct Recorded {
-    history: Mutex<History<String>>,
-    start: Instant,
-    /// Writes that took effect, by key.
-    applied: Mutex<BTreeMap<String, u64>>,
-}
-
-impl Recorded {
-    fn at(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_micros()).unwrap()
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_leader_killed_under_load_loses_nothing_and_repeats_nothing() {
-    let mut cluster = LogCluster::start(3).await;
-    let ambassador = cluster.ambassador();
-    let recorded =
-        Arc::new(Recorded { history: Mutex::new(History::new()), start: Instant::now(), applied: Mutex::default() });
-    let (stop, stopping) = tokio::sync::watch::channel(false);
-    let clients: Vec<_> = (0..6)
-        .map(|client| tokio::spawn(one_client(client, ambassador.clone(), recorded.clone(), stopping.clone())))
-        .collect();
-    let answered = || recorded.history.lock().unwrap().len();
-    eventually("there is some load", async || answered() > 200).await;
-    let leader = cluster.leader().await;
-    cluster.kill(leader).await;
-    let before = answered();
-    eventually("writes go on", async || answered() > before + 300).await;
-    stop.send_replace(true);
-    for client in clients {
-        client.await.unwrap();
-    }
-    let kv = ambassador.kv();
-    let applied = recorded.applied.lock().unwrap().clone();
-    for (key, applied) in applied {
-        let record = kv.get(key.clone()).await.unwrap().unwrap();
-        assert_eq!(record.version, applied, "{key}: every write that took effect did so once, and no other");
-    }
-    let history = recorded.history.lock().unwrap();
-    assert_eq!(history.unknown(), 0, "everything was resolved");
-    history.check().unwrap_or_else(|violation| panic!("{violation}"));
-}
-
-/// Writes and reads a few keys; drops every seventh write on its way and asks what became of it.
-async fn one_client(
-    client: u64,
-    ambassador: Ambassador,
-    recorded: Arc<Recorded>,
-    stopping: tokio::sync::watch::Receiver<bool>,
-) {
-    let kv = ambassador.kv();
-    let mut random = fastrand::Rng::with_seed(client);
-    let mut value = client << 32;
-    while !*stopping.borrow() {
-        let key = format!("k{}", random.u8(..3));
-        if random.u8(..3) == 0 {
-            let id = recorded.history.lock().unwrap().call(client, key.clone(), Call::Get, recorded.at());
-            let got = kv.get(key).await.unwrap();
-            let got = got.map(|record| u64::from_le_bytes(record.value[..].try_into().unwrap()));
-            recorded.history.lock().unwrap().answer(id, recorded.at(), Answer::Got(got));
-            continue;
-        }
-        value += 1;
-        let id = recorded.history.lock().unwrap().call(client, key.clone(), Call::put(value), recorded.at());
-        let write = kv.put(key.clone(), value.to_le_bytes().to_vec());
-        if value.is_multiple_of(7) {
-            // Given up before, while or after it is sent; the next one tells.
-            let patience = Duration::from_micros(random.u64(..3_000));
-            let given_up = tokio::time::timeout(patience, write).await.is_err();
-            let fence = kv.put(format!("fence-{client}"), "").await.unwrap();
-            let applied = match fence.abandoned {
-                Some((_, fate)) => fate.kind() == FateKind::Applied,
-                // It never left, or it was answered in time.
-                None => !given_up,
-            };
-            let mut history = recorded.history.lock().unwrap();
-            if applied {
-                history.answer(id, recorded.at(), Answer::written());
-                *recorded.applied.lock().unwrap().entry(key).or_default() += 1;
-            } else {
-                history.never(id);
-            }
-        } else {
-            write.await.unwrap();
-            recorded.history.lock().unwrap().answer(id, recorded.at(), Answer::written());
-            *recorded.applied.lock().unwrap().entry(key).or_default() += 1;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -126,7 +126,7 @@ impl Cluster {
         self.nodes[index].as_ref().expect("the node is running")
     }
 
-    pub fn running(&self) -> impl Iterator<Item = &Node> {
+    pub fn running(&self) -> impl Iterator<Item = &Node> + Clone {
         self.nodes.iter().flatten()
     }
 
@@ -158,15 +158,7 @@ impl Cluster {
 
     /// Waits until every node has a link to every other and knows it to be ready.
     pub async fn meshed(&self) {
-        let others = self.running().count() - 1;
-        for node in self.running() {
-            eventually("every node is linked to every other", async || {
-                let nodes = node.nodes().await.unwrap_or_default();
-                node.is_ready()
-                    && nodes.iter().filter(|peer| peer.state == PeerState::Up && peer.ready).count() == others
-            })
-            .await;
-        }
+        meshed(self.running()).await;
     }
 
     /// Waits until all nodes hold the same.
@@ -177,6 +169,18 @@ impl Cluster {
                 hashes.push(context_hash(node).await);
             }
             hashes.iter().all(|hash| hash.is_some() && *hash == hashes[0])
+        })
+        .await;
+    }
+}
+
+/// Waits until each of these nodes has a link to every other and knows it to be ready.
+pub async fn meshed<'a>(nodes: impl Iterator<Item = &'a Node> + Clone) {
+    let others = nodes.clone().count() - 1;
+    for node in nodes {
+        eventually("every node is linked to every other", async || {
+            let peers = node.nodes().await.unwrap_or_default();
+            node.is_ready() && peers.iter().filter(|peer| peer.state == PeerState::Up && peer.ready).count() == others
         })
         .await;
     }

@@ -15,7 +15,7 @@ mod skip;
 mod wait;
 
 pub use client::{TestClient, member};
-pub use cluster::{Cluster, free_address, patient_timers, quick_timers};
+pub use cluster::{Cluster, free_address, meshed, patient_timers, quick_timers};
 pub use golden::compare_golden;
 pub use network::{Network, NetworkUnavailable};
 pub use process::{NodeProcess, Process, run};

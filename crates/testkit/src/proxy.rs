@@ -14,7 +14,8 @@ const BEHIND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 255, 255, 254));
 pub struct Proxy {
     address: String,
     network: Network,
-    _relay: Relay,
+    relay: Relay,
+    target: SocketAddr,
 }
 
 impl Proxy {
@@ -23,11 +24,20 @@ impl Proxy {
     /// # Panics
     /// If there is no free port.
     pub async fn start(target: &str) -> Self {
+        Self::start_at("127.0.0.1:0", target).await
+    }
+
+    /// The same at an address that is known already.
+    ///
+    /// # Panics
+    /// If it is taken.
+    pub async fn start_at(address: &str, target: &str) -> Self {
+        let address = address.parse().expect("an address to listen at");
         let target: SocketAddr = target.parse().expect("an address of a node in this process");
         let network = Network::default();
-        let relay = Relay::listen(&network, BEHIND, SocketAddr::new(DIALERS, 0)).expect("a free port");
+        let relay = Relay::listen(&network, BEHIND, address).expect("a free port");
         relay.lead_to(Some(target));
-        Proxy { address: relay.address().to_string(), network, _relay: relay }
+        Proxy { address: relay.address().to_string(), network, relay, target }
     }
 
     pub fn address(&self) -> &str {
@@ -40,6 +50,17 @@ impl Proxy {
         for way in [way, way.back()] {
             if blocked { self.network.cut(way) } else { self.network.heal(way) }
         }
+    }
+
+    /// Closes all connections and takes no new ones.
+    pub fn close(&self) {
+        self.relay.lead_to(None);
+        self.drop_connections();
+    }
+
+    /// Takes connections again.
+    pub fn open(&self) {
+        self.relay.lead_to(Some(self.target));
     }
 
     /// Closes all connections there are; new ones are passed on.

@@ -2,15 +2,13 @@
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
-mod proxy;
-
-pub use proxy::Proxy;
+pub use convoke_testkit::Proxy;
 
 use convoke_client::{Client, ConnectionState, Event, MemberSpec, Watch};
 use convoke_core::member::Member;
 use convoke_node::{Config, Node};
 use convoke_server::{Bound, Server};
-use convoke_testkit::{eventually, quick_timers};
+use convoke_testkit::quick_timers;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -28,8 +26,9 @@ impl Served {
     /// A node that clients only know by the address of a proxy.
     pub async fn behind_proxy() -> (Served, Proxy) {
         let bound = Server::bind(convoke_server::Config::default()).await.unwrap();
-        let proxy = Proxy::to(bound.address()).await;
-        let served = Served::serve(bound, "n0", &[], |config| config.client_address.clone_from(&proxy.address)).await;
+        let proxy = Proxy::start(&bound.address().to_string()).await;
+        let served =
+            Served::serve(bound, "n0", &[], |config| proxy.address().clone_into(&mut config.client_address)).await;
         (served, proxy)
     }
 
@@ -60,13 +59,7 @@ impl Served {
             let served = Served::start(&format!("n{index}"), &first, patient).await;
             cluster.push(served);
         }
-        for served in &cluster {
-            eventually("every node is linked to every other", async || {
-                let nodes = served.node.nodes().await.unwrap_or_default();
-                nodes.iter().filter(|peer| peer.state.as_str() == "up" && peer.ready).count() == count - 1
-            })
-            .await;
-        }
+        convoke_testkit::meshed(cluster.iter().map(|served| &served.node)).await;
         cluster
     }
 

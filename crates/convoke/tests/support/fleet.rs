@@ -1,9 +1,11 @@
 //! Many clients at once, in this process, through the SDK.
 
 use convoke_client::{Client, ConnectionState, MemberSpec, Registration};
+use convoke_testkit::PATIENCE;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio_stream::StreamExt;
 
 /// As many as may attach at the same moment; more would only wait for each other.
 const AT_ONCE: usize = 200;
@@ -33,18 +35,21 @@ impl Fleet {
 
     /// How many are connected to the node of this name.
     pub fn at(&self, node: &str) -> usize {
-        self.count(|connected| connected == node)
-    }
-
-    /// How many are connected to any but the node of this name.
-    pub fn elsewhere(&self, node: &str) -> usize {
-        self.count(|connected| connected != node)
-    }
-
-    fn count(&self, wanted: impl Fn(&str) -> bool) -> usize {
         let there =
-            |client: &Client| matches!(client.state(), ConnectionState::Connected { node, .. } if wanted(&node));
+            |client: &Client| matches!(client.state(), ConnectionState::Connected { node: at, .. } if at == node);
         self.clients.iter().filter(|(client, _)| there(client)).count()
+    }
+
+    /// Waits until all are connected to any but the node of this name. Each tells it by itself: asking thousands again and again
+    /// would take the time of those that are asked.
+    pub async fn all_elsewhere(&self, node: &str) {
+        let moved = async {
+            for (client, _) in &self.clients {
+                let mut states = client.states();
+                while !matches!(states.next().await, Some(ConnectionState::Connected { node: at, .. }) if at != node) {}
+            }
+        };
+        tokio::time::timeout(PATIENCE, moved).await.unwrap_or_else(|_| panic!("{} are still at {node}", self.at(node)));
     }
 
     /// None has been told that it lost its member.

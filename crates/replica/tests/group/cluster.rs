@@ -70,14 +70,13 @@ async fn started(config: &Config) -> Replica {
 
 async fn listen(address: &str) -> TcpListener {
     let mut listener = TcpListener::bind(address).await;
-    // A port that was just given up may linger.
-    for _ in 0..500 {
-        if listener.is_ok() {
-            break;
+    eventually("a port that was just given up is free", async || {
+        if listener.is_err() {
+            listener = TcpListener::bind(address).await;
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        listener = TcpListener::bind(address).await;
-    }
+        listener.is_ok()
+    })
+    .await;
     listener.unwrap()
 }
 

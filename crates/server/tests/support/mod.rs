@@ -9,7 +9,7 @@ pub mod log;
 use convoke_node::core::Timers;
 use convoke_node::{Config, Node};
 use convoke_server::Server;
-use convoke_testkit::{eventually, patient_timers, quick_timers};
+use convoke_testkit::{patient_timers, quick_timers};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -74,13 +74,7 @@ impl Served {
             let served = Served::start(&format!("n{index}"), &first, &adjust, |_| {}).await;
             cluster.push(served);
         }
-        for served in &cluster {
-            eventually("every node is linked to every other", async || {
-                let nodes = served.node.nodes().await.unwrap_or_default();
-                nodes.iter().filter(|peer| peer.state.as_str() == "up" && peer.ready).count() == count - 1
-            })
-            .await;
-        }
+        convoke_testkit::meshed(cluster.iter().map(|served| &served.node)).await;
         cluster
     }
 

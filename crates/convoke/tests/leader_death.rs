@@ -1,0 +1,142 @@
+//! Leaders of the log that are killed, one after the other, while clients write and read.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_client::log::{Ambassador, FateKind};
+use convoke_history::{Answer, Call, History};
+use convoke_testkit::eventually;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use support::three::Three;
+
+const CLIENTS: u64 = 6;
+
+/// What all clients of a run did and saw.
+struct Recorded {
+    history: Mutex<History<String>>,
+    start: Instant,
+    /// Writes that took effect, by key.
+    applied: Mutex<BTreeMap<String, u64>>,
+    /// The last write that was acknowledged, and the longest pause before any.
+    writes: Mutex<(Instant, Duration)>,
+}
+
+impl Recorded {
+    fn new() -> Recorded {
+        let start = Instant::now();
+        Recorded {
+            history: Mutex::new(History::new()),
+            start,
+            applied: Mutex::default(),
+            writes: Mutex::new((start, Duration::ZERO)),
+        }
+    }
+
+    fn at(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap()
+    }
+
+    fn answered(&self) -> usize {
+        self.history.lock().unwrap().len()
+    }
+
+    fn acknowledged(&self) {
+        let (last, longest) = &mut *self.writes.lock().unwrap();
+        *longest = last.elapsed().max(*longest);
+        *last = Instant::now();
+    }
+
+    /// The longest time without an acknowledged write since this was last asked.
+    fn longest_pause(&self) -> Duration {
+        std::mem::take(&mut self.writes.lock().unwrap().1)
+    }
+}
+
+/// with the timers that nodes have by default.
+#[tokio::test(flavor = "multi_thread")]
+async fn leaders_killed_under_load_lose_nothing_and_repeat_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut three = Three::start(dir.path());
+    three.leader();
+    let ambassador = Ambassador::start(three.addresses().split(',')).unwrap();
+    let recorded = Arc::new(Recorded::new());
+    let (stop, stopping) = tokio::sync::watch::channel(false);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| tokio::spawn(one_client(client, ambassador.clone(), recorded.clone(), stopping.clone())))
+        .collect();
+    for _ in 0..3 {
+        let before = recorded.answered();
+        eventually("there is some load", async || recorded.answered() > before + 200).await;
+        let leader = three.leader();
+        recorded.longest_pause();
+        three.kill(leader);
+        let before = recorded.answered();
+        eventually("writes go on", async || recorded.answered() > before + 300).await;
+        println!("a leader was killed: no write was acknowledged for {} ms", recorded.longest_pause().as_millis());
+        three.spawn(dir.path(), leader);
+    }
+    stop.send_replace(true);
+    for client in clients {
+        client.await.unwrap();
+    }
+    let kv = ambassador.kv();
+    let applied = recorded.applied.lock().unwrap().clone();
+    for (key, applied) in applied {
+        let record = kv.get(key.clone()).await.unwrap().unwrap();
+        assert_eq!(record.version, applied, "{key}: every write that took effect did so once, and no other");
+    }
+    let history = recorded.history.lock().unwrap();
+    assert_eq!(history.unknown(), 0, "everything was resolved");
+    history.check().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+/// Writes and reads a few keys; drops every seventh write on its way and asks what became of it.
+async fn one_client(
+    client: u64,
+    ambassador: Ambassador,
+    recorded: Arc<Recorded>,
+    stopping: tokio::sync::watch::Receiver<bool>,
+) {
+    let kv = ambassador.kv();
+    let mut random = fastrand::Rng::with_seed(client);
+    let mut value = client << 32;
+    while !*stopping.borrow() {
+        let key = format!("k{}", random.u8(..3));
+        if random.u8(..3) == 0 {
+            let id = recorded.history.lock().unwrap().call(client, key.clone(), Call::Get, recorded.at());
+            let got = kv.get(key).await.unwrap();
+            let got = got.map(|record| u64::from_le_bytes(record.value[..].try_into().unwrap()));
+            recorded.history.lock().unwrap().answer(id, recorded.at(), Answer::Got(got));
+            continue;
+        }
+        value += 1;
+        let id = recorded.history.lock().unwrap().call(client, key.clone(), Call::put(value), recorded.at());
+        let write = kv.put(key.clone(), value.to_le_bytes().to_vec());
+        if value.is_multiple_of(7) {
+            // Given up before, while or after it is sent; the next one tells.
+            let patience = Duration::from_micros(random.u64(..3_000));
+            let given_up = tokio::time::timeout(patience, write).await.is_err();
+            let fence = kv.put(format!("fence-{client}"), "").await.unwrap();
+            let applied = match fence.abandoned {
+                Some((_, fate)) => fate.kind() == FateKind::Applied,
+                // It never left, or it was answered in time.
+                None => !given_up,
+            };
+            let mut history = recorded.history.lock().unwrap();
+            if applied {
+                history.answer(id, recorded.at(), Answer::written());
+                *recorded.applied.lock().unwrap().entry(key).or_default() += 1;
+            } else {
+                history.never(id);
+            }
+        } else {
+            write.await.unwrap();
+            recorded.acknowledged();
+            recorded.history.lock().unwrap().answer(id, recorded.at(), Answer::written());
+            *recorded.applied.lock().unwrap().entry(key).or_default() += 1;
+        }
+    }
+}
