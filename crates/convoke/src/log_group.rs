@@ -14,7 +14,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// How many of so many nodes vote. An even number survives no more losses than the odd one below it.
 pub(crate) fn voters(nodes: usize) -> usize {
     let most = nodes.min(VOTERS_MAX);
-    if most % 2 == 0 { most.saturating_sub(1) } else { most }
+    if most.is_multiple_of(2) { most.saturating_sub(1) } else { most }
 }
 
 /// Makes these nodes voters, one after another. `first` is a client address of the one that has begun the log.

@@ -177,9 +177,9 @@ async fn crash(stage: &Stage, node: usize) -> Outcome {
 async fn log_goes_on(stage: &Stage, before: Option<&str>, begin: Instant, what: &str) -> Outcome {
     let mut ledger = stage.ledger.lock().await;
     let acknowledged = ledger.acknowledged();
-    let lost = ledger.lost().await;
     let entered = ledger.enter().await;
     let after = begin.elapsed();
+    let lost = ledger.lost().await;
     let (lost, entered) = match (lost, entered) {
         (Ok(lost), Ok(entered)) => (lost, entered),
         (lost, entered) => {
