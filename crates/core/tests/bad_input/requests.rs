@@ -4,7 +4,7 @@ use super::{Lone, assert_refusal, attach, member, spec};
 use convoke_core::error::Code;
 use convoke_core::filter::Filter;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Space};
-use convoke_core::node::{Attach, ConnId, Interest, Resume, Start, StreamEvent};
+use convoke_core::node::{Attach, AttachMember, ConnId, Interest, Resume, Start, StreamEvent};
 use convoke_core::version::{NodeId, Version};
 use convoke_core::{Config, Limits, Node, Output, Time};
 use std::collections::BTreeMap;
@@ -176,6 +176,10 @@ fn members_of_other_sessions_cannot_be_changed() {
     let refusal = lone.refused(|node, now, session, out| node.unregister(now, session, 1, "absent", out));
     assert_refusal(&refusal, Code::NotRegistered, "id", None);
     let taken = member(MemberSpec::new("m", "s"));
+    let refusal = lone.refused(|node, now, _, out| node.register(now, 2, other, 1, &taken, out));
+    assert_refusal(&refusal, Code::AlreadyRegistered, "id", None);
+    // Only who wants to take it has a reason to attach again with a higher claim.
+    let taken = AttachMember { takeover: true, ..taken };
     let refusal = lone.refused(|node, now, _, out| node.register(now, 2, other, 1, &taken, out));
     assert_eq!((refusal.code, refusal.known), (Code::StaleEpoch, Some(1)));
 }
