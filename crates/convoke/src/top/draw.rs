@@ -29,7 +29,9 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Instant) {
     frame.render_widget(header(model, now, top.width), top);
     frame.render_widget(footer(model), bottom);
     let nodes_height = model.answers.as_ref().map_or(0, |answers| answers.nodes.len()) + 3;
-    let nodes_height = u16::try_from(nodes_height).unwrap_or(u16::MAX).min(body.height / 3).max(4);
+    // Beside the changes there is room for more of them.
+    let share = if area.width >= WIDTH_TWO { body.height / 2 } else { body.height / 3 };
+    let nodes_height = u16::try_from(nodes_height).unwrap_or(u16::MAX).min(share).max(4);
     let (nodes_area, services_area, events_area) = if area.width >= WIDTH_TWO {
         let [left, right] = Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(body);
         let [upper, lower] = Layout::vertical([Constraint::Length(nodes_height), Constraint::Min(0)]).areas(left);
