@@ -83,12 +83,9 @@ pub(crate) async fn work(shared: Arc<Shared>, mut orders: mpsc::UnboundedReceive
 
 async fn carry_out(ambassador: &Ambassador, order: Order, book: &Book) {
     loop {
-        let status = match ambassador.status(Some(PATIENCE)).await {
-            Ok(status) => status,
-            Err(_) => {
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
+        let Ok(status) = ambassador.status(Some(PATIENCE)).await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
         };
         // Only what the engine has arrived at counts: a node that still votes must not lose its disk.
         match order.next(&status) {

@@ -23,7 +23,7 @@ pub struct Pending {
 
 enum State {
     Waiting { call: CallId, answer: oneshot::Receiver<Result<Decided, Error>> },
-    Answered(Result<Decided, Error>),
+    Answered(Box<Result<Decided, Error>>),
     Over,
 }
 
@@ -61,7 +61,7 @@ impl Pending {
     ) -> Pending {
         let state = match issued {
             Ok((call, answer)) => State::Waiting { call, answer },
-            Err(error) => State::Answered(Err(error)),
+            Err(error) => State::Answered(Box::new(Err(error))),
         };
         Pending { state, handle }
     }
@@ -72,12 +72,14 @@ impl Pending {
         if let State::Waiting { answer, .. } = &mut self.state
             && let Ok(answered) = answer.try_recv()
         {
-            self.state = State::Answered(answered);
+            self.state = State::Answered(Box::new(answered));
         }
         match &self.state {
             State::Waiting { call, .. } => self.shared().with(|core, _, _| core.request(*call)),
-            State::Answered(Ok(decided)) => Some(decided.request),
-            State::Answered(Err(error)) => error.log.as_ref().and_then(|log| log.request),
+            State::Answered(answered) => match &**answered {
+                Ok(decided) => Some(decided.request),
+                Err(error) => error.log.as_ref().and_then(|log| log.request),
+            },
             State::Over => None,
         }
     }
@@ -99,7 +101,7 @@ impl Future for Pending {
                 }
                 answered => ready!(answered).unwrap_or_else(|_| Err(gone())),
             },
-            State::Answered(answered) => answered,
+            State::Answered(answered) => *answered,
             State::Over => Err(gone()),
         };
         Poll::Ready(result.map(Written::from))
