@@ -205,3 +205,27 @@ fn after_the_loss_of_a_majority_one_node_goes_on_alone_if_told_so_loudly() {
     assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "1");
     eventually_output(&["kv", "put", "k", "3", "--addr", &node.clients]);
 }
+
+/// A leader that stands still says nothing and closes nothing. A client that was linked to it, and idle, goes to the next one by itself.
+#[test]
+fn an_idle_client_leaves_a_leader_that_stands_still() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = support::founders(dir.path(), &[("n1", ""), ("n2", ""), ("n3", "")]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let log = Ambassador::start(nodes.iter().map(|node| node.clients.clone())).unwrap();
+        let kv = log.kv_with(Options::default().ttl(Duration::from_secs(300)));
+        kv.put("k", "before").await.unwrap();
+        let leader = log.status(None).await.unwrap().leader;
+        let leads = leader[1..].parse::<usize>().unwrap() - 1;
+        nodes[leads].process.pause();
+        let begin = std::time::Instant::now();
+        let written = tokio::time::timeout(convoke_testkit::PATIENCE, kv.put("k", "after")).await;
+        written.expect("another one leads, and the client finds it").unwrap();
+        // After two seconds it asks the others. Without that it would wait eight, until the connection is given up.
+        let took = begin.elapsed();
+        println!("written again {took:?} after the leader stood still");
+        assert!(took < Duration::from_secs(7), "{took:?}");
+        nodes[leads].process.resume();
+    });
+}

@@ -149,7 +149,7 @@ async fn listen(shared: &Shared, found: Found) -> Option<Found> {
                 }
                 None => break None,
             },
-            () = tokio::time::sleep(DOUBT_AFTER), if shared.with(|core, _, _| core.owed_answers()) => {
+            () = doubt(shared) => {
                 let addresses = shared.peers().all();
                 match ask_all(shared, &addresses).await.0 {
                     Some(other) if (other.epoch.term, other.epoch.replica) > (epoch.term, epoch.replica) => break Some(other),
@@ -160,4 +160,15 @@ async fn listen(shared: &Shared, found: Found) -> Option<Found> {
     };
     shared.link_down(link);
     found
+}
+
+/// Ends when the leader owes answers and has said nothing for a while: every message of its begins this anew. A request may be sent at
+/// any time meanwhile, so that is asked at the end, not at the beginning.
+async fn doubt(shared: &Shared) {
+    loop {
+        tokio::time::sleep(DOUBT_AFTER).await;
+        if shared.with(|core, _, _| core.owed_answers()) {
+            return;
+        }
+    }
 }
