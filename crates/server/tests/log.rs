@@ -6,11 +6,15 @@ mod support;
 
 use convoke_client::log::{Ambassador, Change, Consistency, FateKind, Options, Write};
 use convoke_proto::v1::log_client::LogClient;
+use convoke_proto::v1::submit_request;
+use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Code, Error, v1};
 use convoke_testkit::{Proxy, eventually};
 use std::time::Duration;
 use support::Served;
 use support::log::LogCluster;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_put_compared_listed_and_deleted() {
@@ -174,39 +178,82 @@ async fn bytes_left_in_an_old_socket_do_nothing_after_a_reconnect() {
     assert_eq!(ambassador.resolve(request, None).await.unwrap().kind(), FateKind::Never, "it stays so");
 }
 
-/// A handle whose link dies with requests in it goes on over another; what it left in the old one does nothing when it arrives.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_sent_twice_over_two_connections_is_executed_once() {
-    let cluster = LogCluster::start(3).await;
-    let leader = cluster.leader().await;
-    let proxy = Proxy::start(&cluster.served(leader).address().to_string()).await;
-    let follower = cluster.served(cluster.follower().await).address().to_string();
-    let log = cluster.node(leader).replica.handle();
-    let arrived = || log.counters().proposals + log.counters().refused;
-    // What is held back may be lost with its connection; then it is tried again.
-    for attempt in 0..8 {
-        let ambassador = Ambassador::start([proxy.address(), &follower]).unwrap();
-        let (kv, key) = (ambassador.kv(), format!("a{attempt}"));
-        kv.put(key.clone(), "0").await.unwrap();
-        proxy.block(true);
-        // Held back in the proxy; sent again, with the same number, once that connection is given up.
-        let written = kv.put(key.clone(), "1").await.unwrap();
-        kv.put(key.clone(), "2").await.unwrap();
-        let before = arrived();
-        proxy.block(false);
-        let came = tokio::time::timeout(Duration::from_secs(5), async {
-            while arrived() == before {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        });
-        let came = came.await.is_ok();
-        let record = kv.get(key).await.unwrap().unwrap();
-        assert_eq!((&record.value[..], record.version), (&b"2"[..], 3), "{written:?} took effect once");
-        if came {
-            return;
-        }
+/// One link of a client that does by hand what an ambassador does.
+struct Link {
+    outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
+    incoming: tonic::Streaming<v1::SubmitResponse>,
+    epoch: Option<v1::Epoch>,
+}
+
+impl Link {
+    async fn to(address: &str) -> Link {
+        let (outgoing, messages) = mpsc::unbounded_channel();
+        let channel = tonic::transport::Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
+        let incoming =
+            LogClient::new(channel.unwrap()).submit(UnboundedReceiverStream::new(messages)).await.unwrap().into_inner();
+        let mut link = Link { outgoing, incoming, epoch: None };
+        let Message::Welcome(welcome) = link.hear().await else { panic!("a leader says so first") };
+        link.epoch = welcome.epoch;
+        link
     }
-    panic!("no copy in an old connection arrived");
+
+    async fn hear(&mut self) -> Message {
+        self.incoming.message().await.unwrap().unwrap().message.unwrap()
+    }
+
+    fn say(&self, message: submit_request::Message) {
+        self.outgoing.send(v1::SubmitRequest { tag: 1, message: Some(message) }).unwrap();
+    }
+
+    async fn open(&mut self) -> u64 {
+        let open = v1::OpenSession { epoch: self.epoch, ttl_ms: 60_000, nonce: 7, ..Default::default() };
+        self.say(submit_request::Message::Open(open));
+        let Message::Opened(opened) = self.hear().await else { panic!("a session is opened") };
+        opened.session
+    }
+
+    fn put(&self, session: u64, number: u64, value: &'static str) {
+        let put = v1::PutKey { key: "a".into(), value: value.into(), ..Default::default() };
+        self.say(submit_request::Message::Request(v1::LogRequest {
+            session,
+            number,
+            abandon_below: number,
+            epoch: self.epoch,
+            body: Some(v1::log_request::Body::Put(put)),
+            ..Default::default()
+        }));
+    }
+
+    async fn fate(&mut self) -> v1::Fate {
+        let Message::Answer(answer) = self.hear().await else { panic!("a request is answered") };
+        answer.fate.unwrap()
+    }
+}
+
+/// A client sends again over another connection what it did not hear of; the copies in the old one arrive last, with others behind them that it
+/// gave up. They tell what became of them, and do nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_left_in_an_old_connection_are_answered_and_do_nothing() {
+    let cluster = LogCluster::start(1).await;
+    let address = cluster.served(0).address().to_string();
+    let proxy = Proxy::start(&address).await;
+    let mut old = Link::to(proxy.address()).await;
+    let session = old.open().await;
+    proxy.block(true);
+    old.put(session, 1, "sent again");
+    old.put(session, 2, "given up");
+    let mut new = Link::to(&address).await;
+    new.put(session, 1, "sent again");
+    let first = new.fate().await;
+    new.put(session, 3, "last");
+    let last = new.fate().await;
+    assert_eq!((first.kind(), last.kind()), (FateKind::Applied, FateKind::Applied));
+    proxy.block(false);
+    let (again, given_up) = (old.fate().await, old.fate().await);
+    assert_eq!((again.kind(), again.index), (FateKind::Applied, first.index), "the same answer, not another effect");
+    assert_eq!(given_up.kind(), FateKind::Never);
+    let record = cluster.ambassador().kv().get("a").await.unwrap().unwrap();
+    assert_eq!((&record.value[..], record.version), (&b"last"[..], 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]

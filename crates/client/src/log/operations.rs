@@ -1,7 +1,7 @@
 //! What operators and the careful ask: fates, status, membership, backups.
 
 use super::ambassador::Ambassador;
-use super::read::{at_leader, client, link, retry, within};
+use super::read::{PAUSE, at_leader, client, link, retry, within};
 use super::{Fate, RequestId, Status};
 use crate::{Code, Error};
 use convoke_proto::v1;
@@ -97,8 +97,16 @@ impl Ambassador {
             loop {
                 let replaces = match replaces {
                     Some(replaces) => replaces,
-                    None => self.status(None).await?.configuration,
+                    None => match self.status(None).await?.configuration {
+                        0 => {
+                            // The leader has yet to record whom the log was begun with.
+                            tokio::time::sleep(PAUSE).await;
+                            continue;
+                        }
+                        present => present,
+                    },
                 };
+
                 let request = v1::MembersRequest { replaces: Some(replaces), wait_ms, change: Some(change.wire()) };
                 let linked = link(&self.shared).await;
                 match client(linked.channel).members(request).await {

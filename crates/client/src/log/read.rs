@@ -12,7 +12,7 @@ use std::time::Duration;
 use tonic::transport::Channel;
 
 /// Pause before a read is tried again.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// What a read may miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
