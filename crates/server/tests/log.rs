@@ -202,7 +202,7 @@ impl Link {
     }
 
     fn say(&self, message: submit_request::Message) {
-        self.outgoing.send(v1::SubmitRequest { tag: 1, message: Some(message) }).unwrap();
+        self.outgoing.send(v1::SubmitRequest { tag: 1, message: Some(message), ..Default::default() }).unwrap();
     }
 
     async fn open(&mut self) -> u64 {
