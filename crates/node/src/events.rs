@@ -107,7 +107,7 @@ fn registry(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Event::PeerRefused { node: None, reason } => write!(f, "a connection was refused: {reason}"),
         Event::Ready { alone: true } => f.write_str("ready, as the first node"),
         Event::Ready { alone: false } => f.write_str("ready, with the registry of a peer"),
-        Event::OriginSilent { origin } => write!(f, "node {origin} is silent: its members are down"),
+        Event::OriginSilent { origin } => write!(f, "node {origin} is silent: members it still owns are down"),
         Event::OriginReturned { origin } => write!(f, "node {origin} is back"),
         Event::NamesDropped { origin, count } => {
             write!(f, "{count} names of {origin} were dropped: it is silent for long")
