@@ -1,4 +1,4 @@
-//! Runs plans: the phases of one, and many at once.
+//! Runs plans, phase by phase.
 
 use crate::invariants::{Violation, compare_clocks};
 use crate::network::SECOND;
@@ -6,10 +6,8 @@ use crate::plan::Plan;
 use crate::stats::Stats;
 use crate::trace::Fold;
 use crate::world::World;
-use std::cell::RefCell;
+use convoke_seeds::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
 
 /// One in this many seeds is run again with other wall clocks (invariant 13).
 const CLOCK_RERUNS: u64 = 20;
@@ -42,14 +40,14 @@ pub fn run_seed(seed: u64) -> Outcome {
 
 /// Runs a plan to its end or to its first violation. A panic anywhere is a violation of `no_panic`.
 pub fn run_plan(plan: &Plan, verbose: bool) -> Outcome {
-    quiet_panics();
+    panics::keep();
     let mut world = plan.world();
     world.trace.verbose = verbose;
     let result = catch_unwind(AssertUnwindSafe(|| phases(&mut world, plan)));
     let violation = match result {
         Ok(Ok(())) => None,
         Ok(Err(violation)) => Some(violation),
-        Err(_) => Some(Violation::new("no_panic", world.now, LAST_PANIC.take())),
+        Err(_) => Some(Violation::new("no_panic", world.now, panics::take().unwrap_or_default())),
     };
     outcome(plan.setup.seed, &mut world, violation)
 }
@@ -60,13 +58,13 @@ pub fn run_script(
     script: impl FnOnce(&mut World) -> Result<(), Violation>,
     verbose: bool,
 ) -> Outcome {
-    quiet_panics();
+    panics::keep();
     world.trace.verbose = verbose;
     let result = catch_unwind(AssertUnwindSafe(|| script(&mut world).and_then(|()| world.finish())));
     let violation = match result {
         Ok(Ok(())) => None,
         Ok(Err(violation)) => Some(violation),
-        Err(_) => Some(Violation::new("no_panic", world.now, LAST_PANIC.take())),
+        Err(_) => Some(Violation::new("no_panic", world.now, panics::take().unwrap_or_default())),
     };
     outcome(world.setup.seed, &mut world, violation)
 }
@@ -107,51 +105,4 @@ fn phases(world: &mut World, plan: &Plan) -> Result<(), Violation> {
         }
     }
     Ok(())
-}
-
-/// Runs seeds on some threads until all are done or `stop` is set; outcomes are handed over as they come.
-pub fn run_many(
-    seeds: std::ops::Range<u64>,
-    threads: usize,
-    stop: &AtomicBool,
-    run: impl Fn(u64) -> Outcome + Sync,
-    mut each: impl FnMut(Outcome),
-) {
-    let next = AtomicU64::new(seeds.start);
-    let (sender, receiver) = mpsc::channel();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            let (sender, next, run) = (sender.clone(), &next, &run);
-            scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end || sender.send(run(seed)).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        for outcome in receiver {
-            each(outcome);
-        }
-    });
-}
-
-thread_local! {
-    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// Panics of simulated nodes are findings: they are kept for the report instead of being printed.
-fn quiet_panics() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if std::env::var_os("CONVOKE_SIM_PANICS").is_some() {
-                before(info);
-            }
-            LAST_PANIC.set(info.to_string());
-        }));
-    });
 }

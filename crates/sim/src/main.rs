@@ -3,12 +3,12 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use convoke_core::Mutant;
+use convoke_seeds::{cores, progress, run_many};
 use convoke_sim::drive::{self, Outcome};
 use convoke_sim::invariants::CONVERGENCE_P99;
 use convoke_sim::network::Micros;
 use convoke_sim::stats::{Convergence, Stats};
 use convoke_sim::{Kind, mutants, scenarios};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -106,10 +106,6 @@ fn main() -> Result<ExitCode> {
     })
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
-}
-
 fn run(
     seeds: std::ops::Range<u64>,
     threads: Option<usize>,
@@ -117,13 +113,12 @@ fn run(
     keep_going: bool,
     slow: Micros,
 ) -> Result<ExitCode> {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds {elapsed} (left {eta}) {msg}")?;
-    let bar = ProgressBar::new(seeds.end - seeds.start).with_style(style);
+    let bar = progress(seeds.end - seeds.start, "seeds");
     let started = Instant::now();
     let (mut total, mut failures) = (Stats::default(), 0_u64);
     let stop = AtomicBool::new(false);
     let one = |seed| if kind == Kind::Full { drive::run_seed(seed) } else { drive::run_plan(&kind.plan(seed), false) };
-    drive::run_many(seeds, threads.unwrap_or_else(cores), &stop, one, |outcome| {
+    run_many(seeds, threads.unwrap_or_else(cores), &stop, one, |outcome| {
         total.add(&outcome.stats);
         for one in outcome.stats.convergence.iter().filter(|one| one.took > slow) {
             bar.suspend(|| println!("{}", late(outcome.seed, one)));
@@ -250,8 +245,7 @@ fn hunt(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) 
     if chosen.is_empty() {
         return Ok(usage(&format!("there is no mutant {name:?}")));
     }
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} mutants {elapsed}")?;
-    let bar = ProgressBar::new(chosen.len() as u64).with_style(style);
+    let bar = progress(chosen.len() as u64, "mutants");
     let started = Instant::now();
     let caught = mutants::hunt_all(&chosen, seeds, threads.unwrap_or_else(cores), |caught| {
         if !markdown {

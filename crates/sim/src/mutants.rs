@@ -4,8 +4,8 @@ use crate::drive::{Outcome, run_plan};
 use crate::plan::Kind;
 use crate::scenarios::{self, Scenario};
 use convoke_core::{Mutant, Mutation};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use convoke_seeds::run_many;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// What became of one mutant.
@@ -81,25 +81,16 @@ fn difference(mutant: Mutant, run: impl Fn(Mutation) -> Outcome) -> Option<(&'st
 }
 
 /// Hunts several mutants on some threads; results in the order of the list.
-pub fn hunt_all(mutants: &[Mutant], seeds: u64, threads: usize, each: impl Fn(&Caught) + Sync) -> Vec<Caught> {
-    let next = AtomicUsize::new(0);
-    let caught: Mutex<Vec<(usize, Caught)>> = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(mutant) = mutants.get(index) else { return };
-                    let result = hunt(*mutant, seeds);
-                    each(&result);
-                    caught.lock().expect("no hunter panics while holding the lock").push((index, result));
-                }
-            });
-        }
+pub fn hunt_all(mutants: &[Mutant], seeds: u64, threads: usize, mut each: impl FnMut(&Caught)) -> Vec<Caught> {
+    let mut caught = Vec::new();
+    let one = |index: u64| mutants.get(index as usize).map(|mutant| (index, hunt(*mutant, seeds)));
+    run_many(0..mutants.len() as u64, threads, &AtomicBool::new(false), one, |found| {
+        let Some((index, found)) = found else { return };
+        each(&found);
+        caught.push((index, found));
     });
-    let mut caught = caught.into_inner().expect("all hunters are done");
     caught.sort_by_key(|(index, _)| *index);
-    caught.into_iter().map(|(_, result)| result).collect()
+    caught.into_iter().map(|(_, found)| found).collect()
 }
 
 /// docs/mutants.md up to its table.

@@ -8,11 +8,9 @@ use crate::record::micros;
 use crate::stats::Stats;
 use crate::world::Shared;
 use crate::{node, operator};
-use std::cell::RefCell;
+use convoke_seeds::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc::unbounded_channel;
 use turmoil::Builder;
@@ -45,8 +43,7 @@ pub struct Outcome {
 
 /// Runs a plan to its end, or to the first violation.
 pub fn run(plan: &Plan, aloud: bool) -> Outcome {
-    quiet_panics();
-    LAST_PANIC.take();
+    panics::keep();
     fastrand::seed(plan.seed);
     convoke_replica::seed_thread(plan.seed);
     let shared = Arc::new(Shared::new(plan.clone(), aloud));
@@ -55,9 +52,9 @@ pub fn run(plan: &Plan, aloud: bool) -> Outcome {
     let result = catch_unwind(AssertUnwindSafe(|| run.through())).unwrap_or_else(|_| Err("nobody panics".to_owned()));
     let simulated = run.cluster.elapsed();
     // Hosts are dropped with the simulation: what they say then is no finding.
-    let panic = LAST_PANIC.take();
+    let panic = panics::take();
     drop(run);
-    LAST_PANIC.take();
+    panics::take();
     let mut record = shared.book.lock();
     let panicked = panic.map(|panic| format!("nobody panics: {panic}"));
     let violation = panicked.or(record.violation.take()).or(result.err());
@@ -164,7 +161,7 @@ impl Run<'_> {
 
     fn step(&mut self) -> Result<(), String> {
         self.cluster.step()?;
-        if let Some(panic) = LAST_PANIC.with_borrow(Clone::clone) {
+        if let Some(panic) = panics::first() {
             return Err(format!("nobody panics: {panic}"));
         }
         self.shared.book.lock().violation.take().map_or(Ok(()), Err)
@@ -174,51 +171,4 @@ impl Run<'_> {
 /// Machines that clients run on.
 pub(crate) fn machine_name(machine: u64) -> String {
     format!("c{machine}")
-}
-
-/// Runs many seeds, each on one thread; tells of each as it ends.
-pub fn run_many(
-    seeds: std::ops::Range<u64>,
-    threads: usize,
-    stop: &AtomicBool,
-    run: impl Fn(u64) -> Outcome + Sync,
-    mut each: impl FnMut(Outcome),
-) {
-    let next = AtomicU64::new(seeds.start);
-    let (sender, receiver) = mpsc::channel();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            let (sender, next, run) = (sender.clone(), &next, &run);
-            scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end || sender.send(run(seed)).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        for outcome in receiver {
-            each(outcome);
-        }
-    });
-}
-
-thread_local! {
-    static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// A panic in a task of a node ends the task and nothing else; here it is a finding.
-fn quiet_panics() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            LAST_PANIC.with_borrow_mut(|last| last.get_or_insert(info.to_string()).truncate(2_000));
-            if std::env::var_os("CONVOKE_SIM_PANICS").is_some() {
-                before(info);
-            }
-        }));
-    });
 }

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use convoke_seeds::{cores, progress, run_many};
 use convoke_stack_sim::drive::{self, Outcome, RECOVERY_P99};
 use convoke_stack_sim::stats::Stats;
 use convoke_stack_sim::{Plan, Planted};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -72,18 +72,13 @@ fn main() -> Result<ExitCode> {
     }
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
-}
-
 fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, keep_going: bool) -> Result<ExitCode> {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds {elapsed} (left {eta}) {msg}")?;
-    let bar = ProgressBar::new(seeds.end - seeds.start).with_style(style);
+    let bar = progress(seeds.end - seeds.start, "seeds");
     let started = Instant::now();
     let (mut total, mut failures) = (Stats::default(), 0_u64);
     let stop = AtomicBool::new(false);
     let one = |seed| drive::run(&Plan::new(seed), false);
-    drive::run_many(seeds, threads.unwrap_or_else(cores), &stop, one, |outcome| {
+    run_many(seeds, threads.unwrap_or_else(cores), &stop, one, |outcome| {
         total.add(&outcome.stats);
         if outcome.violation.is_some() {
             failures += 1;
@@ -180,7 +175,7 @@ fn planted(seeds: u64, threads: Option<usize>) -> ExitCode {
     for planted in Planted::ALL.iter().copied() {
         let (stop, mut found) = (AtomicBool::new(false), None);
         let one = |seed| drive::run(&Plan::new(seed).with(planted), false);
-        drive::run_many(1..seeds + 1, threads.unwrap_or_else(cores), &stop, one, |outcome| {
+        run_many(1..seeds + 1, threads.unwrap_or_else(cores), &stop, one, |outcome| {
             if let Some(violation) = outcome.violation {
                 stop.store(true, Ordering::Relaxed);
                 found = found.take().or(Some((outcome.seed, violation)));

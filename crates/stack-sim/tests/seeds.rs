@@ -4,7 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_stack_sim::drive::{run, run_many};
+use convoke_seeds::run_many;
+use convoke_stack_sim::drive::run;
 use convoke_stack_sim::{Plan, Planted};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
