@@ -59,18 +59,15 @@ pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), Stays> {
     }
     let addresses: Vec<&str> = places.iter().map(|place| place.address.as_str()).collect();
     let ambassador = Ambassador::start(addresses).map_err(stays)?;
-    let others: Vec<&Place> = places.iter().filter(|place| place.id != node).collect();
-    let mut voting = others.iter().filter(|place| is(&group.voters, &place.id)).count();
-    for place in others.iter().filter(|place| place.running && !is(&group.voters, &place.id)) {
-        if voting >= voters(others.len()) {
-            break;
-        }
+    let staying = places.iter().filter(|place| place.id != node);
+    let (voting, others): (Vec<&Place>, Vec<&Place>) = staying.partition(|place| is(&group.voters, &place.id));
+    let missing = voters(voting.len() + others.len()).saturating_sub(voting.len());
+    for place in others.into_iter().filter(|place| place.running).take(missing) {
         if !is(&group.learners, &place.id) {
             let add = Change::Add { node: place.id.clone(), address: None };
             settle(&ambassador, &add, PATIENCE).await.map_err(stays)?;
         }
         settle(&ambassador, &Change::Promote(place.id.clone()), PATIENCE).await.map_err(stays)?;
-        voting += 1;
     }
     match settle(&ambassador, &Change::Remove(node.to_owned()), FAREWELL).await {
         Err(error) if error.code != Code::NotFound => Err(stays(error)),

@@ -82,7 +82,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Outcome<Parts> {
 /// Two listeners cannot share a port. One of `yielding`, which nobody asked for, makes way and takes any free one; two that somebody
 /// wants to be the same are a mistake.
 pub(crate) fn part_ports(loaded: &mut Loaded, yielding: &[&str]) -> Outcome {
-    const PORTS: &[(&str, fn(&mut Settings) -> &mut u16)] = &[
+    type Port = (&'static str, fn(&mut Settings) -> &mut u16);
+    const PORTS: &[Port] = &[
         ("client_port", |settings| &mut settings.client_port),
         ("peer_port", |settings| &mut settings.peer_port),
         ("dns_port", |settings| &mut settings.dns_port),
