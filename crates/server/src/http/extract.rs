@@ -52,7 +52,9 @@ fn query<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
         let (path, why) = (error.path().to_string(), error.inner().to_string());
         match pairs().find(|(name, _)| *name == path) {
             Some((name, value)) if why.starts_with("unknown field") => {
-                invalid(&name, format!("{name}={value}: {}", why.replacen("field", "parameter", 1)))
+                // Serde speaks of fields.
+                let why = why.replacen("unknown field", "unknown parameter", 1).replace("no fields", "none here");
+                invalid(&name, format!("{name}={value}: {why}"))
             }
             Some((name, value)) => invalid(&name, format!("{name}={value}: {why}; see /api/v1/openapi.json")),
             // About the query as a whole.
@@ -134,7 +136,8 @@ mod tests {
         }
         assert_eq!(query::<Asked>("limit=1&limit=2").unwrap_err().message, "duplicate field `limit`");
         let error = no_query("pretty").unwrap_err();
-        assert_eq!(error.field.as_deref(), Some("pretty"), "{error}");
+        assert_eq!(error.message, "pretty=: unknown parameter `pretty`, there are none here");
+        assert_eq!(error.field.as_deref(), Some("pretty"));
         no_query("").unwrap();
     }
 }
