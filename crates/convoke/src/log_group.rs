@@ -1,7 +1,8 @@
 //! The log of a local cluster: its first node begins it alone, and others are made voters beside it, so that it survives the loss of a node.
 
+use crate::client::Node;
 use convoke_client::log::{Ambassador, Change};
-use convoke_proto::{Code, Error};
+use convoke_proto::{Code, Error, v1};
 use std::time::Duration;
 
 /// More would not make it safer, only slower.
@@ -27,12 +28,64 @@ pub(crate) async fn form(first: &str, others: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes a node out of the group, if it is in it and the others are enough to say so.
-pub(crate) async fn leave(addresses: &[String], node: &str) -> Result<(), Error> {
-    match settle(&Ambassador::start(addresses)?, &Change::Remove(node.to_owned()), FAREWELL).await {
-        Err(error) if error.code == Code::NotFound => Ok(()),
-        done => done,
+/// A node of the cluster, and where its clients connect.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) id: String,
+    pub(crate) address: String,
+    pub(crate) running: bool,
+}
+
+/// Why a node is still in the group.
+#[derive(Debug)]
+pub(crate) struct Stays {
+    pub(crate) error: Error,
+    /// Nobody else votes: without it there is no log.
+    pub(crate) alone: bool,
+}
+
+/// Takes a node out of the group, if it is in it and there are enough to say so. Others become voters first where too few would be left,
+/// so that the log does not go with a node.
+pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), Stays> {
+    let Some(group) = group(places).await else { return Ok(()) };
+    let is = |ids: &[String], id: &str| ids.iter().any(|known| known == id);
+    if !is(&group.voters, node) && !is(&group.learners, node) {
+        return Ok(());
     }
+    let alone = group.voters == [node];
+    let stays = |error| Stays { error, alone };
+    if alone && places.iter().any(|place| place.id == node && !place.running) {
+        return Err(stays(Error::new(Code::NotReady, format!("{node} does not run"))));
+    }
+    let addresses: Vec<&str> = places.iter().map(|place| place.address.as_str()).collect();
+    let ambassador = Ambassador::start(addresses).map_err(stays)?;
+    let staying = places.iter().filter(|place| place.id != node);
+    let (voting, others): (Vec<&Place>, Vec<&Place>) = staying.partition(|place| is(&group.voters, &place.id));
+    let missing = voters(voting.len() + others.len()).saturating_sub(voting.len());
+    for place in others.into_iter().filter(|place| place.running).take(missing) {
+        if !is(&group.learners, &place.id) {
+            let add = Change::Add { node: place.id.clone(), address: None };
+            settle(&ambassador, &add, PATIENCE).await.map_err(stays)?;
+        }
+        settle(&ambassador, &Change::Promote(place.id.clone()), PATIENCE).await.map_err(stays)?;
+    }
+    match settle(&ambassador, &Change::Remove(node.to_owned()), FAREWELL).await {
+        Err(error) if error.code != Code::NotFound => Err(stays(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The group as the first node sees it that knows of one; none if no node runs a log.
+async fn group(places: &[Place]) -> Option<v1::LogStatusResponse> {
+    for place in places.iter().filter(|place| place.running) {
+        let Ok(node) = Node::lazy(&place.address, FAREWELL) else { continue };
+        if let Ok(status) = node.log().status(v1::LogStatusRequest {}).await
+            && !status.get_ref().voters.is_empty()
+        {
+            return Some(status.into_inner());
+        }
+    }
+    None
 }
 
 async fn settle(ambassador: &Ambassador, change: &Change, patience: Duration) -> Result<(), Error> {

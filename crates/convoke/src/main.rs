@@ -122,6 +122,9 @@ fn print(arguments: &PrintArgs) -> Outcome {
         };
     }
     let loaded = Loaded::effective(arguments.config.as_deref(), &[])?;
+    for doubt in &loaded.doubts {
+        eprintln!("convoke: {doubt}");
+    }
     if arguments.json {
         output::print_json(&config::print::effective_json(&loaded))
     } else {

@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, Process, until};
+use convoke_testkit::{NodeProcess, Process, free_address, until};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -119,6 +119,23 @@ fn nodes_of_others_are_left_as_they_were() {
     }
     let error = failure(&convoke(&["bench", "join", "--addr", &node.clients]).output().unwrap(), 2);
     assert!(error.contains("leave out --addr"), "{error}");
+}
+
+/// A node that is not there is said at once, and one that does not answer while it is waited for; neither is a failure of the load.
+#[test]
+fn nobody_there_is_3() {
+    let nobody = free_address();
+    for kind in ["register", "heartbeat", "propagate", "watch", "log", "http-lookup"] {
+        let error = failure(&convoke(&["bench", kind, "--addr", &nobody]).output().unwrap(), 3);
+        assert!(error.starts_with(&format!("cannot reach a node at {nobody} (connection refused)")), "{kind}: {error}");
+    }
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = deaf.local_addr().unwrap().to_string();
+    let output = convoke(&["bench", "register", "--addr", &address]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.starts_with(&format!("convoke: waiting for an answer of {address}, 5 s at most\n")), "{said}");
+    assert!(said.contains(&format!("cannot reach a node at {address} (no answer within 5.0 s)")), "{said}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, until};
+use convoke_testkit::{NodeProcess, Process, until};
 use std::time::Duration;
 use support::{ask, cluster, member_status, output, registered, start, state, watch};
 
@@ -72,6 +72,20 @@ fn a_second_signal_ends_it_at_once() {
     second.process.terminate();
     assert_eq!(second.process.wait().code(), Some(1));
     assert!(second.process.stderr().contains("stopped at once"), "{}", second.process.stderr());
+}
+
+/// Whoever starts with the id of a node that lives says so at once, tries for a while, and stops; the other one stays (N4).
+#[test]
+fn a_second_process_with_the_id_of_a_living_node_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = cluster(dir.path(), 2);
+    let mut second = Process::spawn(&mut start(&dir.path().join("second"), &["--id", "n1", "--join", &nodes[1].peers]));
+    until("it says why it waits", || {
+        second.stderr().contains("another process of the cluster uses this node id: trying for 6 s")
+    });
+    assert_eq!(second.wait().code(), Some(5));
+    assert!(second.stderr().contains("give each its own (--id)"), "{}", second.stderr());
+    assert_eq!((state(&nodes[0], "n2").as_str(), state(&nodes[1], "n1").as_str()), ("up", "up"));
 }
 
 /// A short sleep, as seen from another node.

@@ -19,10 +19,18 @@ fn bad_usage_is_2() {
         &["register", "--id", "a", "--service", "web", "--weight", "0"],
         &["start", "--client-port", "77000"],
         &["status", "--timeout", "soon"],
+        &["kv", "put", "k", "--lease=5"],
+        &["kv", "put", "k", "--nosuch"],
+        &["kv", "put", "k", "v", "-x"],
     ] {
         let output = convoke(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{output:?}");
+    }
+    for flag in ["--nosuch", "--lease=5", "-x"] {
+        let output = convoke(&["kv", "put", "k", flag]).output().unwrap();
+        let (said, name) = (String::from_utf8(output.stderr).unwrap(), flag.split('=').next().unwrap());
+        assert!(said.contains(&format!("to pass '{name}' as a value, use '-- {name}'")), "{said}");
     }
     let error = fails(&["status", "--addr", "two words"], 2);
     assert!(error.contains("write HOST:PORT"), "{error}");
@@ -50,6 +58,24 @@ fn bad_configuration_is_2_and_names_the_place() {
              (timers.heartbeat_timeout from {path} line 2)"
         )
     );
+    for (text, words) in [
+        ("bind = \"0.0.0.0\"\n", format!("insecure_public (--insecure-public) (bind from {path} line 1)")),
+        (
+            "bind = \"0.0.0.0\"\ninsecure_public = true\n",
+            format!("set advertise to an address of this machine that they can reach (bind from {path} line 1)"),
+        ),
+        (
+            "client_port = 8000\npeer_port = 8000\n",
+            format!("(client_port from {path} line 1, peer_port from {path} line 2)"),
+        ),
+        ("peer_port = 8000\ndns_port = 8000\n", format!("(peer_port from {path} line 1, dns_port from {path} line 2)")),
+        ("[dns]\nttl = \"500ms\"\n", format!("(dns.ttl from {path} line 2)")),
+    ] {
+        let error = check(text);
+        assert!(error.ends_with(&words), "{error}");
+        assert_eq!(fails(&["start", "--config", path], 2), error, "start says the same");
+    }
+    check("[timers]\nheartbeat_timeout = \"10s\"\n");
     // The same when it comes to starting, from wherever it comes.
     let error = failure(&convoke(&["start", "--config", path]).output().unwrap(), 2);
     assert!(error.contains(&format!("from {path} line 2")), "{error}");
@@ -93,6 +119,10 @@ fn not_found_is_4_and_bad_input_is_2() {
     fails(&[["explain", "nobody"], at].concat(), 4);
     fails(&[["drain", "nobody"], at].concat(), 4);
     fails(&[["nodes", "forget"].as_slice(), &["nobody"], &at].concat(), 4);
+    let error = fails(&[["nodes", "forget"].as_slice(), &["dev"], &at].concat(), 5);
+    assert!(error.contains("cannot forget itself"), "{error}");
+    let error = fails(&[["drain", "--node"].as_slice(), &["nope"], &at].concat(), 4);
+    assert!(error.starts_with("no node \"nope\" is up"), "{error}");
     let error = fails(&[["members", "servise == \"web\""], at].concat(), 2);
     assert!(error.contains("did you mean `service`?"), "{error}");
     let error = fails(&[["watch", "servise == \"web\""], at].concat(), 2);
@@ -118,6 +148,9 @@ fn what_needs_no_node_works_without() {
         assert!(output(&["completions", shell]).contains("convoke"));
     }
     assert!(output(&["config", "print"]).contains("client_port = 7700\n"));
+    let doubtful = convoke(&["config", "print"]).env("CONVOKE_NOSUCH", "1").output().unwrap();
+    let said = String::from_utf8(doubtful.stderr).unwrap();
+    assert!(doubtful.status.success() && said.starts_with("convoke: CONVOKE_NOSUCH means nothing here"), "{said}");
     for arguments in [["config", "print", "--json"].as_slice(), &["config", "print", "--defaults", "--json"]] {
         let shown: serde_json::Value = serde_json::from_str(&output(arguments)).unwrap();
         assert!(shown["keys"].as_array().unwrap().iter().any(|key| key["key"] == "client_port"), "{shown}");

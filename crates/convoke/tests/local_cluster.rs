@@ -97,8 +97,31 @@ fn the_log_has_three_voters() {
     assert_eq!(support::output(&put), "revision 1\n");
     world.json(&["fault", "restart", "n1"]);
     world.json(&["remove", "n3"]);
-    until("n3 has left the group", || voters(1) == ["n1", "n2"]);
+    until("n4 votes in its place", || voters(1) == ["n1", "n2", "n4"]);
     world.json(&["delete", "log"]);
+    world.nothing_left();
+}
+
+/// Where one node alone has the log, it is handed on before the node goes; if it cannot be, the node stays unless that is wanted.
+#[test]
+fn a_log_does_not_go_with_a_node() {
+    let world = World::new();
+    let created = create(&world, "pair", "2");
+    let address = |node: usize| created["nodes"][node]["address"].as_str().unwrap().to_owned();
+    let at = |arguments: &[&str], address: &str| {
+        support::output(&[arguments, &["--timeout", "60s", "--addr", address]].concat())
+    };
+    at(&["kv", "put", "k", "kept"], &address(0));
+    world.json(&["remove", "n1"]);
+    assert_eq!(at(&["kv", "get", "k", "--raw"], &address(1)), "kept");
+
+    let added = world.json(&["add"]);
+    world.json(&["fault", "kill", "n2"]);
+    let (exit, said) = world.refused(&["remove", "n2"]);
+    assert!(exit == 5 && said.contains("n2 alone has the log of pair") && said.contains("n2 does not run"), "{said}");
+    let left = world.json(&["remove", "n2", "--force"]);
+    assert_eq!(left, json!({ "removed": "n2" }), "{added}");
+    world.json(&["delete", "pair"]);
     world.nothing_left();
 }
 

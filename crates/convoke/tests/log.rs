@@ -19,6 +19,13 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&output(arguments)).unwrap()
 }
 
+/// Nothing is done.
+#[track_caller]
+fn fails_usage(arguments: &[&str]) {
+    let output = convoke(arguments).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
+}
+
 /// A command that may have to wait for a leader.
 fn eventually_output(arguments: &[&str]) -> String {
     let mut text = None;
@@ -42,14 +49,19 @@ fn keys_from_the_command_line() {
     let error = fails(&[&["kv", "put", "app/limit", "11", "--if-revision", "0"][..], &at].concat(), 5);
     assert!(error.contains("modify revision 1"), "{error}");
     assert_eq!(run(&["kv", "put", "app/limit", "11", "--if-revision", "1"]), "revision 2\n");
-    assert_eq!(run(&["kv", "put", "app/name", "-x"]), "revision 3\n");
+    // What begins with a dash may be a mistyped flag, unless it is a number or comes after --.
+    fails_usage(&[&["kv", "put", "app/name", "--if-revison=7"][..], &at].concat());
+    let dashed = ["kv", "put", "app/name", at[0], at[1], at[2], at[3], "--", "--x"];
+    assert_eq!(output(&dashed), "revision 3\n");
+    assert_eq!(run(&["kv", "get", "app/name", "--raw"]), "--x");
     let list = run(&["kv", "list", "app/"]);
     assert_eq!(list.lines().count(), 3, "{list}");
     let listed: Value = serde_json::from_str(&run(&["kv", "list", "--json"])).unwrap();
     assert_eq!((&listed["keys"][1]["key"], &listed["revision"]), (&"app/name".into(), &3.into()));
     assert_eq!(run(&["kv", "delete", "app/name"]), "deleted 1 key, revision 4\n");
     assert_eq!(fails(&[&["kv", "get", "app/name"][..], &at].concat(), 4), "no key \"app/name\"");
-    let written: Value = serde_json::from_str(&run(&["kv", "put", "a", "b", "--json"])).unwrap();
+    let written: Value = serde_json::from_str(&run(&["kv", "put", "a", "-5", "--json"])).unwrap();
+    assert_eq!(run(&["kv", "get", "a", "--raw"]), "-5");
     let request = format!("{}/{}", written["request"]["session"], written["request"]["number"]);
     let told: Value = serde_json::from_str(&run(&["log", "resolve", &request, "--json"])).unwrap();
     assert_eq!((&told["fate"], &told["final"]), (&"applied".into(), &true.into()));

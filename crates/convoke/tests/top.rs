@@ -69,6 +69,25 @@ fn a_signal_gives_the_terminal_back_too() {
     until("the terminal is as before", || top.is_cooked() && !top.in_alternate_screen());
 }
 
+/// For programs: no terminal, one answer.
+#[test]
+fn one_look_as_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = NodeProcess::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
+    let _web = support::registered(&node.clients, "web-1");
+    until("there is a log", || support::ask(&node, &["log", "status"])["leader"] == "n1");
+    let nobody = convoke_testkit::free_address();
+    let both = format!("{nobody},{}", node.clients);
+    let said = support::output(&["top", "--json", "--interval", "200ms", "--timeout", "30s", "--addr", &both]);
+    let look: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&look["address"], &look["status"]["id"]), (&node.clients.as_str().into(), &"n1".into()), "{look}");
+    assert_eq!((&look["nodes"][0]["state"], &look["log"]["leader"]), (&"up".into(), &"n1".into()), "{look}");
+    assert_eq!((&look["services"][1]["service"], &look["services"][1]["up"]), (&"web".into(), &1.into()), "{look}");
+    assert!(look["per_second"]["bytes_out"].is_f64(), "{look}");
+    let error = support::fails(&["top", "--json", "--addr", &nobody], 3);
+    assert!(error.starts_with(&format!("no node answers ({nobody}: ")), "{error}");
+}
+
 #[test]
 fn it_needs_a_terminal() {
     let output = support::convoke(&["top"]).stdin(std::process::Stdio::null()).output().unwrap();

@@ -20,6 +20,8 @@ const TURNS_MAX: usize = 4_096;
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) id: String,
+    /// Whether the member's own name leads there; that of an endpoint at another host does not.
+    pub(crate) by_name: bool,
     pub(crate) host: Host,
     pub(crate) port: u16,
     pub(crate) weight: u16,
@@ -130,7 +132,8 @@ fn target(node: &NodeHandle, member: &Member, choice: &Choice) -> Option<Target>
     };
     let (host, port) = Host::parse(address)?;
     let near = !choice.locality.is_empty() || lies_in(member.locality(), node.region());
-    Some(Target { id: member.id().to_owned(), host, port, weight: member.weight().max(1), near })
+    let by_name = choice.endpoint.is_none() || Host::parse(member.address()).is_some_and(|(own, _)| own == host);
+    Some(Target { id: member.id().to_owned(), by_name, host, port, weight: member.weight().max(1), near })
 }
 
 /// The member of an id as asked for, or in lower case (Q6).

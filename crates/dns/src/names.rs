@@ -86,16 +86,18 @@ pub(crate) fn zone() -> Name {
     Name::from_labels([ZONE]).expect("a label of letters")
 }
 
-/// Where SRV records point for a member at an IP address: its own name if that is a host name, else its address.
-pub(crate) fn target(id: &str, address: IpAddr) -> Name {
-    let by_id = is_host_name(id).then(|| Name::from_labels(id.split('.').chain([MEMBERS, ZONE])).ok()).flatten();
-    by_id.unwrap_or_else(|| {
-        let written = match address {
-            IpAddr::V4(address) => format!("{:08x}", address.to_bits()),
-            IpAddr::V6(address) => format!("{:032x}", address.to_bits()),
-        };
-        Name::from_labels([written.as_str(), ADDRESSES, ZONE]).expect("labels of letters and digits")
-    })
+/// The name of a member, if its id is a host name.
+pub(crate) fn of_member(id: &str) -> Option<Name> {
+    is_host_name(id).then(|| Name::from_labels(id.split('.').chain([MEMBERS, ZONE])).ok()).flatten()
+}
+
+/// The name that says an address.
+pub(crate) fn of_address(address: IpAddr) -> Name {
+    let written = match address {
+        IpAddr::V4(address) => format!("{:08x}", address.to_bits()),
+        IpAddr::V6(address) => format!("{:032x}", address.to_bits()),
+    };
+    Name::from_labels([written.as_str(), ADDRESSES, ZONE]).expect("labels of letters and digits")
 }
 
 /// Whether an id, as part of a name, comes back unchanged from any resolver.
@@ -150,13 +152,12 @@ mod tests {
 
     #[test]
     fn targets_come_back_from_any_resolver() {
-        let v4 = IpAddr::from([10, 0, 0, 1]);
-        assert_eq!(target("orders-1.eu", v4).to_ascii(), "orders-1.eu.member.convoke.");
+        assert_eq!(of_member("orders-1.eu").unwrap().to_ascii(), "orders-1.eu.member.convoke.");
         for odd in ["Orders", "a/b", "a b", "a..b", &"x".repeat(64), &["y"; 130].join(".")] {
-            assert_eq!(target(odd, v4).to_ascii(), "0a000001.addr.convoke.", "{odd}");
+            assert_eq!(of_member(odd), None, "{odd}");
         }
+        assert_eq!(of_address([10, 0, 0, 1].into()).to_ascii(), "0a000001.addr.convoke.");
         let v6: IpAddr = "::1".parse().unwrap();
-        let written = target("A", v6);
-        assert_eq!(parse(&written), Some(Subject::Address(v6)));
+        assert_eq!(parse(&of_address(v6)), Some(Subject::Address(v6)));
     }
 }

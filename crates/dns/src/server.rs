@@ -26,6 +26,8 @@ const BURST: usize = 64;
 const QUERY_BYTES_MAX: usize = 4_096;
 /// Attempts to find a port that is free for both.
 const ANY_PORT_ATTEMPTS: usize = 32;
+/// RFC 2181, section 8.
+const TTL_MAX: Duration = Duration::from_secs(i32::MAX as u64);
 /// Out of file descriptors: others may give some back.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -44,6 +46,16 @@ impl Default for Config {
     /// Any free port of the loopback interface.
     fn default() -> Self {
         Config { bind: "127.0.0.1:0".to_owned(), insecure_public: false, ttl: Duration::from_secs(1) }
+    }
+}
+
+impl Config {
+    /// Checks what can be checked before anything is opened.
+    pub fn validate(&self) -> Result<(), StartError> {
+        if self.ttl.subsec_nanos() != 0 || self.ttl > TTL_MAX {
+            return Err(StartError::Ttl { ttl: self.ttl });
+        }
+        Ok(())
     }
 }
 
@@ -67,6 +79,7 @@ pub struct Dns {
 impl Dns {
     /// Binds both sockets. Refuses addresses that other machines reach, unless told otherwise.
     pub async fn bind(config: &Config) -> Result<Bound, StartError> {
+        config.validate()?;
         let (udp, tcp, address) = bind(config).await?;
         Ok(Bound { udp, tcp, address, ttl: config.ttl })
     }

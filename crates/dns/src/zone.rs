@@ -141,7 +141,8 @@ impl Zone {
         for target in targets.iter().take(RECORDS_MAX) {
             let host = match &target.host {
                 Host::Ip(address) => {
-                    let host = names::target(&target.id, *address);
+                    let own = target.by_name.then(|| names::of_member(&target.id)).flatten();
+                    let host = own.unwrap_or_else(|| names::of_address(*address));
                     records.additionals.push(self.record(&host, address_data(*address)));
                     host
                 }
@@ -166,8 +167,8 @@ impl Zone {
         Some(match place {
             None => Records::default(),
             Some((Host::Ip(address), port)) if wanted == RecordType::SRV => {
-                let target = Target { id: id.to_owned(), host: Host::Ip(address), port, weight: 1, near: true };
-                self.srv(name, &[target])
+                let (id, host) = (id.to_owned(), Host::Ip(address));
+                self.srv(name, &[Target { id, by_name: true, host, port, weight: 1, near: true }])
             }
             Some((Host::Ip(address), _)) => self.address(name, address, wanted),
             Some((Host::Name(host), _)) => match Name::from_ascii(host) {

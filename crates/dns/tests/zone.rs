@@ -111,6 +111,31 @@ async fn named_endpoints_and_weights_are_in_srv_records() {
     assert_eq!(asked.ask("_orders._other.service.convoke.", RecordType::SRV).answers, []);
 }
 
+/// A resolver asks for the target of an SRV record on its own, too: it has to get the address that belongs to the port.
+#[tokio::test]
+async fn targets_lead_to_the_address_of_their_endpoint() {
+    let mut asked = with_region("").await;
+    let mut member = at("o-1", "orders", "", "10.0.0.1:80");
+    for (name, address) in [("admin", "10.0.0.1:81"), ("metrics", "10.9.0.1:9100"), ("six", "[fd00::9]:9101")] {
+        member.endpoints.insert(name.to_owned(), address.to_owned());
+    }
+    asked.register(member).await;
+    for (endpoint, wanted, srv, address) in [
+        ("tcp", RecordType::A, "0 1 80 o-1.member.convoke.", "10.0.0.1"),
+        ("admin", RecordType::A, "0 1 81 o-1.member.convoke.", "10.0.0.1"),
+        ("metrics", RecordType::A, "0 1 9100 0a090001.addr.convoke.", "10.9.0.1"),
+        ("six", RecordType::AAAA, "0 1 9101 fd000000000000000000000000000009.addr.convoke.", "fd00::9"),
+    ] {
+        let found = asked.ask(&format!("_orders._{endpoint}.service.convoke."), RecordType::SRV);
+        assert_eq!(found.answers[0].data.to_string(), srv);
+        let target = srv.rsplit(' ').next().unwrap();
+        let separately = asked.ask(target, wanted);
+        let expected = [format!("{target} {wanted} {address}")];
+        assert_eq!(texts(&separately.answers), expected, "asked for on its own");
+        assert_eq!(texts(&found.additionals), expected, "told along");
+    }
+}
+
 #[tokio::test]
 async fn only_members_that_take_traffic_are_given() {
     let mut asked = with_region("").await;

@@ -3,6 +3,7 @@
 use crate::error::StartError;
 use convoke_core::version::{InvalidNodeId, NodeId};
 use convoke_core::{Limits, Timers};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -115,6 +116,20 @@ impl Config {
         }
     }
 
+    /// What peers are told to dial, if this is bound to.
+    pub(crate) fn peer_address(&self, local: SocketAddr) -> Result<String, StartError> {
+        let port = local.port();
+        match &self.advertise {
+            Some(address) => match address.rsplit_once(':') {
+                Some((host, "0")) if !host.is_empty() => Ok(format!("{host}:{port}")),
+                Some((host, given)) if !host.is_empty() && given.parse::<u16>().is_ok() => Ok(address.clone()),
+                _ => Err(StartError::Advertise { address: address.clone() }),
+            },
+            None if local.ip().is_unspecified() => Err(StartError::Advertise { address: local.to_string() }),
+            None => Ok(local.to_string()),
+        }
+    }
+
     /// Checks what can be checked before anything is opened.
     pub fn validate(&self) -> Result<(), StartError> {
         self.core("", 0, 0).validate()?;
@@ -137,6 +152,8 @@ impl Config {
         if network.link_queue_bytes < needed {
             return Err(StartError::LinkQueue { value: network.link_queue_bytes, needed });
         }
-        Ok(())
+        // What a name stands for is known when it is bound to; it does not stand for all addresses.
+        let local = self.bind.parse().unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        self.peer_address(local).map(drop)
     }
 }

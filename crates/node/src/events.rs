@@ -56,6 +56,7 @@ impl Happening {
                 Event::PeerLost { .. }
                     | Event::PeerFailed { .. }
                     | Event::PeerRefused { .. }
+                    | Event::IdInUse { .. }
                     | Event::OriginSilent { .. }
                     | Event::NameLost { .. }
                     | Event::NamesDropped { .. }
@@ -105,6 +106,11 @@ fn registry(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Event::PeerLeft { node } => write!(f, "peer {node} has left"),
         Event::PeerRefused { node: Some(node), reason } => write!(f, "peer {node} was refused: {reason}"),
         Event::PeerRefused { node: None, reason } => write!(f, "a connection was refused: {reason}"),
+        Event::IdInUse { patience } => write!(
+            f,
+            "another process of the cluster uses this node id: trying for {:.0} s, in case it has just died, then stopping",
+            patience.as_secs_f64()
+        ),
         Event::Ready { alone: true } => f.write_str("ready, as the first node"),
         Event::Ready { alone: false } => f.write_str("ready, with the registry of a peer"),
         Event::OriginSilent { origin } => write!(f, "node {origin} is silent: members it still owns are down"),

@@ -35,7 +35,7 @@ impl Node {
         let data_dir = config.data_dir.as_deref().map(|path| DataDir::open(path, &config.id)).transpose()?;
         let listener = bind(&config.bind).await?;
         let local_address = listener.local_addr().map_err(bind_error(&config.bind))?;
-        let peer_address = peer_address(&config, local_address)?;
+        let peer_address = config.peer_address(local_address)?;
         let core_config = config.core(&peer_address, hash_seed, random_seed);
         let (inbox, inbox_end) = mpsc::channel(config.network.inbox);
         let (signals, signals_end) = mpsc::unbounded_channel();
@@ -116,18 +116,4 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 fn bind_error(address: &str) -> impl FnOnce(io::Error) -> StartError {
     let address = address.to_owned();
     move |source| StartError::Bind { address, source }
-}
-
-/// What peers are told to dial.
-fn peer_address(config: &Config, local: SocketAddr) -> Result<String, StartError> {
-    let port = local.port();
-    match &config.advertise {
-        Some(address) => match address.rsplit_once(':') {
-            Some((host, "0")) if !host.is_empty() => Ok(format!("{host}:{port}")),
-            Some((host, given)) if !host.is_empty() && given.parse::<u16>().is_ok() => Ok(address.clone()),
-            _ => Err(StartError::Advertise { address: address.clone() }),
-        },
-        None if local.ip().is_unspecified() => Err(StartError::Advertise { address: local.to_string() }),
-        None => Ok(local.to_string()),
-    }
 }

@@ -111,7 +111,10 @@ async fn two_processes_with_one_id_are_detected() {
     config.timers = quick_timers();
     config.join = vec![cluster.node(0).peer_address().to_owned()];
     let second = Node::start(config).await.unwrap();
+    let said = |what: &Happening| matches!(what, Happening::Registry(Event::IdInUse { .. }));
+    eventually("it says why it is not ready", async || happened(&second, said)).await;
     assert_eq!(second.stopped().await, Ending::IdentityConflict);
+    assert_eq!(second.events_after(0).iter().filter(|event| said(&event.what)).count(), 1, "said once");
     assert!(second.ready().await.is_err());
     assert!(cluster.node(1).is_ready(), "the established one stays");
 }

@@ -11,6 +11,8 @@ use smol_str::SmolStr;
 pub enum Refusal {
     #[error("this node does not lead the log{}", leader(.0))]
     NotLeader(Group),
+    #[error("this node holds no replica of the log: {}", elsewhere(.0))]
+    NoReplica(Group),
     #[error("the log has no quorum: the leader cannot reach a majority of the voters")]
     NoQuorum(Group),
     #[error("the leader has not applied the beginning of its term yet; try again in a moment")]
@@ -36,13 +38,21 @@ fn leader(group: &Group) -> String {
     }
 }
 
+fn elsewhere(group: &Group) -> String {
+    let nodes: Vec<&str> = group.members.iter().map(|member| member.node.as_str()).collect();
+    match nodes.as_slice() {
+        [] => "it knows of no node that does; ask one that takes part".to_owned(),
+        nodes => format!("read at {}, or make it one with `convoke log add`", nodes.join(" or ")),
+    }
+}
+
 impl Refusal {
     /// The error code of the interface.
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::NotLeader(_) => "NOT_LEADER",
             Refusal::NoQuorum(_) => "NO_QUORUM",
-            Refusal::NotReady | Refusal::Stopped => "NOT_READY",
+            Refusal::NotReady | Refusal::NoReplica(_) | Refusal::Stopped => "NOT_READY",
             Refusal::StaleEpoch { .. } => "STALE_EPOCH",
             Refusal::SessionNotOpen => "SESSION_GONE",
             Refusal::GivenUp { .. } => "SUPERSEDED",
@@ -54,7 +64,7 @@ impl Refusal {
     /// What the sender should know of the group to ask better next time.
     pub fn group(&self) -> Option<&Group> {
         match self {
-            Refusal::NotLeader(group) | Refusal::NoQuorum(group) => Some(group),
+            Refusal::NotLeader(group) | Refusal::NoReplica(group) | Refusal::NoQuorum(group) => Some(group),
             _ => None,
         }
     }

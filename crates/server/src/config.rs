@@ -1,6 +1,7 @@
 //! Settings of the client surface.
 
 use crate::error::StartError;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Everything a server needs to know besides its node.
@@ -154,10 +155,15 @@ impl Config {
             ("farewell", farewell),
         ];
         let zero = limits.iter().find(|(_, limit)| *limit == 0).map(|(name, _)| *name);
-        match zero.or(timeouts.iter().find(|(_, timeout)| timeout.is_zero()).map(|(name, _)| *name)) {
-            Some(name) => Err(StartError::Zero { name }),
-            None => Ok(()),
+        if let Some(name) = zero.or(timeouts.iter().find(|(_, timeout)| timeout.is_zero()).map(|(name, _)| *name)) {
+            return Err(StartError::Zero { name });
         }
+        // What a name stands for is known when it is bound to.
+        let public = self.bind.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
+        if public && !self.insecure_public {
+            return Err(StartError::Public { address: self.bind.clone() });
+        }
+        self.dns.as_ref().map_or(Ok(()), |dns| Ok(dns.validate()?))
     }
 }
 

@@ -11,7 +11,7 @@ pub enum StartError {
     Bind { address: String, source: std::io::Error },
     #[error(
         "{address} can be reached from other machines, and whoever reaches it may do everything: \
-         bind to a loopback address, or allow it with --insecure-public"
+         bind to a loopback address, or allow it with insecure_public (--insecure-public)"
     )]
     Public { address: String },
     #[error(transparent)]

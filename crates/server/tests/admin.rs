@@ -80,6 +80,10 @@ async fn members_and_nodes_are_drained_and_undrained_from_anywhere() {
     }
     assert_eq!(code(admin.drain(drain_member("x")).await.unwrap_err()), Code::NotFound);
     assert_eq!(code(admin.undrain(undrain_member("x")).await.unwrap_err()), Code::NotFound);
+    let target = Some(v1::drain_request::Target::Node("nope".into()));
+    let error = Error::from(&admin.drain(v1::DrainRequest { target }).await.unwrap_err());
+    assert_eq!((error.code, error.field.as_deref()), (Code::NotFound, Some("node")));
+    assert!(error.message.starts_with("no node \"nope\""), "{error}");
     assert_eq!(code(admin.drain(v1::DrainRequest::default()).await.unwrap_err()), Code::InvalidArgument);
     assert_eq!(code(admin.undrain(v1::UndrainRequest::default()).await.unwrap_err()), Code::InvalidArgument);
 }
@@ -90,6 +94,9 @@ async fn nodes_that_are_gone_can_be_forgotten() {
     let mut admin = admin(&cluster[0]).await;
     let forget = |id: &str| v1::ForgetNodeRequest { id: id.into() };
     assert_eq!(code(admin.forget_node(forget("n1")).await.unwrap_err()), Code::FailedPrecondition);
+    let itself = Error::from(&admin.forget_node(forget("n0")).await.unwrap_err());
+    assert_eq!(itself.code, Code::FailedPrecondition);
+    assert!(itself.message.contains("cannot forget itself"), "{itself}");
     assert_eq!(code(admin.forget_node(forget("n9")).await.unwrap_err()), Code::NotFound);
     assert_eq!(code(admin.forget_node(forget("")).await.unwrap_err()), Code::InvalidArgument);
     cluster.remove(1).kill().await;

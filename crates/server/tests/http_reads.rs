@@ -21,6 +21,7 @@ async fn a_ready_node_says_so() {
     let log = served.get("/readyz?log").await;
     log.refused(503, "NOT_READY");
     assert!(String::from_utf8_lossy(&log.body).contains("log plane"));
+    assert_eq!(served.get("/readyz?log=false").await.ok(), json!({"ready": true}));
     served.get("/readyz?lug").await.refused(400, "INVALID_ARGUMENT");
 }
 
@@ -150,17 +151,51 @@ async fn wrong_queries_are_refused_by_name() {
         ("/api/v1/members?filter=service%20=%20x", "INVALID_FILTER", "filter"),
         ("/api/v1/members?status=left", "INVALID_ARGUMENT", "status"),
         ("/api/v1/members?limit=0", "INVALID_ARGUMENT", "limit"),
-        ("/api/v1/members?limit=x", "INVALID_ARGUMENT", "query"),
-        ("/api/v1/members?limit=-1", "INVALID_ARGUMENT", "query"),
+        ("/api/v1/members?limit=x", "INVALID_ARGUMENT", "limit"),
+        ("/api/v1/members?limit=-1", "INVALID_ARGUMENT", "limit"),
+        ("/api/v1/members?limit=1&limit=2", "INVALID_ARGUMENT", "query"),
+        ("/api/v1/subscribers?limit=x", "INVALID_ARGUMENT", "limit"),
+        ("/readyz?log=perhaps", "INVALID_ARGUMENT", "log"),
         ("/api/v1/members?cursor=nonsense", "INVALID_ARGUMENT", "cursor"),
-        ("/api/v1/members?fliter=x", "INVALID_ARGUMENT", "query"),
+        ("/api/v1/members?fliter=x", "INVALID_ARGUMENT", "fliter"),
         ("/api/v1/members?filter=%ff", "INVALID_FILTER", "filter"),
         ("/api/v1/members/%ff", "INVALID_ARGUMENT", "path"),
         ("/api/v1/watch?filter=service", "INVALID_FILTER", "filter"),
-        ("/api/v1/watch?from=7", "INVALID_ARGUMENT", "query"),
+        ("/api/v1/watch?from=7", "INVALID_ARGUMENT", "from"),
     ] {
         assert_eq!(served.get(path).await.refused(400, code).as_deref(), Some(field), "{path}");
     }
+}
+
+/// What nobody looks at would be a mistake that nobody notices.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_refuses_parameters_it_does_not_know() {
+    let served = Served::alone().await;
+    let session = served.session("").await;
+    let secret = session.rsplit('/').next().unwrap();
+    let api = convoke_server::routes().into_iter().filter(|(_, path)| *path != "/" && !path.starts_with("/ui"));
+    for (method, path) in api {
+        let path = path.replace("{id}", "a").replace("{what}", "status").replace("{*key}", "k");
+        let path = path.replace("/sessions/{session}", &format!("/sessions/{secret}"));
+        let path = path.replace("{session}", "1").replace("{number}", "1");
+        let answer = served.send(&method, &format!("{path}?pretty=1"), &[], "").await;
+        assert_eq!(answer.refused(400, "INVALID_ARGUMENT").as_deref(), Some("pretty"), "{method} {path}: {answer:?}");
+    }
+    served.get("/ui/?pretty=1").await;
+    assert_eq!(served.get("/ui/app.js?v=2").await.status, 200, "browsers add to pages what they like");
+}
+
+/// Why something has left is what people ask: it is told as long as it is remembered. Only what was never known is not found.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_left_is_explained() {
+    let served = Served::alone().await;
+    let session = served.session("").await;
+    served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
+    served.delete(&format!("{session}/members/a")).await.ok();
+    served.get("/api/v1/members/a").await.refused(404, "NOT_FOUND");
+    let explained = served.get("/api/v1/members/a/explain").await.ok();
+    assert_eq!((&explained["status"], &explained["stated"]), (&json!("left"), &json!("left")));
+    served.get("/api/v1/members/b/explain").await.refused(404, "NOT_FOUND");
 }
 
 /// Everything but letters and digits.

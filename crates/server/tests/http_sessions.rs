@@ -96,7 +96,9 @@ async fn wrong_members_are_refused_by_field() {
     let long = format!(r#"{{"service":"s","metadata":{{"k":"{}"}}}}"#, "v".repeat(5_000));
     for (body, code, field) in [
         (r#"{"id":"b","service":"s"}"#, "INVALID_ARGUMENT", "id"),
-        (r#"{"id":"a"}"#, "INVALID_ARGUMENT", "body"),
+        ("{}", "INVALID_MEMBER", "service"),
+        (r#"{"id":"a"}"#, "INVALID_MEMBER", "service"),
+        (r#"{"service":"s","metadata":{"":"v"}}"#, "INVALID_MEMBER", "metadata"),
         (r#"{"service":""}"#, "INVALID_MEMBER", "service"),
         (r#"{"service":"a\u0000"}"#, "INVALID_MEMBER", "service"),
         (r#"{"service":"s","status":"up"}"#, "INVALID_ARGUMENT", "status"),
@@ -116,8 +118,17 @@ async fn wrong_members_are_refused_by_field() {
     for (body, field) in [(r#"{"k":5}"#, "k"), ("[]", "body"), (r#"{"k":{"x":"y"}}"#, "k")] {
         assert_eq!(served.patch(&path, body).await.refused(400, "INVALID_ARGUMENT").as_deref(), Some(field));
     }
-    served.patch(&format!("{path}?mode=both"), "{}").await.refused(400, "INVALID_ARGUMENT");
-    served.put(&format!("{path}?takeover=perhaps"), "{}").await.refused(400, "INVALID_ARGUMENT");
+    for (method, path, body, field) in [
+        ("PATCH", format!("{path}?mode=both"), "{}", "mode"),
+        ("PUT", format!("{path}?takeover=perhaps"), r#"{"service":"s"}"#, "takeover"),
+        ("PUT", format!("{session}/heartbeat"), r#"{"members":["a"]}"#, "members"),
+        ("PUT", format!("{session}/heartbeat"), "alive", "body"),
+        ("DELETE", path.clone(), r#"{"force":true}"#, "force"),
+        ("DELETE", session.clone(), r#"{"force":true}"#, "force"),
+    ] {
+        let answer = served.send(method, &path, &[], body).await;
+        assert_eq!(answer.refused(400, "INVALID_ARGUMENT").as_deref(), Some(field), "{method} {path} {body}");
+    }
     let odd = served.send("PATCH", &path, &[("If-Match", "W/7")], "{}").await;
     assert_eq!(odd.refused(400, "INVALID_ARGUMENT").as_deref(), Some("If-Match"));
 }
@@ -189,6 +200,9 @@ async fn silence_is_down_and_then_gone_and_any_request_is_a_sign_of_life() {
     eventually("it is down", async || status().await == Some("down")).await;
     // Even one that asks for nonsense.
     served.put(&format!("{session}/members/b"), "nonsense").await.refused(400, "INVALID_ARGUMENT");
+    assert_eq!(status().await, Some("up"));
+    eventually("it is down again", async || status().await == Some("down")).await;
+    served.put(&format!("{session}/heartbeat?quick"), "").await.refused(400, "INVALID_ARGUMENT");
     assert_eq!(status().await, Some("up"));
     eventually("it is gone", async || status().await.is_none()).await;
     served.put(&format!("{session}/heartbeat"), "").await.refused(404, "SESSION_GONE");

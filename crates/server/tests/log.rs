@@ -230,6 +230,19 @@ impl Link {
     }
 }
 
+/// The log counts in other units than its clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ttl_out_of_range_is_refused_in_the_units_of_the_request() {
+    let cluster = LogCluster::start(1).await;
+    let mut link = Link::to(&cluster.served(0).address().to_string()).await;
+    let open = v1::OpenSession { epoch: link.epoch, ttl_ms: 10, nonce: 7, ..Default::default() };
+    link.say(submit_request::Message::Open(open));
+    let Message::Refused(error) = link.hear().await else { panic!("it is refused") };
+    let error = Error::from(error);
+    assert_eq!(error.message, "ttl_ms is 10, which is not between 1000 and 86400000");
+    assert_eq!((error.field.as_deref(), error.limit), (Some("ttl_ms"), Some(86_400_000)));
+}
+
 /// A client sends again over another connection what it did not hear of; the copies in the old one arrive last, with others behind them that it
 /// gave up. They tell what became of them, and do nothing.
 #[tokio::test(flavor = "multi_thread")]

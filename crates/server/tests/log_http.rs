@@ -72,6 +72,12 @@ async fn lists_come_in_pages() {
     let all = cluster.http(0, "GET", "/api/v1/kv?consistency=local", "").await.ok();
     assert_eq!(all["keys"].as_array().unwrap().len(), 8);
     assert_eq!(all["revision"], 8);
+    for (path, count) in [("/?prefix", 8), ("/?prefix=", 8), ("/", 8), ("?prefix=list/", 7), ("?prefix=list/3", 1)] {
+        let found = cluster.http(0, "GET", &format!("/api/v1/kv{path}"), "").await.ok();
+        assert_eq!(found["keys"].as_array().unwrap().len(), count, "{path}");
+    }
+    assert_eq!(cluster.http(0, "GET", "/api/v1/kv/other?raw=true", "").await.body_text(), "v");
+    assert_eq!(cluster.http(0, "GET", "/api/v1/kv/other?raw=false&prefix=false", "").await.ok()["key"], "other");
     assert_eq!(cluster.http(0, "GET", "/api/v1/kv/other?revision=8", "").await.ok()["mod_revision"], 8);
     cluster.http(0, "GET", "/api/v1/kv/other?revision=7", "").await.refused(410, "COMPACTED");
     cluster.http(0, "GET", "/api/v1/kv/other?revision=9", "").await.refused(400, "INVALID_ARGUMENT");
@@ -83,20 +89,24 @@ async fn bad_input_is_named() {
     let cluster = LogCluster::start(1).await;
     for (method, path, body, status, field) in [
         ("GET", "/api/v1/kv/a?consistency=strong", "", 400, Some("consistency")),
-        ("GET", "/api/v1/kv/a?nonsense=1", "", 400, Some("query")),
+        ("GET", "/api/v1/kv/a?nonsense=1", "", 400, Some("nonsense")),
+        ("GET", "/api/v1/kv/a?raw=perhaps", "", 400, Some("raw")),
+        ("GET", "/api/v1/kv/a?prefix=b", "", 400, Some("prefix")),
+        ("DELETE", "/api/v1/kv/a?prefix=b", "", 400, Some("prefix")),
         ("GET", "/api/v1/kv/a?limit=3", "", 400, Some("limit")),
         ("GET", "/api/v1/kv/a?prefix&limit=0", "", 400, Some("limit")),
         ("GET", "/api/v1/kv/a?prefix&raw", "", 400, Some("raw")),
         ("GET", "/api/v1/kv/a?prefix&cursor=%21", "", 400, Some("cursor")),
-        ("GET", "/api/v1/kv/a?revision=x", "", 400, Some("query")),
-        ("GET", "/api/v1/kv?limit=-1", "", 400, Some("query")),
-        ("PUT", "/api/v1/kv/a?if_revision=-1", "", 400, Some("query")),
-        ("PUT", "/api/v1/kv/a?lease=1", "", 400, Some("query")),
+        ("GET", "/api/v1/kv/a?revision=x", "", 400, Some("revision")),
+        ("GET", "/api/v1/kv?limit=-1", "", 400, Some("limit")),
+        ("PUT", "/api/v1/kv/a?if_revision=-1", "", 400, Some("if_revision")),
+        ("PUT", "/api/v1/kv/a?lease=1", "", 400, Some("lease")),
         ("PUT", "/api/v1/kv/%FF", "x", 400, Some("path")),
         ("DELETE", "/api/v1/kv/a?prefix&if_revision=1", "", 400, Some("if_revision")),
         ("GET", "/api/v1/log/requests/x/1", "", 400, Some("path")),
         ("GET", "/api/v1/log/requests/1/1?consistency=barrier", "", 400, Some("consistency")),
         ("POST", "/api/v1/log/requests/1/-1/resolve", "", 400, Some("path")),
+        ("POST", "/api/v1/log/requests/1/1/resolve", r#"{"final":true}"#, 400, Some("final")),
         ("POST", "/api/v1/log/members", "", 400, Some("body")),
         ("POST", "/api/v1/log/members", "[]", 400, Some("body")),
         ("POST", "/api/v1/log/members", r#"{"add":"n1","remove":"n2"}"#, 400, Some("body")),
@@ -138,6 +148,24 @@ async fn without_a_log_plane_every_route_says_so() {
         served.send(method, path, &[], body.to_owned()).await.refused(503, "NOT_READY");
     }
     assert_eq!(served.get("/api/v1/status").await.ok()["log_role"], "none");
+}
+
+/// A node that takes no part in the log says that, and where to read: who leads is not the point of a local read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_a_replica_says_where_to_read_locally() {
+    let mut cluster = LogCluster::start(1).await;
+    cluster.http(0, "PUT", "/api/v1/kv/a", "1").await.ok();
+    let outside = cluster.outsider().await;
+    convoke_testkit::eventually("it knows who takes part", async || {
+        cluster.http(outside, "GET", "/api/v1/kv/a?consistency=local", "").await.body_text().contains("n0")
+    })
+    .await;
+    for path in ["/api/v1/kv/a?consistency=local", "/api/v1/kv?consistency=local"] {
+        let answer = cluster.http(outside, "GET", path, "").await;
+        answer.refused(503, "NOT_READY");
+        let said = answer.body_text();
+        assert!(said.contains("holds no replica of the log: read at n0"), "{said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -43,6 +43,34 @@ async fn every_route_is_described_and_every_description_served() {
     }
 }
 
+/// Every parameter that is described is one that the route knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn described_parameters_are_known() {
+    let served = Served::alone().await;
+    let document = served.get("/api/v1/openapi.json").await.ok();
+    let session = served.session("").await;
+    let secret = session.rsplit('/').next().unwrap();
+    let mut asked = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        let place = path.replace("/sessions/{session}", &format!("/sessions/{secret}"));
+        let place = place.replace("{session}", "1").replace("{number}", "1").replace("{key}", "k").replace("{id}", "a");
+        for (method, operation) in operations.as_object().unwrap() {
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            for name in parameters.filter(|parameter| parameter["in"] == "query").map(|parameter| &parameter["name"]) {
+                asked += 1;
+                // A second one that nobody knows, so that streams without end are not begun.
+                let answer = served
+                    .send(&method.to_uppercase(), &format!("{place}?{}=&pretty", name.as_str().unwrap()), &[], "")
+                    .await;
+                let field = answer.refused(400, "INVALID_ARGUMENT");
+                let known = field.as_deref() == Some("pretty") || !answer.body_text().contains("unknown parameter");
+                assert!(known, "{method} {path} {name}: {answer:?}");
+            }
+        }
+    }
+    assert!(asked > 20, "{asked}");
+}
+
 /// What is answered has the fields that the description requires, and no others.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_have_the_described_shape() {

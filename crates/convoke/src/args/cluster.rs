@@ -38,10 +38,13 @@ pub(crate) enum ClusterCommand {
         #[arg(long)]
         region: Option<String>,
     },
-    /// Stop a node gracefully and forget it.
+    /// Stop a node gracefully and forget it; others take its place in the log first.
     Remove {
         /// Of the node.
         node: String,
+        /// Even if it alone has the log and nobody can take it over: what the log holds is lost.
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         cluster: NameFlag,
     },

@@ -28,8 +28,8 @@ pub(crate) enum KvCommand {
     /// Set a key.
     Put {
         key: String,
-        /// Without it, or with -, the value is read from stdin.
-        #[arg(allow_hyphen_values = true)]
+        /// Without it, or with -, the value is read from stdin. One that begins with a dash is written after --: `put KEY -- --value`.
+        #[arg(allow_negative_numbers = true)]
         value: Option<String>,
         /// Only if the key has this modify revision; 0: only if it does not exist. Otherwise exit 5.
         #[arg(long, value_name = "REVISION")]

@@ -11,6 +11,9 @@ pub(crate) struct TopArgs {
     /// How often to ask.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub(crate) interval: Duration,
+    /// One look as JSON instead of the screen; rates are over one interval.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

@@ -1,13 +1,16 @@
 //! The nodes under load: processes of this binary, ended with the benchmark, or nodes that somebody else runs.
 
-use crate::args::BenchCommon;
+use crate::args::{BenchCommon, Connect};
+use crate::client::call;
 use crate::config::{CLIENT_PORT, with_port};
 use crate::failure::{Failure, Outcome};
 use convoke_client::log::{Ambassador, Change};
+use convoke_proto::v1;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -15,6 +18,11 @@ use tokio::process::{Child, ChildStdout, Command};
 
 /// A node with very many members to take in is ready within this.
 const READY_WITHIN: Duration = Duration::from_secs(300);
+
+/// A node of others answers within this, or is not there.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Whoever waits longer is told what for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A fresh node has caught up with an empty log within this.
 const VOTER_WITHIN: Duration = Duration::from_secs(30);
@@ -31,7 +39,14 @@ pub(super) struct Cluster {
 impl Cluster {
     /// The nodes to use: those given, or fresh ones that have found each other.
     pub(super) async fn of(common: &BenchCommon) -> Outcome<Cluster> {
-        if common.nodes_given.is_empty() { Cluster::start(common.nodes).await } else { Ok(Cluster::given(common)) }
+        if common.nodes_given.is_empty() {
+            return Cluster::start(common.nodes).await;
+        }
+        let cluster = Cluster::given(common);
+        for address in &cluster.given {
+            answers(address).await?;
+        }
+        Ok(cluster)
     }
 
     pub(super) async fn start(count: u16) -> Outcome<Cluster> {
@@ -97,6 +112,21 @@ impl Cluster {
     pub(super) fn cpu(&self) -> Option<Duration> {
         (!self.nodes.is_empty()).then(|| self.nodes.iter().filter_map(|node| super::usage::cpu(node.id()?)).sum())
     }
+}
+
+/// Whether a node that somebody else runs is there and takes clients: better known before there is load than from what comes of it.
+async fn answers(address: &str) -> Outcome {
+    let connect = Connect { addr: vec![address.to_owned()], timeout: ANSWER_WITHIN };
+    let request = v1::ListRequest { limit: 1, ..v1::ListRequest::default() };
+    let mut asking = pin!(call(&connect, async |node| node.registry().list(request.clone()).await));
+    let answer = match tokio::time::timeout(PATIENCE, &mut asking).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            eprintln!("convoke: waiting for an answer of {address}, {} s at most", ANSWER_WITHIN.as_secs());
+            asking.await
+        }
+    };
+    answer.map(drop)
 }
 
 fn needs_own() -> Failure {

@@ -12,7 +12,7 @@ mod services;
 mod status;
 mod watch;
 
-pub(crate) use connect::{Node, addresses};
+pub(crate) use connect::{Node, addresses, call};
 pub(crate) use explain::explain;
 pub(crate) use log::{kv, log};
 pub(crate) use maintain::{drain, forget, undrain};

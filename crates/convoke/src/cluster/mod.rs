@@ -44,10 +44,11 @@ pub(crate) async fn run(arguments: ClusterArgs) -> Outcome<u8> {
             let node: NodeInfo = manager.post(&format!("/clusters/{name}/nodes"), &request).await?;
             if json { print_json(&node)? } else { print(&format!("{} is ready at {}\n", node.id, node.address))? }
         }
-        ClusterCommand::Remove { node, cluster } => {
+        ClusterCommand::Remove { node, force, cluster } => {
             let name = manager.name(cluster.name).await?;
             eprintln!("stopping {node}; its clients go elsewhere");
-            let answer: Value = manager.delete(&format!("/clusters/{name}/nodes/{}", path_part(&node)?)).await?;
+            let query = if force { "?force" } else { "" };
+            let answer: Value = manager.delete(&format!("/clusters/{name}/nodes/{}{query}", path_part(&node)?)).await?;
             if json { print_json(&answer)? } else { print(&format!("{node} is gone\n"))? }
         }
         ClusterCommand::Clients { count, service, crash, cluster } => {

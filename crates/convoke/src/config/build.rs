@@ -2,10 +2,11 @@
 
 use super::keys;
 use super::load::Loaded;
-use super::settings::PEER_PORT;
+use super::settings::{PEER_PORT, Settings};
 use crate::failure::{Failure, Outcome};
 use convoke_node::StartError;
 use convoke_node::core::ConfigError;
+use std::net::Ipv6Addr;
 
 /// What node and server are started with.
 #[derive(Clone, Debug)]
@@ -28,7 +29,11 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Outcome<Parts> {
     node.cluster.clone_from(&settings.cluster);
     node.region.clone_from(&settings.region);
     node.bind = host_port(&settings.bind, settings.peer_port);
+    dialable(loaded, "bind", &settings.bind, &node.bind)?;
     node.join = settings.join.iter().map(|address| with_port(address, PEER_PORT)).collect();
+    for (given, address) in settings.join.iter().zip(&node.join) {
+        dialable(loaded, "join", given, address)?;
+    }
     node.data_dir = Some(settings.data_dir.clone());
     node.timers = settings.timers.clone();
     node.limits = settings.limits.clone();
@@ -39,12 +44,12 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Outcome<Parts> {
         "" => None,
         advertised => {
             let address = with_port(advertised, 0);
+            dialable(loaded, "advertise", advertised, &address)?;
             let host = address.rsplit_once(':').map(|(host, _)| host.to_owned());
             node.advertise = Some(address);
             host
         }
     };
-    node.validate().map_err(|error| refused_by_node(loaded, &error))?;
     let server = convoke_server::Config {
         bind: host_port(&settings.bind, settings.client_port),
         insecure_public: settings.insecure_public,
@@ -57,6 +62,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Outcome<Parts> {
         timeouts: settings.client_timeouts.clone(),
     };
     server.validate().map_err(|error| refused_by_server(loaded, &error))?;
+    node.validate().map_err(|error| refused_by_node(loaded, &error))?;
     let log = settings.log.enabled.then(|| convoke_replica::Config {
         node: id.to_owned(),
         cluster: settings.cluster.clone(),
@@ -71,6 +77,39 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Outcome<Parts> {
         return Err(refused(loaded, &error.to_string(), Some(error.field), "", OF_LOG));
     }
     Ok(Parts { traces: traces(loaded, id)?, node, server, log, client_host })
+}
+
+/// Two listeners cannot share a port. One of `yielding`, which nobody asked for, makes way and takes any free one; two that somebody
+/// wants to be the same are a mistake.
+pub(crate) fn part_ports(loaded: &mut Loaded, yielding: &[&str]) -> Outcome {
+    type Port = (&'static str, fn(&mut Settings) -> &mut u16);
+    const PORTS: &[Port] = &[
+        ("client_port", |settings| &mut settings.client_port),
+        ("peer_port", |settings| &mut settings.peer_port),
+        ("dns_port", |settings| &mut settings.dns_port),
+    ];
+    let listening = if loaded.settings.dns.enabled { PORTS } else { &PORTS[..2] };
+    for (place, (second, port)) in listening.iter().enumerate() {
+        for (first, other) in &listening[..place] {
+            let settings = &mut loaded.settings;
+            let (number, same) = (*port(settings), *port(settings) == *other(settings));
+            if number == 0 || !same {
+                continue;
+            }
+            if yielding.contains(second) {
+                *port(settings) = 0;
+            } else if yielding.contains(first) {
+                *other(settings) = 0;
+            } else {
+                let places = from(loaded, &[first, second]);
+                let message = format!(
+                    "{second} is {number}, and so is {first}: give each its own, or 0 for any free one{places}"
+                );
+                return Err(Failure::usage(message));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn traces(loaded: &Loaded, id: &str) -> Outcome<Option<convoke_otlp::Config>> {
@@ -96,21 +135,25 @@ pub(crate) const LOG_DIRECTORY: &str = "log";
 
 /// Sections of the configuration that each component knows.
 const OF_NODE: &[&str] = &["", "timers", "limits", "network"];
-const OF_SERVER: &[&str] = &["clients", "client_timeouts"];
+const OF_SERVER: &[&str] = &["", "clients", "client_timeouts", "dns"];
 const OF_LOG: &[&str] = &["log_timers", "log_limits", "log_state"];
 
 fn refused_by_node(loaded: &Loaded, error: &StartError) -> Failure {
     let also = match error {
         StartError::Config(ConfigError::TooShort { why, .. }) => why,
+        StartError::Advertise { .. } => "bind",
         _ => "",
     };
     refused(loaded, &error.to_string(), field(error), also, OF_NODE)
 }
 
 fn refused_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> Failure {
+    use convoke_server::StartError as E;
     let field = match error {
-        convoke_server::StartError::Zero { name } => Some(*name),
-        _ => None,
+        E::Zero { name } => Some(*name),
+        E::Public { .. } => Some("bind"),
+        E::Dns(convoke_dns::StartError::Ttl { .. }) => Some("ttl"),
+        E::Bind { .. } | E::Dns(_) => None,
     };
     refused(loaded, &error.to_string(), field, "", OF_SERVER)
 }
@@ -138,6 +181,7 @@ fn field(error: &StartError) -> Option<&str> {
         }),
         StartError::Zero { name } => Some(name),
         StartError::LinkQueue { .. } => Some("link_queue_bytes"),
+        StartError::Advertise { .. } => Some("advertise"),
         _ => None,
     }
 }
@@ -153,9 +197,25 @@ fn host_port(host: &str, port: u16) -> String {
     if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
+/// Whether what was made of it is a host and a port. Whether there is such a host is another question.
+fn dialable(loaded: &Loaded, key: &str, given: &str, address: &str) -> Outcome {
+    let host = address.rsplit_once(':').map_or("", |(host, _)| host);
+    let fits = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        // An interface may follow: fe80::1%eth0.
+        Some(v6) => v6.split('%').next().is_some_and(|v6| v6.parse::<Ipv6Addr>().is_ok()),
+        None => !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "[]/:@".contains(c)),
+    };
+    let form = if key == "bind" { "a host; its ports have keys of their own" } else { "host:port" };
+    if fits {
+        Ok(())
+    } else {
+        Err(Failure::usage(format!("{key} has {given:?}: write {form}{}", from(loaded, &[key]))))
+    }
+}
+
 /// Adds a port where none is given.
 pub(crate) fn with_port(address: &str, port: u16) -> String {
-    let bare_v6 = address.parse::<std::net::Ipv6Addr>().is_ok();
+    let bare_v6 = address.parse::<Ipv6Addr>().is_ok();
     let has_port = !bare_v6 && address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     if has_port { address.to_owned() } else { host_port(address, port) }
 }
@@ -206,6 +266,73 @@ mod tests {
         );
         let error = build(&loaded(&[("id", "--id", "a b")]), "a b").unwrap_err();
         assert!(error.message.ends_with("(id from --id)"), "{error}");
+    }
+
+    #[test]
+    fn what_start_refuses_is_refused_here_by_name() {
+        for (values, words, places) in [
+            (
+                vec![("bind", "--bind", "0.0.0.0")],
+                "can be reached from other machines, and whoever reaches it may do everything",
+                "(bind from --bind)",
+            ),
+            (vec![("bind", "X", "::"), ("advertise", "-", "me")], "[::]:7700 can be reached", "(bind from X)"),
+            (
+                vec![("bind", "X", "0.0.0.0"), ("insecure_public", "Y", "true")],
+                "peers cannot dial 0.0.0.0:7701: set advertise",
+                "(bind from X)",
+            ),
+            (vec![("dns.ttl", "X", "500ms")], "dns.ttl is 500ms: DNS counts whole seconds", "(dns.ttl from X)"),
+            (vec![("dns.ttl", "X", "30000d")], "dns.ttl is", "(dns.ttl from X)"),
+            (vec![("bind", "X", "127.0.0.1:80")], "bind has \"127.0.0.1:80\": write a host", "(bind from X)"),
+            (vec![("bind", "X", "")], "bind has \"\": write a host", "(bind from X)"),
+            (vec![("join", "X", "a:1,b:c:d")], "join has \"b:c:d\": write host:port", "(join from X)"),
+            (vec![("join", "X", "http://a:1")], "join has \"http://a:1\": write host:port", "(join from X)"),
+            (vec![("advertise", "X", "me:99999")], "advertise has \"me:99999\": write host:port", "(advertise from X)"),
+        ] {
+            let error = build(&loaded(&values), "n1").unwrap_err();
+            assert!(error.message.contains(words) && error.message.ends_with(places), "{error}");
+            assert_eq!(error.exit, crate::failure::exit::USAGE);
+        }
+        for fine in [
+            vec![("bind", "X", "0.0.0.0"), ("insecure_public", "Y", "true"), ("advertise", "Z", "me")],
+            vec![("bind", "X", "localhost")],
+            vec![("bind", "X", "127.9.0.1")],
+            vec![("dns.ttl", "X", "0s")],
+            vec![("join", "X", "a,b:1,::1,[::1]:7,fe80::1%eth0")],
+            vec![("dns.ttl", "X", "500ms"), ("dns.enabled", "Y", "false")],
+        ] {
+            build(&loaded(&fine), "n1").unwrap();
+        }
+    }
+
+    #[test]
+    fn ports_are_parted() {
+        let parted = |values: &[(&'static str, &'static str, &str)], yielding: &[&str]| {
+            let mut loaded = loaded(values);
+            part_ports(&mut loaded, yielding)?;
+            let settings = &loaded.settings;
+            Ok::<_, Failure>([settings.client_port, settings.peer_port, settings.dns_port])
+        };
+        let error = parted(&[("client_port", "X", "8000"), ("peer_port", "Y", "8000")], &["dns_port"]).unwrap_err();
+        assert_eq!(
+            error,
+            Failure::usage(
+                "peer_port is 8000, and so is client_port: give each its own, or 0 for any free one \
+                 (client_port from X, peer_port from Y)"
+            )
+        );
+        let error = parted(&[("client_port", "X", "7701")], &["dns_port"]).unwrap_err();
+        assert!(error.message.starts_with("peer_port is 7701, and so is client_port"), "{error}");
+        let error = parted(&[("dns_port", "X", "7701")], &[]).unwrap_err();
+        assert!(error.message.starts_with("dns_port is 7701, and so is peer_port"), "{error}");
+        assert_eq!(parted(&[("peer_port", "X", "7753")], &["dns_port"]), Ok([7700, 7753, 0]), "DNS makes way");
+        assert_eq!(parted(&[("client_port", "X", "7701")], &["peer_port"]), Ok([7701, 0, 7753]));
+        assert_eq!(parted(&[("peer_port", "X", "7700")], &["client_port"]), Ok([0, 7700, 7753]));
+        let without_dns = [("client_port", "X", "7753"), ("dns.enabled", "Y", "false")];
+        assert_eq!(parted(&without_dns, &[]), Ok([7753, 7701, 7753]));
+        let any = [("client_port", "X", "0"), ("peer_port", "X", "0"), ("dns_port", "X", "0")];
+        assert_eq!(parted(&any, &[]), Ok([0, 0, 0]));
     }
 
     #[test]

@@ -93,10 +93,7 @@ impl Loaded {
             match KEYS.iter().find(|key| key.environment() == name) {
                 Some(key) => self.set(key, &Raw::Text(value), Origin::Environment(name))?,
                 None if OTHER_VARIABLES.contains(&name.as_str()) => {}
-                // Others set such variables, too: Kubernetes does for every service.
-                None => self.doubts.extend(
-                    suggest::variable(&name).map(|meant| format!("{name} means nothing here; did you mean {meant}?")),
-                ),
+                None => self.doubts.extend(doubt(&name)),
             }
         }
         Ok(())
@@ -121,6 +118,24 @@ impl Loaded {
         self.origins.insert(key.name, origin);
         Ok(())
     }
+}
+
+/// What to say of a variable that is not ours, if anything.
+fn doubt(name: &str) -> Option<String> {
+    match suggest::variable(name) {
+        Some(meant) => Some(format!("{name} means nothing here; did you mean {meant}?")),
+        None if is_service_link(name) => None,
+        None => Some(format!("{name} means nothing here; `convoke config print --defaults` lists what can be set")),
+    }
+}
+
+/// Kubernetes sets such variables in every container beside a service whose name begins with `convoke`.
+fn is_service_link(name: &str) -> bool {
+    let of_port = |(_, rest): (&str, &str)| rest.starts_with(|first: char| first.is_ascii_digit());
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || name.ends_with("_PORT")
+        || name.split_once("_PORT_").is_some_and(of_port)
 }
 
 #[cfg(test)]
@@ -173,10 +188,21 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_others_are_let_be() {
+    fn variables_that_mean_nothing_are_doubted_unless_others_set_them() {
         let mut loaded = Loaded::default();
-        let variables = [("CONVOKE_PORT", "tcp://10.0.0.1:7700"), ("CONVOKE_REGIO", "eu"), ("CONVOKE_ADDR", "x")];
-        loaded.environment(variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap();
-        assert_eq!(loaded.doubts, ["CONVOKE_REGIO means nothing here; did you mean CONVOKE_REGION?"]);
+        let links = ["CONVOKE_PORT", "CONVOKE_PORT_7700_TCP", "CONVOKE_PORT_7700_TCP_ADDR", "CONVOKE_SERVICE_HOST"];
+        let links =
+            links.into_iter().chain(["CONVOKE_SERVICE_PORT", "CONVOKE_UI_SERVICE_PORT_HTTP", "CONVOKE_UI_PORT"]);
+        let ours = ["CONVOKE_ADDR", "CONVOKE_CONFIG", "CONVOKE_FENCE"];
+        let mistakes = ["CONVOKE_REGIO", "CONVOKE_NOSUCH"];
+        let variables = links.chain(ours).chain(mistakes).map(|name| (name.to_owned(), "x".to_owned()));
+        loaded.environment(variables).unwrap();
+        assert_eq!(
+            loaded.doubts,
+            [
+                "CONVOKE_NOSUCH means nothing here; `convoke config print --defaults` lists what can be set",
+                "CONVOKE_REGIO means nothing here; did you mean CONVOKE_REGION?",
+            ]
+        );
     }
 }

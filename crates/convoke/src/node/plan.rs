@@ -1,7 +1,7 @@
 //! From configuration to what is going to be started.
 
 use super::identity;
-use crate::config::{Loaded, LogFormat, Parts, build};
+use crate::config::{Loaded, LogFormat, Parts, build, part_ports};
 use crate::failure::{Failure, Outcome};
 use std::str::FromStr;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -26,8 +26,12 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn start(loaded: &Loaded) -> Outcome<Plan> {
+        let mut loaded = loaded.clone();
+        // Several nodes of one machine are told apart by the other two; DNS of any of them will do.
+        let yielding = unset(&loaded, &["dns_port"]);
+        part_ports(&mut loaded, &yielding)?;
         let id = identity::of(&loaded.settings);
-        Plan::of(loaded, build(loaded, &id)?)
+        Plan::of(&loaded, build(&loaded, &id)?, &yielding)
     }
 
     /// In memory, for this machine only, whatever is configured for nodes.
@@ -39,21 +43,18 @@ impl Plan {
         settings.join.clear();
         settings.advertise.clear();
         let id = if settings.id.is_empty() { "dev".to_owned() } else { settings.id.clone() };
+        let yielding = unset(&loaded, &["client_port", "peer_port", "dns_port"]);
+        part_ports(&mut loaded, &yielding)?;
         let mut parts = build(&loaded, &id)?;
         parts.node.data_dir = None;
         if let Some(log) = &mut parts.log {
             log.data_dir = None;
         }
-        let plan = Plan::of(&loaded, parts)?;
-        Ok(Plan {
-            any_client_port: loaded.origin("client_port").is_none(),
-            any_peer_port: loaded.origin("peer_port").is_none(),
-            dev: true,
-            ..plan
-        })
+        Ok(Plan { dev: true, ..Plan::of(&loaded, parts, &yielding)? })
     }
 
-    fn of(loaded: &Loaded, parts: Parts) -> Outcome<Plan> {
+    /// `any`: ports that nobody asked for.
+    fn of(loaded: &Loaded, parts: Parts, any: &[&str]) -> Outcome<Plan> {
         let logging = &loaded.settings.logging;
         let log = Targets::from_str(&logging.filter).map_err(|_| {
             let origin = loaded.origin("logging.filter").map(|origin| format!(" ({origin})")).unwrap_or_default();
@@ -69,11 +70,15 @@ impl Plan {
             log,
             log_format: logging.format,
             doubts: loaded.doubts.clone(),
-            any_client_port: false,
-            any_peer_port: false,
-            // Several nodes of one machine are told apart by the other two; DNS of any of them will do.
-            any_dns_port: loaded.origin("dns_port").is_none(),
+            any_client_port: any.contains(&"client_port"),
+            any_peer_port: any.contains(&"peer_port"),
+            any_dns_port: any.contains(&"dns_port"),
             dev: false,
         })
     }
+}
+
+/// Those of the keys that nobody set.
+fn unset(loaded: &Loaded, keys: &[&'static str]) -> Vec<&'static str> {
+    keys.iter().copied().filter(|key| loaded.origin(key).is_none()).collect()
 }

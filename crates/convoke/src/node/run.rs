@@ -166,7 +166,12 @@ async fn bind(plan: &Plan) -> Outcome<Bound> {
                 announce::port_taken("DNS", &dns.bind)?;
                 dns.bind = any_port(&dns.bind);
             }
-            (error @ (E::Public { .. } | E::Zero { .. } | E::Dns(convoke_dns::StartError::Public { .. })), _) => {
+            (
+                error @ (E::Public { .. }
+                | E::Zero { .. }
+                | E::Dns(convoke_dns::StartError::Public { .. } | convoke_dns::StartError::Ttl { .. })),
+                _,
+            ) => {
                 return Err(Failure::usage(error.to_string()));
             }
             (error @ (E::Bind { .. } | E::Dns(convoke_dns::StartError::Bind { .. })), _) => {

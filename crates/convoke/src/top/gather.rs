@@ -24,6 +24,21 @@ impl Gatherer {
         Gatherer { addresses, current: 0, patience, node: None }
     }
 
+    /// Asks the nodes in turn, the present one first, until one answers.
+    pub(crate) async fn gather_from_any(&mut self) -> Outcome<Answers> {
+        let mut missed = Vec::new();
+        for _ in 0..self.addresses.len() {
+            match self.gather().await {
+                Ok(answers) => return Ok(answers),
+                Err(failure) => missed.push(failure.message),
+            }
+        }
+        let missed = missed.join(", ");
+        Err(Failure::unreachable(format!(
+            "no node answers ({missed}): start one with `convoke dev`, or name another with --addr"
+        )))
+    }
+
     /// Asks the present node; the next attempt goes to another if it does not answer.
     pub(crate) async fn gather(&mut self) -> Outcome<Answers> {
         let address = self.addresses[self.current].clone();

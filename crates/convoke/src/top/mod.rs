@@ -8,6 +8,7 @@ mod model;
 use crate::args::TopArgs;
 use crate::client::addresses;
 use crate::failure::{Failure, Outcome};
+use crate::output::print_json;
 use crate::signals::Signals;
 use convoke_client::Client;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -27,8 +28,11 @@ const LOOK: Duration = Duration::from_millis(100);
 const DRAW: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(arguments: &TopArgs) -> Outcome {
+    if arguments.json {
+        return look(arguments).await;
+    }
     if !stdin().is_terminal() || !stdout().is_terminal() {
-        return Err(Failure::usage("top needs a terminal: status, nodes, services and watch write to files and pipes"));
+        return Err(Failure::usage("top needs a terminal; --json writes one look to files and pipes"));
     }
     let mut signals = Signals::listen()?;
     let addresses = addresses(&arguments.connect)?;
@@ -39,6 +43,16 @@ pub(crate) async fn run(arguments: &TopArgs) -> Outcome {
         outcome = show(&mut screen.0, gatherer, &client, arguments.interval) => outcome,
         _ = signals.next() => Ok(()),
     }
+}
+
+/// What the screen shows, once.
+async fn look(arguments: &TopArgs) -> Outcome {
+    let mut gatherer = Gatherer::new(addresses(&arguments.connect)?, arguments.connect.timeout);
+    let mut model = Model::default();
+    model.answered(Instant::now(), gatherer.gather_from_any().await?);
+    tokio::time::sleep(arguments.interval).await;
+    model.answered(Instant::now(), gatherer.gather_from_any().await?);
+    print_json(&model.look())
 }
 
 /// The terminal, given back as it was however this ends: by return, error or panic.

@@ -3,6 +3,7 @@
 use super::metrics::{self, Sample};
 use convoke_client::Event;
 use convoke_proto::v1;
+use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -86,7 +87,27 @@ pub(crate) struct BusyService {
     pub(crate) changes: usize,
 }
 
+/// All there is to see at one time, for programs.
+#[derive(Debug, Serialize)]
+pub(crate) struct Look<'a> {
+    address: &'a str,
+    status: &'a v1::StatusResponse,
+    nodes: &'a [v1::Node],
+    services: &'a [v1::Service],
+    /// `null` if the node is not the one that was asked before, or has started anew since.
+    per_second: Option<BTreeMap<String, f64>>,
+    /// `null` if the node has no log plane.
+    log: Option<&'a v1::LogStatusResponse>,
+}
+
 impl Model {
+    pub(crate) fn look(&self) -> Option<Look<'_>> {
+        let Answers { address, status, nodes, services, log, .. } = self.answers.as_ref()?;
+        let named = |(name, rate): &(&str, f64)| (name.to_lowercase().replace(' ', "_"), *rate);
+        let per_second = self.rates.as_ref().map(|rates| rates.iter().map(named).collect());
+        Some(Look { address, status, nodes, services, per_second, log: log.as_ref() })
+    }
+
     pub(crate) fn answered(&mut self, now: Instant, answers: Answers) {
         self.rates = match (&self.answers, self.asked) {
             (Some(before), Some(asked)) if before.status.id == answers.status.id => {

@@ -57,7 +57,7 @@ impl MemberSpec {
             return Err(invalid("endpoints", message).limit(limits.endpoints));
         }
         for (name, address) in &self.endpoints {
-            check_text("endpoints", name, limits.metadata_key_bytes, Empty::Refused)?;
+            check_key("endpoints", "an endpoint name", name, limits)?;
             check_address("endpoints", address, limits)?;
         }
         check_metadata(&self.metadata, limits)
@@ -72,7 +72,7 @@ pub(super) fn check_metadata(metadata: &BTreeMap<String, String>, limits: &Limit
     }
     let mut total = 0;
     for (key, value) in metadata {
-        check_text("metadata", key, limits.metadata_key_bytes, Empty::Refused)?;
+        check_key("metadata", "a metadata key", key, limits)?;
         check_value("metadata", value, limits.metadata_value_bytes)?;
         total += key.len() + value.len();
     }
@@ -114,6 +114,14 @@ fn check_text(field: &'static str, text: &str, limit: usize, empty: Empty) -> Re
         return Err(invalid(field, format!("{field} must not be empty")));
     }
     check_value(field, text, limit)
+}
+
+/// Checks a key of a map. That the map may be empty and its keys may not needs words of its own.
+fn check_key(field: &'static str, what: &str, key: &str, limits: &Limits) -> Result<(), Refusal> {
+    if key.is_empty() {
+        return Err(invalid(field, format!("{what} is empty: name it, or leave it out")));
+    }
+    check_value(field, key, limits.metadata_key_bytes)
 }
 
 fn check_value(field: &'static str, text: &str, limit: usize) -> Result<(), Refusal> {
@@ -192,7 +200,16 @@ mod tests {
         }
         assert_eq!(refusal(|s| s.service = "convoke".into()).code, Code::PermissionDenied);
         assert_eq!(refusal(|s| s.id = "convoke.n1".into()).code, Code::PermissionDenied);
-        assert_eq!(refusal(|s| drop(s.metadata.insert(String::new(), "v".into()))).field, Some("metadata"));
+        let unnamed = refusal(|s| drop(s.metadata.insert(String::new(), "v".into())));
+        assert_eq!(
+            (unnamed.field, unnamed.message.as_str()),
+            (Some("metadata"), "a metadata key is empty: name it, or leave it out")
+        );
+        let unnamed = refusal(|s| drop(s.endpoints.insert(String::new(), "h:1".into())));
+        assert_eq!(
+            (unnamed.field, unnamed.message.as_str()),
+            (Some("endpoints"), "an endpoint name is empty: name it, or leave it out")
+        );
         assert_eq!(refusal(|s| drop(s.metadata.insert("k".into(), "v".repeat(5000)))).limit, Some(4096));
         let many = (0..65).map(|i| (i.to_string(), String::new())).collect();
         assert_eq!(refusal(|s| s.metadata = many).limit, Some(64));

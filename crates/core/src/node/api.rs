@@ -253,6 +253,10 @@ pub enum Event {
         node: Option<NodeId>,
         reason: String,
     },
+    /// While this node starts: another live process has its id, says a peer. It goes on trying for so long, in case that one has just died (N4).
+    IdInUse {
+        patience: Duration,
+    },
     Ready {
         alone: bool,
     },

@@ -263,9 +263,16 @@ impl Node {
     fn meet_namesake(&mut self, other: Incarnation, other_ready: bool, out: &mut Output) {
         match &mut self.phase {
             Phase::Starting { refused, .. } => {
-                let since = *refused.get_or_insert(self.clock.now);
-                if self.clock.now.since(since) >= self.config.timers.heartbeat_timeout {
-                    self.stop_now(StopReason::IdentityConflict, out);
+                let patience = self.config.timers.heartbeat_timeout;
+                match *refused {
+                    None => {
+                        *refused = Some(self.clock.now);
+                        out.events.push(Event::IdInUse { patience });
+                    }
+                    Some(since) if self.clock.now.since(since) >= patience => {
+                        self.stop_now(StopReason::IdentityConflict, out);
+                    }
+                    Some(_) => {}
                 }
             }
             Phase::Ready { .. } | Phase::Stopping { .. } if other_ready && other > self.me.incarnation => {

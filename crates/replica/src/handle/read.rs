@@ -36,9 +36,12 @@ impl LogHandle {
         }
     }
 
-    /// The state as of what this replica has applied.
+    /// The state as of what this replica has applied. Who leads does not matter to it, only whether there is a replica.
     pub fn local(&self) -> Result<Arc<Machine>, Refusal> {
-        let engine = self.engine()?;
+        let engine = self.engine().map_err(|why| match why {
+            Refusal::NotLeader(group) => Refusal::NoReplica(group),
+            other => other,
+        })?;
         add(&engine.counting.reads_local, 1);
         Ok(engine.state.machine())
     }

@@ -30,6 +30,11 @@ impl admin_server::Admin for Admin {
     async fn forget_node(&self, request: Request<v1::ForgetNodeRequest>) -> Answer<v1::ForgetNodeResponse> {
         let id = request.into_inner().id;
         let node = NodeId::new(&id).map_err(|error| invalid("id", error.to_string()))?;
+        if node == *self.0.node.id() {
+            let message =
+                format!("node {node} is the one that was asked, and cannot forget itself: stop it, then ask another");
+            return Err(Error::new(Code::FailedPrecondition, message).field("id").into());
+        }
         self.0.node.forget(&node).await.map_err(connected)?;
         Ok(Response::new(v1::ForgetNodeResponse {}))
     }
@@ -73,12 +78,16 @@ enum Drained {
 impl Admin {
     async fn mark(&self, target: Drained, drained: bool) -> Result<(), Error> {
         let node = &self.0.node;
-        let result = match target {
-            Drained::Node(id) if id.is_empty() || id == node.id().as_str() => node.drain_node(drained).await,
-            Drained::Node(id) => node.drain(&format!("{NODE_ID_PREFIX}{id}"), drained).await,
-            Drained::Member(id) => node.drain(&id, drained).await,
-        };
-        result.map_err(refused)
+        match target {
+            Drained::Node(id) if id.is_empty() || id == node.id().as_str() => {
+                node.drain_node(drained).await.map_err(refused)
+            }
+            Drained::Node(id) => {
+                let marked = node.drain(&format!("{NODE_ID_PREFIX}{id}"), drained).await;
+                marked.map_err(|refusal| of_node(&id, refusal))
+            }
+            Drained::Member(id) => node.drain(&id, drained).await.map_err(refused),
+        }
     }
 }
 
@@ -107,6 +116,17 @@ impl Surface {
 
 fn nothing() -> Error {
     invalid("target", "name a member or a node")
+}
+
+/// To the core a node is a member with a longer name; whoever asked does not know that.
+fn of_node(id: &str, refusal: Refusal) -> Error {
+    let error = refused(refusal);
+    let message = match error.code {
+        Code::NotFound => format!("no node {id:?} is up, as this node sees it: `convoke nodes` lists them"),
+        Code::NotReady => format!("node {id} cannot be reached from here now"),
+        _ => return error,
+    };
+    Error { message, ..error }.field("node")
 }
 
 /// The core has no word for "not while it is connected".

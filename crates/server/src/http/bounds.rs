@@ -1,5 +1,6 @@
 //! What holds for every request: it is counted, and there are bounds on what it says before anything of it is looked at, and on the time it takes.
 
+use super::extract::no_query;
 use super::failure::{Failed, Failure};
 use crate::surface::Surface;
 use crate::traces;
@@ -16,7 +17,7 @@ pub(crate) async fn bounded(State(surface): State<Arc<Surface>>, request: Reques
     let begun = Instant::now();
     let route = surface.routes.position(&request);
     let span = traces::http(request.method(), route.and_then(|route| surface.routes.path(route)), request.headers());
-    let response = match check(&surface, &request) {
+    let response = match check(&surface, route, &request) {
         Ok(()) => in_time(&surface, request, next).instrument(span.clone()).await,
         Err(failure) => failure.into_response(),
     };
@@ -41,7 +42,7 @@ async fn in_time(surface: &Surface, request: Request, next: Next) -> Response {
     Failure::from(error).into_response()
 }
 
-fn check(surface: &Surface, request: &Request) -> Result<(), Failure> {
+fn check(surface: &Surface, route: Option<usize>, request: &Request) -> Result<(), Failure> {
     let limits = &surface.config.limits;
     let uri = request.uri().path_and_query().map_or(0, |text| text.as_str().len());
     if uri > limits.uri_bytes {
@@ -52,7 +53,10 @@ fn check(surface: &Surface, request: &Request) -> Result<(), Failure> {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Err(too_large(status, "headers", headers, limits.header_bytes));
     }
-    Ok(())
+    match (route, request.uri().query()) {
+        (Some(route), Some(query)) if !surface.routes.takes_query(route) => Ok(no_query(query)?),
+        _ => Ok(()),
+    }
 }
 
 fn header_bytes(headers: &HeaderMap) -> usize {

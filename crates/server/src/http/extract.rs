@@ -6,7 +6,9 @@ use crate::error::invalid;
 use crate::surface::Surface;
 use ::http::request::Parts;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
-use serde::de::DeserializeOwned;
+use convoke_proto::Error;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::sync::Arc;
 
 /// Parameters of the path, percent-decoded.
@@ -28,7 +30,7 @@ where
     }
 }
 
-/// Parameters of the query. Unknown ones are refused where the type says so.
+/// Parameters of the query. All types deny what they do not know; refusals name the parameter.
 #[derive(Debug)]
 pub(crate) struct Query<T>(pub(crate) T);
 
@@ -40,9 +42,48 @@ where
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        let query = parts.uri.query().unwrap_or_default();
-        let value = serde_urlencoded::from_str(query).map_err(|error| invalid("query", error.to_string()))?;
-        Ok(Query(value))
+        Ok(Query(query(parts.uri.query().unwrap_or_default())?))
+    }
+}
+
+fn query<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    let pairs = || form_urlencoded::parse(text.as_bytes());
+    serde_path_to_error::deserialize(serde_urlencoded::Deserializer::new(pairs())).map_err(|error| {
+        let (path, why) = (error.path().to_string(), error.inner().to_string());
+        match pairs().find(|(name, _)| *name == path) {
+            Some((name, value)) if why.starts_with("unknown field") => {
+                // Serde speaks of fields.
+                let why = why.replacen("unknown field", "unknown parameter", 1).replace("no fields", "none here");
+                invalid(&name, format!("{name}={value}: {why}"))
+            }
+            Some((name, value)) => invalid(&name, format!("{name}={value}: {why}; see /api/v1/openapi.json")),
+            // About the query as a whole.
+            None => invalid("query", why),
+        }
+    })
+}
+
+/// For what has no parameters, or no fields.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
+/// Refuses a query where nothing is asked by one.
+pub(crate) fn no_query(text: &str) -> Result<(), Error> {
+    query::<Nothing>(text).map(drop)
+}
+
+/// A parameter that is on or off: `?raw` and `?raw=true`, `?raw=false` or nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Switch(pub(crate) bool);
+
+impl<'de> Deserialize<'de> for Switch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "" | "true" => Ok(Switch(true)),
+            "false" => Ok(Switch(false)),
+            _ => Err(D::Error::custom("it is on or off; write it alone or with true, or leave it out")),
+        }
     }
 }
 
@@ -56,5 +97,47 @@ impl<T: DeserializeOwned> FromRequest<Arc<Surface>> for JsonBody<T> {
     async fn from_request(request: Request, surface: &Arc<Surface>) -> Result<Self, Failure> {
         let body = body::read(surface, request.into_body()).await?;
         Ok(JsonBody(body::parse(&body)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+    use super::*;
+
+    #[derive(Debug, Default, Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields, default)]
+    struct Asked {
+        limit: Option<u64>,
+        filter: String,
+        raw: Switch,
+    }
+
+    #[test]
+    fn switches_are_on_alone_or_by_word() {
+        for (text, on) in [("", false), ("raw", true), ("raw=", true), ("raw=true", true), ("raw=false", false)] {
+            assert_eq!(query::<Asked>(text).unwrap().raw, Switch(on), "{text}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_parameter() {
+        for (text, field, words) in [
+            ("limit=x", "limit", "limit=x: invalid digit"),
+            ("limit=-1", "limit", "limit=-1: invalid digit"),
+            ("limit=", "limit", "limit=: cannot parse integer"),
+            ("limit=99999999999999999999", "limit", "number too large"),
+            ("filter=a&limt=3", "limt", "limt=3: unknown parameter `limt`, expected one of `limit`, `filter`, `raw`"),
+            ("raw=no", "raw", "raw=no: it is on or off"),
+        ] {
+            let error = query::<Asked>(text).unwrap_err();
+            assert_eq!(error.field.as_deref(), Some(field), "{text}: {error}");
+            assert!(error.message.contains(words), "{text}: {error}");
+        }
+        assert_eq!(query::<Asked>("limit=1&limit=2").unwrap_err().message, "duplicate field `limit`");
+        let error = no_query("pretty").unwrap_err();
+        assert_eq!(error.message, "pretty=: unknown parameter `pretty`, there are none here");
+        assert_eq!(error.field.as_deref(), Some("pretty"));
+        no_query("").unwrap();
     }
 }

@@ -18,6 +18,10 @@ impl Failure {
     pub(crate) fn with_status(status: StatusCode, error: Error) -> Self {
         Failure { status, error }
     }
+
+    pub(crate) fn into_error(self) -> Error {
+        self.error
+    }
 }
 
 impl From<Error> for Failure {

@@ -1,7 +1,7 @@
 //! Keys. They work at every node: what its own replica cannot answer, the node asks as a client of the log.
 
 use super::body;
-use super::extract::{Query, Segments};
+use super::extract::{Query, Segments, Switch};
 use super::failure::{Failure, Json};
 use crate::error::invalid;
 use crate::log::record;
@@ -24,8 +24,19 @@ type Shared = State<Arc<Surface>>;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ReadQuery {
-    raw: Option<String>,
-    prefix: Option<String>,
+    raw: Switch,
+    prefix: Switch,
+    limit: Option<u64>,
+    cursor: Option<String>,
+    revision: Option<u64>,
+    consistency: Option<String>,
+}
+
+/// Of a list: the prefix is a value here, as there is no key to be one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ListQuery {
+    prefix: String,
     limit: Option<u64>,
     cursor: Option<String>,
     revision: Option<u64>,
@@ -36,41 +47,40 @@ pub(crate) struct ReadQuery {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PutQuery {
     if_revision: Option<u64>,
-    previous: Option<String>,
+    previous: Switch,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DeleteQuery {
     if_revision: Option<u64>,
-    prefix: Option<String>,
-    previous: Option<String>,
+    prefix: Switch,
+    previous: Switch,
 }
 
-impl ReadQuery {
-    fn consistency(&self) -> Result<Consistency, Error> {
-        match self.consistency.as_deref() {
-            None | Some("barrier") => Ok(Consistency::Barrier),
-            Some("linearizable") => Ok(Consistency::Linearizable),
-            Some("local") => Ok(Consistency::Local),
-            Some(other) => {
-                Err(invalid("consistency", format!("consistency {other:?} is none of linearizable, barrier and local")))
-            }
+/// What a read may miss, as it is written.
+fn consistency(text: Option<&str>) -> Result<Consistency, Error> {
+    match text {
+        None | Some("barrier") => Ok(Consistency::Barrier),
+        Some("linearizable") => Ok(Consistency::Linearizable),
+        Some("local") => Ok(Consistency::Local),
+        Some(other) => {
+            Err(invalid("consistency", format!("consistency {other:?} is none of linearizable, barrier and local")))
         }
     }
+}
 
-    /// Only the newest revision is kept.
-    fn check(&self, present: u64) -> Result<(), Error> {
-        match self.revision {
-            Some(wanted) if wanted < present => {
-                let message = format!("revision {wanted} is not kept, only the newest, {present}; leave revision out");
-                Err(Error::new(Code::Compacted, message).field("revision"))
-            }
-            Some(wanted) if wanted > present => {
-                Err(invalid("revision", format!("revision {wanted} has not come yet; the newest is {present}")))
-            }
-            _ => Ok(()),
+/// Only the newest revision is kept.
+fn check_revision(wanted: Option<u64>, present: u64) -> Result<(), Error> {
+    match wanted {
+        Some(wanted) if wanted < present => {
+            let message = format!("revision {wanted} is not kept, only the newest, {present}; leave revision out");
+            Err(Error::new(Code::Compacted, message).field("revision"))
         }
+        Some(wanted) if wanted > present => {
+            Err(invalid("revision", format!("revision {wanted} has not come yet; the newest is {present}")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -79,18 +89,24 @@ pub(crate) async fn get(
     Segments(key): Segments<String>,
     Query(query): Query<ReadQuery>,
 ) -> Result<Response, Failure> {
-    if query.prefix.is_some() {
-        return Ok(list(&surface, key, &query).await?.into_response());
+    if query.prefix.0 {
+        if query.raw.0 {
+            return Err(invalid("raw", "a list has no raw form; name one key without prefix").into());
+        }
+        let ReadQuery { limit, cursor, revision, consistency, .. } = query;
+        let wanted = ListQuery { prefix: key, limit, cursor, revision, consistency };
+        return Ok(list(&surface, wanted).await?.into_response());
     }
     if query.limit.is_some() || query.cursor.is_some() {
         return Err(invalid("limit", "limit and cursor are for lists; add prefix").into());
     }
-    let (found, revision) = read_key(&surface, key.clone().into(), query.consistency()?).await?;
-    query.check(revision)?;
+    let consistency = consistency(query.consistency.as_deref())?;
+    let (found, revision) = read_key(&surface, key.clone().into(), consistency).await?;
+    check_revision(query.revision, revision)?;
     let Some(found) = found else {
         return Err(Error::new(Code::NotFound, format!("no key {key:?}")).field("key").into());
     };
-    if query.raw.is_some() {
+    if query.raw.0 {
         let mut response = Response::new(Body::from(found.value));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -103,15 +119,12 @@ pub(crate) async fn get(
 
 pub(crate) async fn list_all(
     State(surface): Shared,
-    Query(query): Query<ReadQuery>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Json<json::KeyList>, Failure> {
-    list(&surface, String::new(), &query).await
+    list(&surface, query).await
 }
 
-async fn list(surface: &Surface, prefix: String, query: &ReadQuery) -> Result<Json<json::KeyList>, Failure> {
-    if query.raw.is_some() {
-        return Err(invalid("raw", "a list has no raw form; name one key without prefix").into());
-    }
+async fn list(surface: &Surface, query: ListQuery) -> Result<Json<json::KeyList>, Failure> {
     if query.limit == Some(0) {
         return Err(invalid("limit", "limit 0 asks for nothing; leave it out for the node's choice").into());
     }
@@ -122,8 +135,9 @@ async fn list(surface: &Surface, prefix: String, query: &ReadQuery) -> Result<Js
             Some(Bytes::from(URL_SAFE_NO_PAD.decode(cursor).map_err(|_| invalid("cursor", message))?))
         }
     };
-    let page = read_page(surface, prefix.into(), after, query.limit.unwrap_or(0), query.consistency()?).await?;
-    query.check(page.revision)?;
+    let consistency = consistency(query.consistency.as_deref())?;
+    let page = read_page(surface, query.prefix.into(), after, query.limit.unwrap_or(0), consistency).await?;
+    check_revision(query.revision, page.revision)?;
     let last = page.records.last().filter(|_| page.more).map(|record| URL_SAFE_NO_PAD.encode(&record.key));
     let keys = page.records.into_iter().map(json::KeyValue::from).collect();
     Ok(Json(json::KeyList { keys, revision: page.revision, next_cursor: last }))
@@ -186,7 +200,7 @@ pub(crate) async fn put(
     if let Some(revision) = query.if_revision {
         write = write.if_revision(revision);
     }
-    if query.previous.is_some() {
+    if query.previous.0 {
         write = write.previous();
     }
     let written = submit(&surface, write).await?;
@@ -198,14 +212,14 @@ pub(crate) async fn delete(
     Segments(key): Segments<String>,
     Query(query): Query<DeleteQuery>,
 ) -> Result<Json<json::KeyWritten>, Failure> {
-    let mut write = if query.prefix.is_some() { Write::delete_prefix(key) } else { Write::delete(key) };
+    let mut write = if query.prefix.0 { Write::delete_prefix(key) } else { Write::delete(key) };
     if let Some(revision) = query.if_revision {
-        if query.prefix.is_some() {
+        if query.prefix.0 {
             return Err(invalid("if_revision", "a prefix has no revision; leave one of the two out").into());
         }
         write = write.if_revision(revision);
     }
-    if query.previous.is_some() {
+    if query.previous.0 {
         write = write.previous();
     }
     let written = submit(&surface, write).await?;

@@ -1,6 +1,6 @@
 //! The log itself: status, what became of requests, membership. At every node.
 
-use super::extract::{JsonBody, Query, Segments};
+use super::extract::{JsonBody, Nothing, Query, Segments};
 use super::failure::{Failure, Json};
 use crate::error::invalid;
 use crate::log::{fate, request_id};
@@ -54,6 +54,7 @@ pub(crate) async fn peek(
 pub(crate) async fn resolve(
     State(surface): Shared,
     Segments((session, number)): Segments<(u64, u64)>,
+    _: JsonBody<Nothing>,
 ) -> Answer<RequestFate> {
     let id = RequestId { session, number };
     let patience = surface.config.timeouts.request;

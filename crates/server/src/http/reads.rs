@@ -1,6 +1,6 @@
 //! Reading: liveness and readiness, status, nodes, services, members.
 
-use super::extract::{Query, Segments};
+use super::extract::{Query, Segments, Switch};
 use super::failure::{Failure, Json};
 use crate::convert::{self, json_member};
 use crate::error::{invalid, no_member, not_ready};
@@ -34,15 +34,15 @@ pub(crate) struct Ready {
     ready: bool,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct ReadyQuery {
-    log: Option<String>,
+    log: Switch,
 }
 
 /// The registry is complete here; with `?log`, the log has a leader.
 pub(crate) async fn ready(State(surface): Shared, Query(query): Query<ReadyQuery>) -> Answer<Ready> {
-    if query.log.is_some() {
+    if query.log.0 {
         return if surface.log()?.handle.is_available() {
             Ok(Json(Ready { ready: true }))
         } else {

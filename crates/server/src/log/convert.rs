@@ -7,7 +7,7 @@ use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Code, Error, v1};
 use convoke_replica::log::command::{Body, Delete, DeleteRange, Put, Request};
 use convoke_replica::log::keys::{KeyRange, Record};
-use convoke_replica::log::machine::{Fate, Outcome, Reason, Refused, Response};
+use convoke_replica::log::machine::{Fate, Field, Outcome, Reason, Refused, Response};
 use convoke_replica::log::{Epoch, LogTime, ReplicaId, RequestId, SessionId};
 use convoke_replica::{Answered, Consistency, OpenAnswered, Refusal};
 
@@ -84,6 +84,12 @@ pub(crate) fn refusal(why: &Refusal) -> Error {
 
 /// What the log refuses.
 fn refused(why: &Refused) -> Error {
+    // The log counts microseconds, its clients milliseconds.
+    if let Refused::OutOfRange { field: Field::Ttl, found, min, max } = *why {
+        let [found, min, max] = [found, min, max].map(|micros| micros / 1_000);
+        let message = format!("ttl_ms is {found}, which is not between {min} and {max}");
+        return Error::new(code(why.code()), message).field("ttl_ms").limit(max);
+    }
     let error = Error::new(code(why.code()), why.to_string());
     match why {
         Refused::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),

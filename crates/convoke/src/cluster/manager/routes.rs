@@ -15,7 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use bytes::Bytes;
-use convoke_lab::NODES_MAX;
+use convoke_lab::{LocalCluster, LocalNode, NODES_MAX, NodeState};
 use convoke_proto::json::ErrorBody;
 use convoke_proto::{Code, Error};
 use serde::Serialize;
@@ -147,7 +147,20 @@ async fn add(
     answer(&finished(adding.await)??)
 }
 
-async fn remove_node(State(clusters): State<Arc<Clusters>>, Path((name, node)): Path<(String, String)>) -> Answer {
+/// `?force` even if the log is lost with it.
+async fn remove_node(
+    State(clusters): State<Arc<Clusters>>,
+    Path((name, node)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    let force = match query.as_deref() {
+        None | Some("") => false,
+        Some("force" | "force=true") => true,
+        Some(other) => {
+            let message = format!("{other:?} is not understood here: there is force, and nothing else");
+            return Err(Error::new(Code::InvalidArgument, message).field("query").into());
+        }
+    };
     let entry = clusters.find(&name)?;
     let removing = tokio::spawn(async move {
         let mut cluster = entry.cluster.lock().await;
@@ -156,15 +169,31 @@ async fn remove_node(State(clusters): State<Arc<Clusters>>, Path((name, node)): 
             let message = format!("{node} is the last node of {}: delete the cluster instead", entry.name);
             return Err(Error::new(Code::FailedPrecondition, message));
         }
-        // Without a majority nobody can say so; then the node is taken out of the cluster only.
-        let remaining = cluster.nodes().iter().filter(|one| one.id() != node).map(|one| one.clients().to_string());
-        let left = log_group::leave(&remaining.collect::<Vec<_>>(), &node).await;
-        if let Err(error) = left {
-            tracing::warn!("{node} stays in the log's group: {error}");
+        if cluster.node(&node).is_some()
+            && let Err(stays) = log_group::leave(&places(cluster), &node).await
+        {
+            if stays.alone && !force {
+                let (message, error) = (format!("{node} alone has the log of {}", entry.name), stays.error.message);
+                let message = format!(
+                    "{message}, and no other node could take it over ({error}): see to that, or lose what the log holds (force)"
+                );
+                return Err(Error::new(Code::FailedPrecondition, message));
+            }
+            // Without a majority nobody can say so; then the node is taken out of the cluster only.
+            tracing::warn!("{node} stays in the log's group: {}", stays.error);
         }
         if cluster.remove(&node).await { Ok(node) } else { Err(faults::unknown(cluster, &node)) }
     });
     answer(&serde_json::json!({ "removed": finished(removing.await)?? }))
+}
+
+fn places(cluster: &LocalCluster) -> Vec<log_group::Place> {
+    let place = |node: &LocalNode| log_group::Place {
+        id: node.id().to_owned(),
+        address: node.clients().to_string(),
+        running: node.state() == NodeState::Running,
+    };
+    cluster.nodes().iter().map(place).collect()
 }
 
 async fn fault(

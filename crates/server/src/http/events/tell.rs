@@ -99,6 +99,7 @@ fn subject(what: &Happening) -> &str {
         Event::Conflict { id, .. } => id,
         Event::NameLost { name, .. } => name,
         Event::PeerRefused { node: None, .. }
+        | Event::IdInUse { .. }
         | Event::Ready { .. }
         | Event::Degraded { .. }
         | Event::DegradedEnded { .. }

@@ -10,7 +10,7 @@ pub(crate) use secret::Key;
 pub(crate) use table::Table;
 
 use super::body::parse;
-use super::extract::{JsonBody, Query, Segments};
+use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
 use super::failure::{Failure, Json};
 use crate::convert::{millis, version};
 use crate::error::invalid;
@@ -31,6 +31,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 type Shared = State<Arc<Surface>>;
+/// What a request asks by its query. If that is nonsense it is still a sign of life, so its session is looked up first.
+type Asked<T> = Result<Query<T>, Failure>;
 
 /// `POST /api/v1/sessions`
 pub(crate) async fn create(
@@ -64,35 +66,45 @@ pub(crate) async fn create(
 pub(crate) async fn heartbeat(
     State(surface): Shared,
     Segments(session): Segments<String>,
+    query: Asked<Nothing>,
     raw: Raw,
 ) -> Result<Response, Failure> {
-    run(&surface, &session, Ok(Wish::Heartbeat), &raw).await
+    run(&surface, &session, plain(query, &raw).map(|()| Wish::Heartbeat), &raw).await
 }
 
 /// `DELETE /api/v1/sessions/{session}`
 pub(crate) async fn close(
     State(surface): Shared,
     Segments(session): Segments<String>,
+    query: Asked<Nothing>,
     raw: Raw,
 ) -> Result<Response, Failure> {
-    run(&surface, &session, Ok(Wish::Close), &raw).await
+    run(&surface, &session, plain(query, &raw).map(|()| Wish::Close), &raw).await
+}
+
+/// For requests that say all by method and path.
+fn plain(query: Asked<Nothing>, raw: &Raw) -> Result<(), Error> {
+    query.map_err(Failure::into_error)?;
+    parse::<Nothing>(&raw.body).map(drop)
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RegisterQuery {
-    takeover: bool,
+    takeover: Switch,
 }
 
 /// `PUT /api/v1/sessions/{session}/members/{id}`
 pub(crate) async fn register(
     State(surface): Shared,
     Segments((session, id)): Segments<(String, String)>,
-    Query(query): Query<RegisterQuery>,
+    query: Asked<RegisterQuery>,
     raw: Raw,
 ) -> Result<Response, Failure> {
-    let member = parse::<MemberBody>(&raw.body).and_then(|body| body.spec(id));
-    let wish = member.map(|spec| Wish::Register(Box::new(AttachMember { spec, takeover: query.takeover })));
+    let wish = query.map_err(Failure::into_error).and_then(|Query(query)| {
+        let spec = parse::<MemberBody>(&raw.body)?.spec(id)?;
+        Ok(Wish::Register(Box::new(AttachMember { spec, takeover: query.takeover.0 })))
+    });
     run(&surface, &session, wish, &raw).await
 }
 
@@ -114,14 +126,15 @@ enum Mode {
 pub(crate) async fn update(
     State(surface): Shared,
     Segments((session, id)): Segments<(String, String)>,
-    Query(query): Query<UpdateQuery>,
+    query: Asked<UpdateQuery>,
     raw: Raw,
 ) -> Result<Response, Failure> {
-    let mode = match query.mode {
-        Mode::Merge => UpdateMode::Merge,
-        Mode::Replace => UpdateMode::Replace,
-    };
-    let wish = parse::<BTreeMap<String, Option<String>>>(&raw.body).and_then(|changes| {
+    let wish = query.map_err(Failure::into_error).and_then(|Query(query)| {
+        let mode = match query.mode {
+            Mode::Merge => UpdateMode::Merge,
+            Mode::Replace => UpdateMode::Replace,
+        };
+        let changes = parse::<BTreeMap<String, Option<String>>>(&raw.body)?;
         let update = MetadataUpdate { mode, changes };
         Ok(Wish::Update { id, update, expected: expected(&raw)? })
     });
@@ -132,16 +145,19 @@ pub(crate) async fn update(
 pub(crate) async fn unregister(
     State(surface): Shared,
     Segments((session, id)): Segments<(String, String)>,
+    query: Asked<Nothing>,
     raw: Raw,
 ) -> Result<Response, Failure> {
-    run(&surface, &session, Ok(Wish::Unregister(id)), &raw).await
+    run(&surface, &session, plain(query, &raw).map(|()| Wish::Unregister(id)), &raw).await
 }
 
-/// A member as its client describes it; the id is that of the path and may be left out.
+/// A member as its client describes it; the id is that of the path and may be left out. A missing service is a fault of the member,
+/// not of the JSON: the registry refuses it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MemberBody {
     id: Option<String>,
+    #[serde(default)]
     service: String,
     #[serde(default)]
     locality: String,
@@ -195,9 +211,6 @@ struct Heard {
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<Vec<String>>,
 }
-
-#[derive(Debug, Serialize)]
-struct Nothing {}
 
 /// Carries out what a request asks of its session. One that asks for nonsense is still a sign of life.
 async fn run(surface: &Surface, session: &str, wish: Result<Wish, Error>, raw: &Raw) -> Result<Response, Failure> {
