@@ -314,6 +314,8 @@ async fn the_group_is_changed_and_leadership_handed_over() {
     // A change that was meant for an older configuration does nothing, however late it comes (M1).
     let late = ambassador.change_from(&Change::Remove(node(other)), Some(stale), wait, patience).await;
     assert_eq!(late.unwrap_err().code, Code::FailedPrecondition);
+    let late = ambassador.change_from(&Change::Transfer(node(other)), Some(stale), wait, patience).await;
+    assert_eq!(late.unwrap_err().code, Code::FailedPrecondition, "the group it was decided in is no more");
     ambassador.change(&Change::Remove(node(outsider)), wait, patience).await.unwrap();
     assert_eq!(ambassador.change(&Change::Promote(node(9)), wait, patience).await.unwrap_err().code, Code::NotFound);
     assert_eq!(ambassador.status(patience).await.unwrap().leader, node(leader));

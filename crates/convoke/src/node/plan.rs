@@ -26,7 +26,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn start(loaded: &Loaded) -> Outcome<Plan> {
-        let id = identity::of(&loaded.settings);
+        let id = identity::of(&loaded.settings)?;
         Plan::of(loaded, build(loaded, &id)?)
     }
 
