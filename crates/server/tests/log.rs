@@ -278,6 +278,22 @@ async fn a_handle_that_is_dropped_ends_its_session() {
     assert_eq!(ambassador.status(None).await.unwrap().sessions, 1);
     drop(kv);
     eventually("the session has ended", async || ambassador.status(None).await.unwrap().sessions == 0).await;
+
+    // Somebody who waits for it finds it ended; clones that are left keep it.
+    let kv = ambassador.kv();
+    kv.put("a", "2").await.unwrap();
+    kv.clone().close(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(ambassador.status(None).await.unwrap().sessions, 1);
+    kv.close(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(ambassador.status(None).await.unwrap().sessions, 0);
+    ambassador.kv().close(Duration::from_secs(30)).await.unwrap();
+
+    // With its ambassador.
+    let last = cluster.ambassador().kv_with(Options::default().ttl(Duration::from_secs(3_600)));
+    last.put("a", "3").await.unwrap();
+    assert_eq!(ambassador.status(None).await.unwrap().sessions, 1);
+    drop(last);
+    eventually("the session has ended", async || ambassador.status(None).await.unwrap().sessions == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,7 +22,12 @@ pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) 
     let deadline = Instant::now() + wait;
     let changed = log.change(&change, wait.min(FIRST_LOOK), Some(connect.timeout)).await;
     let mut changed = asked(connect, changed).await?;
+    let mut said = String::new();
     while !changed.settled && Instant::now() < deadline {
+        if !changed.obstacle.is_empty() && changed.obstacle != said {
+            eprintln!("convoke: not there yet: {}", changed.obstacle);
+            said.clone_from(&changed.obstacle);
+        }
         changed = look(&log, connect, changed).await;
     }
     if json {
@@ -42,15 +47,12 @@ pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) 
     )))
 }
 
-/// What has become of a change, a moment later. Says what it waits for, if that is something else than before.
+/// What has become of a change, a moment later.
 async fn look(log: &Ambassador, connect: &Connect, before: v1::MembersResponse) -> v1::MembersResponse {
     tokio::time::sleep(LOOK).await;
     // Without a leader there is nothing to say: it is looked for again.
     let Ok(status) = log.status(Some(connect.timeout)).await else { return before };
     let settled = status.settled && status.configuration >= before.configuration;
-    if !settled && !status.obstacle.is_empty() && status.obstacle != before.obstacle {
-        eprintln!("convoke: not there yet: {}", status.obstacle);
-    }
     v1::MembersResponse { settled, obstacle: status.obstacle, ..before }
 }
 
