@@ -43,6 +43,7 @@ fn keys_from_the_command_line() {
         NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let at = ["--addr", &node.clients, "--timeout", "30s"];
     let run = |arguments: &[&str]| output(&[arguments, &at].concat());
+    let status = || -> Value { serde_json::from_str(&run(&["log", "status", "--json"])).unwrap() };
     assert_eq!(run(&["kv", "put", "app/limit", "10"]), "revision 1\n");
     assert_eq!(run(&["kv", "get", "app/limit", "--raw"]), "10");
     assert!(run(&["kv", "get", "app/limit"]).contains("Value     10\n"));
@@ -65,6 +66,16 @@ fn keys_from_the_command_line() {
     let request = format!("{}/{}", written["request"]["session"], written["request"]["number"]);
     let told: Value = serde_json::from_str(&run(&["log", "resolve", &request, "--json"])).unwrap();
     assert_eq!((&told["fate"], &told["final"]), (&"applied".into(), &true.into()));
+    // F8: nobody was told of such a session, so that nothing final can be said about it.
+    let error = fails(&[&["log", "resolve", "999999/1"][..], &at].concat(), 4);
+    assert!(error.contains("no session 999999"), "{error}");
+    // A1: what no replica could read would end the log.
+    for number in ["18446744073709551615", "72057594037927937"] {
+        let error = fails(&[&["kv", "put", "a", "b", "--if-revision", number][..], &at].concat(), 2);
+        assert!(error.contains("if_revision"), "{error}");
+    }
+    // Every command has ended its session before it ended itself.
+    assert_eq!(status()["sessions"], 0);
     assert!(run(&["log", "status"]).contains("available"));
     fails(&[&["log", "remove", "dev"][..], &at].concat(), 5);
     fails(&[&["log", "promote", "nobody"][..], &at].concat(), 4);
@@ -119,8 +130,14 @@ fn a_killed_leader_a_backup_and_a_restored_log() {
     assert!(text.contains("r1 is the only replica of a new log"), "{text}");
     fails(&[&["log", "restore", file.to_str().unwrap()][..], &offline].concat(), 5);
     let port = address.rsplit_once(':').unwrap().1;
-    let node = NodeProcess::spawn(&mut start_on(&restored, ["0", port], &["--id", "r1"])).ready();
+    // As somebody else it is refused before anything is written; without a name it is who it was restored for.
+    let refused = start_on(&restored, ["0", port], &["--id", "other"]).output().unwrap();
+    let error = failure(&refused, 2);
+    assert!(error.contains("holds the log of node r1, not of other: start it with --id r1"), "{error}");
+    assert!(!restored.join("incarnation").exists(), "nothing was claimed");
+    let node = NodeProcess::spawn(&mut start_on(&restored, ["0", port], &[])).ready();
     assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "2");
+    assert_eq!(json(&["log", "status", "--json", "--addr", &node.clients])["node"], "r1");
 }
 
 /// SIGSTOP and SIGCONT: whoever slept through its own end neither answers for the past nor loses anything.
@@ -218,6 +235,84 @@ fn after_the_loss_of_a_majority_one_node_goes_on_alone_if_told_so_loudly() {
     eventually_output(&["kv", "put", "k", "3", "--addr", &node.clients]);
 }
 
+/// A dead node gives its place to another one, and comes back itself: with its old log it cannot, and says why; with an empty one it can.
+#[test]
+fn a_dead_node_is_replaced_and_comes_back_as_a_new_replica() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut three = Three::start(dir.path());
+    let dead = (three.leader() + 1) % 3;
+    let dead_id = format!("n{dead}");
+    eventually_output(&["kv", "put", "k", "1", "--addr", &three.addresses()]);
+    three.kill(dead);
+    let addresses = three.addresses();
+    let join = three.peers.join(",");
+    let fourth =
+        NodeProcess::spawn(&mut start_on(&dir.path().join("n3"), ["0", "0"], &["--id", "n3", "--join", &join]));
+    let fourth = fourth.ready();
+    let at = ["--addr", &addresses, "--timeout", "60s"];
+    let run = |arguments: &[&str]| output(&[arguments, &at, &["--wait", "60s"]].concat());
+    let done = run(&["log", "replace", &dead_id, "n3", "--address", &fourth.peers]);
+    assert!(done.starts_with(&format!("n3 has the place of {dead_id}: configuration ")), "{done}");
+    let status = |addresses: &str| json(&["log", "status", "--json", "--addr", addresses]);
+    let voters = status(&addresses)["voters"].clone();
+    assert!(
+        voters.as_array().unwrap().contains(&"n3".into())
+            && !voters.as_array().unwrap().contains(&dead_id.clone().into())
+    );
+    assert_eq!(output(&[&["kv", "put", "k", "2"][..], &at].concat()), "revision 2\n");
+
+    three.spawn(dir.path(), dead);
+    let back = three.nodes[dead].take().unwrap().ready();
+    until("it says that it was removed", || status(&back.clients)["role"] == "removed");
+    let text = output(&["log", "status", "--addr", &back.clients]);
+    assert!(text.contains("move its log directory away") && text.contains("`convoke log add"), "{text}");
+    assert_eq!(
+        output(&["kv", "get", "k", "--raw", "--addr", &back.clients, "--timeout", "60s"]),
+        "2",
+        "it knows who leads"
+    );
+    let add = ["log", "add", &dead_id, "--address", &back.peers];
+    let error = fails(&[&add[..], &at].concat(), 5);
+    assert!(error.contains("still holds a replica of this log") && error.contains("move the log directory"), "{error}");
+    let mut back = back;
+    back.process.terminate();
+    back.process.wait();
+    let path = dir.path().join(&dead_id);
+    std::fs::rename(path.join("log"), path.join("log.old")).unwrap();
+    three.spawn(dir.path(), dead);
+    let back = three.nodes[dead].as_ref().unwrap();
+    until("it runs", || convoke(&["status", "--addr", &back.clients]).output().unwrap().status.success());
+    let done = run(&["log", "add", &dead_id, "--address", &back.peers]);
+    assert!(done.starts_with(&format!("{dead_id} is a learner: configuration ")), "{done}");
+    run(&["log", "promote", &dead_id]);
+    until("it has everything", || {
+        let local = ["kv", "get", "k", "--raw", "--consistency", "local", "--addr", &back.clients];
+        convoke(&local).output().unwrap().stdout == b"2"
+    });
+}
+
+/// Whoever waits for a change is told what for.
+#[test]
+fn a_change_that_cannot_arrive_says_what_it_waits_for() {
+    let node =
+        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+    let nowhere = free_address();
+    let at = ["--addr", &node.clients, "--timeout", "30s"];
+    let add = [&["log", "add", "n9", "--address", &nowhere, "--wait", "6s"][..], &at].concat();
+    let added = convoke(&add).output().unwrap();
+    assert_eq!((added.status.code(), &added.stdout[..]), (Some(1), &b""[..]));
+    let said = String::from_utf8(added.stderr).unwrap();
+    let (waiting, ended) = said.trim_end().split_once('\n').unwrap();
+    assert!(waiting.contains("not there yet: ") && waiting.contains(&nowhere), "{said}");
+    assert!(
+        ended.contains("is recorded, but the group has not arrived there yet") && ended.contains(&nowhere),
+        "{said}"
+    );
+    let text = output(&[&["log", "status"][..], &at].concat());
+    assert!(text.contains("not arrived there yet: ") && text.contains(&nowhere), "{text}");
+    output(&[&["log", "remove", "n9"][..], &at].concat());
+}
+
 /// A leader that stands still says nothing and closes nothing. A client that was linked to it, and idle, goes to the next one by itself.
 #[test]
 fn an_idle_client_leaves_a_leader_that_stands_still() {
@@ -228,16 +323,30 @@ fn an_idle_client_leaves_a_leader_that_stands_still() {
         let log = Ambassador::start(nodes.iter().map(|node| node.clients.clone())).unwrap();
         let kv = log.kv_with(Options::default().ttl(Duration::from_secs(300)));
         kv.put("k", "before").await.unwrap();
-        let leader = log.status(None).await.unwrap().leader;
-        let leads = leader[1..].parse::<usize>().unwrap() - 1;
-        nodes[leads].process.pause();
-        let begin = std::time::Instant::now();
-        let written = tokio::time::timeout(convoke_testkit::PATIENCE, kv.put("k", "after")).await;
-        written.expect("another one leads, and the client finds it").unwrap();
-        // After two seconds it asks the others. Without that it would wait eight, until the connection is given up.
-        let took = begin.elapsed();
-        println!("written again {took:?} after the leader stood still");
-        assert!(took < Duration::from_secs(7), "{took:?}");
-        nodes[leads].process.resume();
+        for reads in [false, true] {
+            let leader = log.status(None).await.unwrap().leader;
+            let leads = leader[1..].parse::<usize>().unwrap() - 1;
+            nodes[leads].process.pause();
+            let begin = std::time::Instant::now();
+            let again = async {
+                if reads {
+                    assert_eq!(kv.get("k").await.unwrap().unwrap().value, "after");
+                } else {
+                    kv.put("k", "after").await.unwrap();
+                }
+            };
+            let again = tokio::time::timeout(convoke_testkit::PATIENCE, again).await;
+            again.expect("another one leads, and the client finds it");
+            // After two seconds it asks the others. Without that it would wait eight, until the connection is given up.
+            let took = begin.elapsed();
+            println!("served again {took:?} after the leader stood still");
+            assert!(took < Duration::from_secs(7), "{took:?}");
+            nodes[leads].process.resume();
+            convoke_testkit::eventually("all are there again", async || {
+                let known = |node: &NodeProcess| support::ask(node, &["log", "status"])["available"] == true;
+                nodes.iter().all(known)
+            })
+            .await;
+        }
     });
 }

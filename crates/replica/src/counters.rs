@@ -44,7 +44,7 @@ counters! {
     terms,
     /// Sessions this replica proposed to expire.
     expiries,
-    /// Snapshots taken here.
+    /// Snapshots written here, those taken over from a leader among them.
     snapshots,
     /// Snapshots taken over from a leader.
     snapshots_installed,

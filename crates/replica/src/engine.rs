@@ -8,7 +8,6 @@ use crate::refusal::Refusal;
 use crate::state::State;
 use crate::status::{Group, Member};
 use crate::traces;
-use bytes::Bytes;
 use convoke_log::{Command, Epoch, ReplicaId};
 use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver;
@@ -36,6 +35,8 @@ pub(crate) struct Engine {
     quorum: AtomicBool,
     /// When this replica last took something from a leader.
     led: Mutex<Option<Instant>>,
+    /// The group as its leader told it, which goes on without this replica. Until a leader is heard again.
+    without: Mutex<Option<Group>>,
     pub(crate) config: Arc<Config>,
 }
 
@@ -78,6 +79,7 @@ impl Engine {
                 reads,
                 quorum,
                 led: Mutex::default(),
+                without: Mutex::default(),
                 config,
             },
             queued,
@@ -86,7 +88,10 @@ impl Engine {
 
     /// Admits a command and puts it in line for the log. The order of admission is the order of the log.
     pub(crate) fn propose(&self, command: &Command) -> Result<oneshot::Receiver<WriteResult>, Refusal> {
-        let encoded = Bytes::from(command.encode());
+        let encoded = command.encode_checked().map_err(|error| {
+            add(&self.counting.refused, 1);
+            Refusal::Unreadable(error)
+        })?;
         let limits = &self.config.limits;
         if encoded.len() > limits.command_bytes {
             add(&self.counting.refused, 1);
@@ -163,12 +168,40 @@ impl Engine {
     /// A leader was heard.
     pub(crate) fn heard_leader(&self) {
         *self.lock_led() = Some(Instant::now());
+        *self.lock_without() = None;
     }
 
     /// Whether a leader was lately heard. The engine remembers the last one for ever, since nobody stands for election who
     /// would not be elected.
     pub(crate) fn is_led(&self) -> bool {
         self.lock_led().is_some_and(|at| at.elapsed() < self.patience())
+    }
+
+    /// What others said of the group while no leader was heard: that it goes on without this replica, or not. True if that is news.
+    pub(crate) fn goes_on_without(&self, group: Option<Group>) -> bool {
+        let mut without = self.lock_without();
+        let news = group.is_some() && without.is_none();
+        *without = group;
+        news
+    }
+
+    /// The group that goes on without this replica, if its leader said so.
+    pub(crate) fn without(&self) -> Option<Group> {
+        self.lock_without().clone()
+    }
+
+    /// Whether this replica was taken out of the group, as far as it knows: by what is recorded, or by what it was told. Its id is never
+    /// used again (M2).
+    pub(crate) fn is_removed(&self) -> bool {
+        let machine = self.state.machine();
+        let me = self.state.me();
+        // Below the highest id: not one that is yet to be recorded, which has only begun to catch up.
+        let recorded = machine.highest_replica() >= me && machine.configuration().replica(me).is_none();
+        recorded || self.lock_without().is_some()
+    }
+
+    fn lock_without(&self) -> std::sync::MutexGuard<'_, Option<Group>> {
+        self.without.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_led(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
@@ -179,8 +212,13 @@ impl Engine {
         2 * self.config.timers.election_timeout_max
     }
 
-    /// The group as the engine has it, the leader first.
+    /// The group as far as this replica knows it, the leader first.
     pub(crate) fn group(&self) -> Group {
+        self.without().unwrap_or_else(|| self.own_group())
+    }
+
+    /// The same as the engine has it.
+    pub(crate) fn own_group(&self) -> Group {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let membership = metrics.membership_config.membership();

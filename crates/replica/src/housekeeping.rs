@@ -4,28 +4,37 @@ use crate::engine::Engine;
 use openraft::async_runtime::watch::WatchReceiver;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Pause between two looks while a snapshot is being written.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often a snapshot that does not come is asked for again. Without anything new to put into it there is none; when there is, nobody
+/// would ask.
+const AGAIN: Duration = Duration::from_secs(10);
+/// After so long it is spoken of.
+const VERY_LONG: Duration = Duration::from_secs(600);
 
 /// Takes a snapshot when the log has grown enough, then lets go of what is behind it.
 pub(crate) async fn keep(engine: Arc<Engine>) {
     let limits = engine.config.limits.clone();
     loop {
         engine.store.grown().await;
-        let before = snapshot(&engine);
-        if engine.raft.trigger().snapshot().await.is_err() {
-            return;
-        }
+        let (before, begin) = (snapshot(&engine), Instant::now());
+        let mut spoken = false;
         // Written beside everything else; the next one is not begun before this one is through.
-        let patience = tokio::time::timeout(Duration::from_secs(600), async {
-            while snapshot(&engine) == before {
-                tokio::time::sleep(PAUSE).await;
+        while snapshot(&engine) == before {
+            if engine.raft.trigger().snapshot().await.is_err() {
+                return;
             }
-        });
-        if patience.await.is_err() {
-            tracing::warn!("a snapshot of the log takes very long");
-            continue;
+            if begin.elapsed() > VERY_LONG && !std::mem::replace(&mut spoken, true) {
+                tracing::warn!("a snapshot of the log takes very long");
+            }
+            let _ = tokio::time::timeout(AGAIN, async {
+                while snapshot(&engine) == before {
+                    tokio::time::sleep(PAUSE).await;
+                }
+            })
+            .await;
         }
         let purgeable = snapshot(&engine).and_then(|limit| engine.store.purgeable(limits.catch_up_bytes, limit));
         if let Some(upto) = purgeable

@@ -104,6 +104,11 @@ pub async fn restore(
     found(directory, node, address, machine, term).await
 }
 
+/// Id of the node whose log a directory holds, if it holds one. Opens nothing and creates nothing.
+pub fn node_of(directory: &Path) -> Result<Option<String>, StoreError> {
+    Ok(Identity::read(directory)?.map(|identity| identity.node))
+}
+
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     let path = path.to_owned();
     move |source| StoreError::Disk { action, path, source }

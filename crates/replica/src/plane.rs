@@ -22,8 +22,8 @@ use tokio::sync::{Semaphore, watch};
 pub(crate) struct Plane {
     pub(crate) config: Arc<Config>,
     pub(crate) dialer: Arc<dyn Dial>,
-    /// `None`: everything is in memory.
-    pub(crate) disk: Option<Arc<dyn Disk>>,
+    /// `None`: everything is in memory, or the plane has ended: its directory is free then, whoever still has a handle.
+    disk: Mutex<Option<Arc<dyn Disk>>>,
     pub(crate) counting: Arc<Counting>,
     /// Of this run.
     nonce: u64,
@@ -34,6 +34,8 @@ pub(crate) struct Plane {
     pub(crate) becoming: tokio::sync::Mutex<()>,
     /// Number of the recorded configuration that the engine has arrived at.
     pub(crate) settled: watch::Sender<u64>,
+    /// Why it has not arrived, as this node sees it while it leads.
+    obstacle: Mutex<Option<String>>,
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) closing: AtomicBool,
     pub(crate) closed: watch::Sender<bool>,
@@ -69,13 +71,14 @@ impl Plane {
             connections: Arc::new(Semaphore::new(config.limits.connections)),
             config: Arc::new(config),
             dialer,
-            disk,
+            disk: Mutex::new(disk),
             counting: Arc::default(),
             nonce,
             engine: ArcSwapOption::empty(),
             member: Mutex::default(),
             becoming: tokio::sync::Mutex::default(),
             settled: watch::Sender::new(0),
+            obstacle: Mutex::default(),
             stopping: watch::Sender::new(false),
             closing: AtomicBool::new(false),
             closed: watch::Sender::new(false),
@@ -121,6 +124,11 @@ impl Plane {
 
     pub(crate) fn leave(&self) {
         *self.lock_member() = None;
+        *self.disk.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(crate) fn disk(&self) -> Option<Arc<dyn Disk>> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Configurations up to this number are not of the log this node is a replica of.
@@ -138,6 +146,15 @@ impl Plane {
 
     pub(crate) fn learn(&self, group: Group) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = group;
+    }
+
+    /// Why the group is not as recorded.
+    pub(crate) fn obstacle(&self) -> Option<String> {
+        self.obstacle.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn obstructed(&self, by: Option<String>) {
+        *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = by;
     }
 
     /// What stopped the plane.

@@ -1,9 +1,10 @@
 //! Answers that say: nothing happened; or: nobody knows.
 
 use crate::status::Group;
-use convoke_log::Epoch;
+use convoke_log::codec::CodecError;
 use convoke_log::leader::NotAppended;
 use convoke_log::machine::Reason;
+use convoke_log::{Epoch, SessionId};
 use smol_str::SmolStr;
 
 /// This copy was not appended, this read not served. Nothing is said about other copies.
@@ -27,6 +28,10 @@ pub enum Refusal {
     Busy { what: &'static str, limit: u64 },
     #[error("the command has {found} bytes, at most {limit} are allowed")]
     TooLarge { found: u64, limit: u64 },
+    #[error("no replica could read the command: {0}")]
+    Unreadable(CodecError),
+    #[error("no session {session} has been opened so far; the log is at entry {applied}")]
+    NoSession { session: SessionId, applied: u64 },
     #[error("the log plane of this node has stopped; use another node")]
     Stopped,
 }
@@ -58,6 +63,8 @@ impl Refusal {
             Refusal::GivenUp { .. } => "SUPERSEDED",
             Refusal::Busy { .. } => "RESOURCE_EXHAUSTED",
             Refusal::TooLarge { .. } => "TOO_LARGE",
+            Refusal::Unreadable(_) => "INVALID_ARGUMENT",
+            Refusal::NoSession { .. } => "NOT_FOUND",
         }
     }
 
@@ -106,6 +113,14 @@ pub enum ChangeError {
     LastVoter(SmolStr),
     #[error("node {0} is not a voter; promote it first")]
     NotVoter(SmolStr),
+    #[error(
+        "node {node} still holds a replica of {of} log: stop it, move the log directory out of its data directory, start it, then try again"
+    )]
+    HoldsReplica { node: SmolStr, of: &'static str },
+    #[error("at {address} is node {found}, not {node}; give the peer address of {node}")]
+    OtherNode { address: SmolStr, found: SmolStr, node: SmolStr },
+    #[error("node {node} refuses to be a replica: {why}")]
+    NodeRefuses { node: SmolStr, why: String },
     #[error("somebody else changed the group in the meantime; look at the status and try again")]
     Replaced,
     #[error("{0}")]
@@ -127,6 +142,9 @@ impl ChangeError {
             | ChangeError::IsVoter(_)
             | ChangeError::LastVoter(_)
             | ChangeError::NotVoter(_)
+            | ChangeError::HoldsReplica { .. }
+            | ChangeError::OtherNode { .. }
+            | ChangeError::NodeRefuses { .. }
             | ChangeError::Replaced => "FAILED_PRECONDITION",
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::config::{Config, ConfigError};
 use crate::engine::{self, Engine, Parts};
-use crate::group::{driver, founding, seek};
+use crate::group::{driver, founding, outcast, seek};
 use crate::handle::LogHandle;
 use crate::net::client::Network;
 use crate::net::{Dial, Duplex, Tcp, server};
@@ -181,8 +181,8 @@ pub(crate) fn founder(plane: &Plane, members: Vec<Place>) -> Result<Identity, St
 
 /// Becomes a replica: durably, then in fact.
 pub(crate) async fn begin(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError> {
-    if let Some(disk) = &plane.disk {
-        let written = identity.save(&**disk);
+    if let Some(disk) = plane.disk() {
+        let written = identity.save(&*disk);
         written.map_err(|source| StoreError::Disk { action: "write to", path: disk.path("identity"), source })?;
     }
     launch(plane, identity).await
@@ -190,14 +190,18 @@ pub(crate) async fn begin(plane: &Arc<Plane>, identity: Identity) -> Result<(), 
 
 /// Opens what is stored, and starts the engine and everything around it.
 async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError> {
-    let (config, counting) = (plane.config.clone(), plane.counting.clone());
+    let (config, counting, disk) = (plane.config.clone(), plane.counting.clone(), plane.disk());
+    if plane.is_stopped() {
+        // The disk may have been given back: nobody becomes a replica in memory for that.
+        return Err(StartError::Engine("the log plane has been stopped".to_owned()));
+    }
     let limits = &config.limits;
     let sizes = Sizes {
         read_bytes: limits.append_bytes,
         segment_bytes: limits.segment_bytes,
         grown_bytes: limits.snapshot_log_bytes + limits.catch_up_bytes,
     };
-    let (store, image) = match &plane.disk {
+    let (store, image) = match &disk {
         Some(disk) => {
             let image = snapshot_file::load(&**disk)?;
             let store = LogStore::open(disk.clone(), sizes, counting.clone())?;
@@ -216,7 +220,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     };
     let over = store.vote().map_or(0, |vote| vote.leader_id.term);
     let state = Arc::new(State::new(ReplicaId(identity.replica), over, machine));
-    let snapshots = Arc::new(Snapshots::new(image, plane.disk.clone(), counting.clone()));
+    let snapshots = Arc::new(Snapshots::new(image, disk, counting.clone()));
     let machine = StateMachine::new(state.clone(), snapshots, store.clone());
     let network =
         Network { config: config.clone(), dialer: plane.dialer.clone(), log: identity.log, counting: counting.clone() };
@@ -242,6 +246,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     plane.spawn(term_watch::attend(member.engine.clone()));
     plane.spawn(housekeeping::keep(member.engine.clone()));
     plane.spawn(driver::drive(plane.clone(), member.clone()));
+    plane.spawn(outcast::look(plane.clone(), member.engine.clone()));
     if member.identity.founding.is_some() {
         plane.spawn(founding::gather(plane.clone(), member.clone()));
     }
@@ -264,7 +269,11 @@ impl Plane {
         let store = engine.as_ref().map(|engine| engine.store.downgrade());
         self.leave();
         if let Some(engine) = engine {
-            let _ = engine.raft.shutdown().await;
+            if tokio::time::timeout(CLOSE_TIMEOUT, engine.raft.shutdown()).await.is_err() {
+                tracing::warn!(node = %self.config.node, "the log's engine does not stop; its disk hangs");
+            }
+            // Whoever waits for an index hears that it will not come.
+            engine.state.nudge();
         }
         let freed = async {
             while store.as_ref().is_some_and(|store| store.strong_count() > 0) {

@@ -12,6 +12,9 @@ pub enum Role {
     Candidate,
     /// Gets everything, votes on nothing.
     Learner,
+    /// It was taken out of the group, which goes on without it. It never comes back under its id; its node does as a new replica, with
+    /// an empty log directory.
+    Removed,
     /// The node is no replica of any log (yet): it waits to be added, or for others to begin one with.
     Outside,
     /// It stopped because of a fault: see [`Status::fault`].
@@ -26,6 +29,7 @@ impl Role {
             Role::Follower => "follower",
             Role::Candidate => "candidate",
             Role::Learner => "learner",
+            Role::Removed => "removed",
             Role::Outside => "outside",
             Role::Failed => "failed",
             Role::Stopped => "stopped",
@@ -77,6 +81,8 @@ pub struct Status {
     /// Number of the newest recorded configuration (M1), and whether the engine has arrived there.
     pub configuration: u64,
     pub settled: bool,
+    /// Why it has not, as the leader sees it; only a leader knows.
+    pub obstacle: Option<String>,
     /// Last index in the log, committed, applied. Counted from 1; 0 for none.
     pub last: u64,
     pub commit: u64,

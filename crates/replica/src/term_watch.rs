@@ -31,6 +31,7 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
         led = epoch.or(led);
         if let Some(fault) = fault {
             engine.state.end_term_unless(None);
+            engine.state.nudge();
             if !plane.is_stopped() {
                 plane.fail(fault);
             }
@@ -51,9 +52,12 @@ pub(crate) async fn attend(engine: Arc<Engine>) {
         let pause = match due {
             Some((commands, wake)) => {
                 for command in commands {
-                    add(&engine.counting.expiries, 1);
-                    // If it does not get through, the session is due again in the next term, or after another ttl.
-                    let _ = engine.propose(&command);
+                    match engine.propose(&command) {
+                        Ok(_) => add(&engine.counting.expiries, 1),
+                        // Due again after another ttl: without being told, the keeper would wait for the answer for the
+                        // rest of the term, and the session would neither expire nor be kept.
+                        Err(_) => state.term().not_expired(state.now(), &command),
+                    }
                 }
                 wake.since(state.now())
             }

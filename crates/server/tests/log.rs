@@ -291,6 +291,22 @@ async fn a_handle_that_is_dropped_ends_its_session() {
     assert_eq!(ambassador.status(None).await.unwrap().sessions, 1);
     drop(kv);
     eventually("the session has ended", async || ambassador.status(None).await.unwrap().sessions == 0).await;
+
+    // Somebody who waits for it finds it ended; clones that are left keep it.
+    let kv = ambassador.kv();
+    kv.put("a", "2").await.unwrap();
+    kv.clone().close(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(ambassador.status(None).await.unwrap().sessions, 1);
+    kv.close(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(ambassador.status(None).await.unwrap().sessions, 0);
+    ambassador.kv().close(Duration::from_secs(30)).await.unwrap();
+
+    // With its ambassador.
+    let last = cluster.ambassador().kv_with(Options::default().ttl(Duration::from_secs(3_600)));
+    last.put("a", "3").await.unwrap();
+    assert_eq!(ambassador.status(None).await.unwrap().sessions, 1);
+    drop(last);
+    eventually("the session has ended", async || ambassador.status(None).await.unwrap().sessions == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -327,6 +343,8 @@ async fn the_group_is_changed_and_leadership_handed_over() {
     // A change that was meant for an older configuration does nothing, however late it comes (M1).
     let late = ambassador.change_from(&Change::Remove(node(other)), Some(stale), wait, patience).await;
     assert_eq!(late.unwrap_err().code, Code::FailedPrecondition);
+    let late = ambassador.change_from(&Change::Transfer(node(other)), Some(stale), wait, patience).await;
+    assert_eq!(late.unwrap_err().code, Code::FailedPrecondition, "the group it was decided in is no more");
     ambassador.change(&Change::Remove(node(outsider)), wait, patience).await.unwrap();
     assert_eq!(ambassador.change(&Change::Promote(node(9)), wait, patience).await.unwrap_err().code, Code::NotFound);
     assert_eq!(ambassador.status(patience).await.unwrap().leader, node(leader));

@@ -107,6 +107,10 @@ async fn bad_input_is_named() {
         ("GET", "/api/v1/log/requests/1/1?consistency=barrier", "", 400, Some("consistency")),
         ("POST", "/api/v1/log/requests/1/-1/resolve", "", 400, Some("path")),
         ("POST", "/api/v1/log/requests/1/1/resolve", r#"{"final":true}"#, 400, Some("final")),
+        ("POST", "/api/v1/log/requests/1/0/resolve", "", 400, Some("request")),
+        ("GET", "/api/v1/log/requests/1/0", "", 400, Some("request")),
+        ("PUT", "/api/v1/kv/a?if_revision=18446744073709551615", "x", 400, Some("if_revision")),
+        ("DELETE", "/api/v1/kv/a?if_revision=18446744073709551615", "", 400, Some("if_revision")),
         ("POST", "/api/v1/log/members", "", 400, Some("body")),
         ("POST", "/api/v1/log/members", "[]", 400, Some("body")),
         ("POST", "/api/v1/log/members", r#"{"add":"n1","remove":"n2"}"#, 400, Some("body")),
@@ -128,6 +132,10 @@ async fn bad_input_is_named() {
     cluster.http(0, "POST", "/api/v1/log/members", r#"{"remove":"n0"}"#).await.refused(412, "FAILED_PRECONDITION");
     cluster.http(0, "POST", "/api/v1/log/members", r#"{"add":"n7"}"#).await.refused(404, "NOT_FOUND");
     assert_eq!(cluster.http(0, "GET", "/api/v1/log/requests/999999/1", "").await.ok()["fate"], "open");
+    // F8: nobody was told of such a session. It may be opened yet, so that nothing final can be said.
+    cluster.http(0, "POST", "/api/v1/log/requests/999999/1/resolve", "").await.refused(404, "NOT_FOUND");
+    let resolved = cluster.http(0, "POST", "/api/v1/log/requests/1/1/resolve", "").await.ok();
+    assert_eq!((&resolved["fate"], &resolved["final"]), (&json!("too_old"), &json!(true)));
     assert_eq!(cluster.http(0, "GET", "/api/v1/log/requests/1/1", "").await.ok()["fate"], "too_old");
 }
 

@@ -40,7 +40,7 @@ function refresh(item, pair) {
 function reached(log) {
   const { leader, epoch, commit, applied, role, revision, keys, bytes: size, sessions } = log;
   const pairs = [["Leader", leader], ["Epoch", epoch], ["This node", role]];
-  if (role === "outside") return pairs;
+  if (role === "outside" || role === "removed") return pairs;
   return [...pairs, ["Commit", count(commit)], ["Applied", count(applied)], ["Revision", count(revision)], ["Keys", `${count(keys)}, ${bytes(size)}`], ["Sessions", count(sessions)]];
 }
 

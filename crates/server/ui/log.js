@@ -8,7 +8,7 @@ export function words(log) {
   if (log.error) return ["unknown", log.error];
   if (log.fault) return ["stopped", log.fault];
   if (!log.available) return ["no leader", log.voters.length > 0 ? `voters ${log.voters.join(", ")}` : "no replica was heard of"];
-  const reached = log.role === "outside" ? "no replica here" : `commit ${count(log.commit)} · applied ${count(log.applied)}`;
+  const reached = log.role === "outside" ? "no replica here" : log.role === "removed" ? "removed from the group" : `commit ${count(log.commit)} · applied ${count(log.applied)}`;
   return [`leader ${log.leader}`, `epoch ${log.epoch} · ${reached}`];
 }
 

@@ -35,6 +35,9 @@ enum Command {
         /// Go on after a violation and report all.
         #[arg(long)]
         keep_going: bool,
+        /// Fail if less was simulated in all.
+        #[arg(long, value_name = "HOURS", default_value_t = 0.0)]
+        at_least: f64,
     },
     /// Run one seed and show what happens.
     Replay {
@@ -61,7 +64,9 @@ enum Command {
 
 fn main() -> Result<ExitCode> {
     match Arguments::parse().command {
-        Command::Run { seeds, start, threads, keep_going } => run(start..start + seeds, threads, keep_going),
+        Command::Run { seeds, start, threads, keep_going, at_least } => {
+            run(start..start + seeds, threads, keep_going, at_least)
+        }
         Command::Replay { seed, verbose, logs, planted } => {
             if logs {
                 tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).without_time().init();
@@ -72,7 +77,7 @@ fn main() -> Result<ExitCode> {
     }
 }
 
-fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, keep_going: bool) -> Result<ExitCode> {
+fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, keep_going: bool, at_least: f64) -> Result<ExitCode> {
     let bar = progress(seeds.end - seeds.start, "seeds");
     let started = Instant::now();
     let (mut total, mut failures) = (Stats::default(), 0_u64);
@@ -92,6 +97,10 @@ fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, keep_going: bool) ->
     summary(&total, started.elapsed().as_secs_f64());
     if failures > 0 {
         println!("{failures} seeds violated something");
+        return Ok(ExitCode::from(1));
+    }
+    if total.hours() < at_least {
+        println!("{:.1} hours were simulated, {at_least} are wanted: run more seeds", total.hours());
         return Ok(ExitCode::from(1));
     }
     if total.seeds < SOMETIMES_FROM {

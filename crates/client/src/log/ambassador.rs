@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
@@ -44,10 +43,14 @@ pub(super) struct Shared {
     peers: Mutex<Peers>,
     /// Who waits for a link without a call: reads.
     readers: AtomicUsize,
+    /// Reads that the leader owes an answer to.
+    asking: AtomicUsize,
     /// Connections to nodes that are read from locally.
     channels: Mutex<HashMap<String, Channel>>,
     /// Counts answers: whoever waits for the others of a lane looks again.
     pub(super) answers: watch::Sender<u64>,
+    /// The last handle is gone.
+    pub(super) leaving: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -65,23 +68,30 @@ pub(super) struct Linked {
     pub(super) channel: Channel,
 }
 
-/// Somebody waits for a link.
+/// Somebody waits: for a link, or for an answer that is no call's.
 #[derive(Debug)]
-pub(super) struct Wanting<'a>(&'a Shared);
+pub(super) struct Waiting<'a>(&'a AtomicUsize);
 
-impl Drop for Wanting<'_> {
-    fn drop(&mut self) {
-        self.0.readers.fetch_sub(1, Ordering::AcqRel);
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a AtomicUsize) -> Waiting<'a> {
+        count.fetch_add(1, Ordering::AcqRel);
+        Waiting(count)
     }
 }
 
-/// Ends with the last handle.
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Ends soon after the last handle: what was said last, the ends of sessions, should arrive.
 #[derive(Debug)]
-struct Task(JoinHandle<()>);
+struct Task(Arc<Shared>);
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.0.abort();
+        self.0.leaving.send_replace(true);
     }
 }
 
@@ -114,10 +124,13 @@ impl Ambassador {
             timers: Notify::new(),
             peers: Mutex::new(Peers::new(seeds)),
             readers: AtomicUsize::new(0),
+            asking: AtomicUsize::new(0),
             channels: Mutex::default(),
             answers: watch::Sender::new(0),
+            leaving: watch::Sender::new(false),
         });
-        let task = Task(tokio::spawn(linking::run(shared.clone())));
+        tokio::spawn(linking::run(shared.clone()));
+        let task = Task(shared.clone());
         Ok(Ambassador { shared, _task: Arc::new(task) })
     }
 
@@ -161,6 +174,33 @@ impl Shared {
             self.stirred.notify_one();
         }
         issued.map(|call| (call, answer))
+    }
+
+    /// Ends the session of a lane whose handle is gone. If somebody waits for that, the answer; `None` if there is nothing to end.
+    pub(super) fn close(
+        &self,
+        lane: LaneId,
+        patience: Option<Duration>,
+    ) -> Option<oneshot::Receiver<Result<Decided, Error>>> {
+        let mut state = self.lock();
+        let ending = self.decide(&mut state, |core, now, out| core.close(now, lane, patience, out));
+        let (reply, answer) = oneshot::channel();
+        state.waiting.insert(ending.filter(|_| patience.is_some())?, reply);
+        let cut_off = state.outgoing.is_none();
+        drop(state);
+        if cut_off {
+            self.stirred.notify_one();
+        }
+        Some(answer)
+    }
+
+    /// Waits until every session that is being ended has ended.
+    pub(super) async fn ended(&self) {
+        let mut answers = self.answers.subscribe();
+        while self.with(|core, _, _| core.is_ending()) {
+            // The sender is in what is borrowed here.
+            let _ = answers.changed().await;
+        }
     }
 
     pub(super) fn abandon(&self, call: CallId) {
@@ -240,10 +280,28 @@ impl Shared {
     }
 
     /// Has a link looked for, as long as the returned value is kept.
-    pub(super) fn want_link(&self) -> Wanting<'_> {
-        self.readers.fetch_add(1, Ordering::AcqRel);
+    pub(super) fn want_link(&self) -> Waiting<'_> {
+        let waiting = Waiting::begin(&self.readers);
         self.stirred.notify_one();
-        Wanting(self)
+        waiting
+    }
+
+    /// The answer to a question over a link, which is not waited for any longer than the link lasts: `None` if that was lost meanwhile. A
+    /// leader that says nothing for long is doubted for it.
+    pub(super) async fn answer_over<T>(&self, link: LinkId, asking: impl Future<Output = T>) -> Option<T> {
+        let _asking = Waiting::begin(&self.asking);
+        let mut linked = self.linked.subscribe();
+        let lost = linked.wait_for(|linked| linked.as_ref().is_none_or(|present| present.link != link));
+        tokio::select! {
+            biased;
+            answer = asking => Some(answer),
+            _ = lost => None,
+        }
+    }
+
+    /// Whether a leader owes an answer to a read.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asking.load(Ordering::Acquire) > 0
     }
 
     /// A connection to a node, be it leader or not.

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A handle to the keys of the log: one session.
 ///
 /// Requests take effect in the order of the calls, each at most once. Clones share the session; handles that should not wait for each other
-/// are made with [`Client::kv`](crate::Client::kv). When the last clone is dropped, the session ends.
+/// are made with [`Client::kv`](crate::Client::kv). When the last clone is dropped, the session ends; [`close`](Self::close) waits for that.
 #[derive(Clone, Debug)]
 pub struct Kv {
     handle: Arc<Handle>,
@@ -35,7 +35,8 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared().with(|core, now, out| core.close(now, self.lane, out));
+        // Already over if it was closed.
+        self.shared().close(self.lane, None);
     }
 }
 
@@ -176,6 +177,18 @@ impl Kv {
         let what = v1::read_request::What::Range(v1::ReadRange { range: Some(range), limit, keys_only: false });
         let response = read::read(&self.handle, what, consistency).await?;
         Ok(Page { records: response.records, more: response.more, revision: response.revision })
+    }
+
+    /// Ends the session and waits until the log has said so, for `patience` at most; then it is left to expire. For programs that end: a
+    /// handle that is merely dropped ends its session as well, but nobody waits for that to arrive.
+    ///
+    /// If there are other clones, or requests on their way, the session is still in use: then this only drops the handle.
+    pub async fn close(self, patience: Duration) -> Result<(), Error> {
+        let Some(handle) = Arc::into_inner(self.handle) else { return Ok(()) };
+        match handle.shared().close(handle.lane, Some(patience)) {
+            Some(ended) => ended.await.unwrap_or_else(|_| Err(super::pending::gone())).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// The session of this handle, once one is open. Another one after it expired.

@@ -30,9 +30,21 @@ struct Found {
     incoming: Streaming<v1::SubmitResponse>,
 }
 
-/// Runs until dropped.
+/// How long the ambassador stays after its last handle, for sessions to be ended.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Runs until the last handle is gone, and a little longer if sessions are being ended.
 pub(super) async fn run(shared: Arc<Shared>) {
-    tokio::join!(keep_time(&shared), keep_linked(&shared));
+    let mut leaving = shared.leaving.subscribe();
+    let gone = async {
+        let _ = leaving.wait_for(|leaving| *leaving).await;
+        let _ = tokio::time::timeout(FAREWELL, shared.ended()).await;
+    };
+    tokio::select! {
+        biased;
+        ((), ()) = async { tokio::join!(keep_time(&shared), keep_linked(&shared)) } => {}
+        () = gone => {}
+    }
 }
 
 /// Calls the core when it wants to be called.
@@ -66,21 +78,26 @@ async fn keep_linked(shared: &Shared) {
             shared.stirred.notified().await;
         }
         let found = match waiting.take() {
-            Some(found) => found,
+            Some(found) => Some(found),
             None => find(shared, &mut random).await,
         };
-        waiting = listen(shared, found).await;
+        if let Some(found) = found {
+            waiting = listen(shared, found).await;
+        }
     }
 }
 
-/// Asks everybody at once, round by round, until one says that it leads.
-async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Found {
+/// Asks everybody at once, round by round, until one says that it leads, or nobody wants to know any more.
+async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Option<Found> {
     loop {
         let addresses = shared.peers().all();
         let (found, news) = ask_all(shared, &addresses).await;
         if let Some(found) = found {
             shared.peers().found();
-            return found;
+            return Some(found);
+        }
+        if !shared.wants_link() {
+            return None;
         }
         if !news {
             let pause = shared.peers().pause(random);
@@ -162,12 +179,12 @@ async fn listen(shared: &Shared, found: Found) -> Option<Found> {
     found
 }
 
-/// Ends when the leader owes answers and has said nothing for a while: every message of its begins this anew. A request may be sent at
-/// any time meanwhile, so that is asked at the end, not at the beginning.
+/// Ends when the leader owes answers, to requests or to reads, and has said nothing for a while: every message of its begins this anew. A
+/// request may be sent at any time meanwhile, so that is asked at the end, not at the beginning.
 async fn doubt(shared: &Shared) {
     loop {
         tokio::time::sleep(DOUBT_AFTER).await;
-        if shared.with(|core, _, _| core.owed_answers()) {
+        if shared.is_asking() || shared.with(|core, _, _| core.owed_answers()) {
             return;
         }
     }

@@ -46,10 +46,12 @@ impl Ambassador {
         let resolving = async {
             loop {
                 let linked = link(&self.shared).await;
-                let asked = client(linked.channel).resolve(v1::ResolveRequest { request: Some(request) }).await;
-                match asked {
-                    Ok(response) => return Ok(response.into_inner().fate.unwrap_or_default()),
-                    Err(status) => retry(&self.shared, linked.link, status.into()).await?,
+                let mut leader = client(linked.channel);
+                let asking = leader.resolve(v1::ResolveRequest { request: Some(request) });
+                match self.shared.answer_over(linked.link, asking).await {
+                    Some(Ok(response)) => return Ok(response.into_inner().fate.unwrap_or_default()),
+                    Some(Err(status)) => retry(&self.shared, linked.link, status.into()).await?,
+                    None => {}
                 }
             }
         };
@@ -61,9 +63,11 @@ impl Ambassador {
         let asking = async {
             loop {
                 let linked = link(&self.shared).await;
-                match client(linked.channel).status(v1::LogStatusRequest {}).await {
-                    Ok(response) => return Ok(response.into_inner()),
-                    Err(status) => retry(&self.shared, linked.link, status.into()).await?,
+                let mut leader = client(linked.channel);
+                match self.shared.answer_over(linked.link, leader.status(v1::LogStatusRequest {})).await {
+                    Some(Ok(response)) => return Ok(response.into_inner()),
+                    Some(Err(status)) => retry(&self.shared, linked.link, status.into()).await?,
+                    None => {}
                 }
             }
         };
@@ -136,9 +140,11 @@ impl Ambassador {
         let asking = async {
             loop {
                 let linked = link(&self.shared).await;
-                match client(linked.channel).backup(v1::BackupRequest {}).await {
-                    Ok(response) => return Ok(response.into_inner()),
-                    Err(status) => retry(&self.shared, linked.link, status.into()).await?,
+                let mut leader = client(linked.channel);
+                match self.shared.answer_over(linked.link, leader.backup(v1::BackupRequest {})).await {
+                    Some(Ok(response)) => return Ok(response.into_inner()),
+                    Some(Err(status)) => retry(&self.shared, linked.link, status.into()).await?,
+                    None => {}
                 }
             }
         };

@@ -123,6 +123,6 @@ impl fmt::Debug for Pending {
 }
 
 /// The ambassador has ended, with the runtime it lived in; or the answer was taken already.
-fn gone() -> Error {
+pub(super) fn gone() -> Error {
     Error::new(crate::Code::FailedPrecondition, "the client of this request has ended, or the answer was taken before")
 }

@@ -14,6 +14,9 @@ use tonic::transport::Channel;
 /// Pause before a read is tried again.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
+/// How long one of several replicas may take to answer a local read.
+const LOCAL_PATIENCE: Duration = Duration::from_secs(2);
+
 /// What a read may miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
@@ -71,14 +74,16 @@ pub(super) async fn at_leader(
             }),
             what: Some(what.clone()),
         };
-        match client(linked.channel).read(request).await {
-            Ok(response) => {
+        match shared.answer_over(linked.link, client(linked.channel).read(request)).await {
+            Some(Ok(response)) => {
                 if let (Some(lane), Some(barrier)) = (lane, barrier) {
                     shared.with(|core, _, _| core.barrier_passed(lane, barrier.below));
                 }
                 return Ok(response.into_inner());
             }
-            Err(status) => retry(shared, linked.link, status.into()).await?,
+            Some(Err(status)) => retry(shared, linked.link, status.into()).await?,
+            // Somebody else leads, perhaps: asked there, from the beginning.
+            None => {}
         }
     }
 }
@@ -130,14 +135,17 @@ pub(super) async fn link(shared: &Shared) -> Linked {
 async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
     let addresses = shared.peers().all();
     let mut last = Error::new(Code::NotReady, "no node is known");
-    for address in addresses.iter().rev() {
+    for (left, address) in addresses.iter().rev().enumerate().map(|(place, address)| (addresses.len() - place, address))
+    {
         let request =
             v1::ReadRequest { consistency: v1::Consistency::Local.into(), barrier: None, what: Some(what.clone()) };
         let asked = async {
             let channel = shared.channel(address).await?;
             client(channel).read(request).await.map_err(Error::from)
         };
-        match asked.await {
+        // One that does not answer must not keep the others from being asked; the last has all the time there is.
+        let patience = (left > 1).then_some(LOCAL_PATIENCE);
+        match within(patience, asked).await {
             Ok(response) => return Ok(response.into_inner()),
             Err(error) if error.code == Code::InvalidArgument || error.code == Code::TooLarge => return Err(error),
             Err(error) => last = error,

@@ -44,6 +44,7 @@ pub(super) async fn log(common: &BenchCommon, load: &LogLoad) -> Outcome<Report>
         }
     }
     let report = measure(&cluster, "log", &tally, workers).await?;
+    end(handles).await;
     Ok(report
         .figure("clients", "Clients", load.clients.into(), "")
         .figure("pipeline", "Under way at once, each", load.pipeline.into(), "")
@@ -63,6 +64,12 @@ async fn warm_up(handles: &[Kv]) -> Outcome {
         Ok(opened) => opened.map_err(|error: convoke_proto::Error| error.into()),
         Err(_) => Err(Failure::unreachable(format!("the log has no leader after {LEADER_WITHIN:?}"))),
     }
+}
+
+/// Leaves no sessions behind; what cannot be ended expires.
+async fn end(handles: Vec<Kv>) {
+    let mut ending: JoinSet<_> = handles.into_iter().map(|kv| kv.close(Duration::from_secs(2))).collect();
+    while ending.join_next().await.is_some() {}
 }
 
 async fn work(kv: &Kv, tally: &Tally, load: &LogLoad, value: &[u8], issued: &AtomicU64) {

@@ -1,16 +1,33 @@
 //! What a node is called if nobody says.
 
-use crate::config::{PEER_PORT, Settings};
+use crate::config::{LOG_DIRECTORY, PEER_PORT, Settings};
+use crate::failure::{Failure, Outcome};
 use convoke_node::core::version::NodeId;
+use std::path::Path;
 
 /// The configured id, else the one the data directory belongs to, else one made from the host name: the same after every
-/// start on the same machine with the same port.
-pub(crate) fn of(settings: &Settings) -> String {
-    if !settings.id.is_empty() {
-        return settings.id.clone();
+/// start on the same machine with the same port. Refuses to be anybody else than the log in the data directory is of, before anything
+/// is written: a log that was restored or recovered there is a replica under that id and no other.
+pub(crate) fn of(settings: &Settings) -> Outcome<String> {
+    let data_dir = &settings.data_dir;
+    let of_log = of_log(data_dir)?;
+    let id = match settings.id.as_str() {
+        "" => convoke_node::id_of_data_dir(data_dir).or_else(|| of_log.clone()),
+        id => Some(id.to_owned()),
+    };
+    let id = id.unwrap_or_else(|| from_host(&rustix::system::uname().nodename().to_string_lossy(), settings.peer_port));
+    match of_log {
+        Some(found) if found != id => Err(Failure::usage(format!(
+            "{} holds the log of node {found}, not of {id}: start it with --id {found}, or use another data directory",
+            data_dir.display()
+        ))),
+        _ => Ok(id),
     }
-    convoke_node::id_of_data_dir(&settings.data_dir)
-        .unwrap_or_else(|| from_host(&rustix::system::uname().nodename().to_string_lossy(), settings.peer_port))
+}
+
+/// Id of the node whose log is in a data directory, if there is one.
+pub(crate) fn of_log(data_dir: &Path) -> Outcome<Option<String>> {
+    convoke_replica::offline::node_of(&data_dir.join(LOG_DIRECTORY)).map_err(|error| Failure::failed(error.to_string()))
 }
 
 /// Several nodes of a machine differ in their ports.

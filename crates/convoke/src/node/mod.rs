@@ -7,6 +7,7 @@ mod parent;
 mod plan;
 mod run;
 
+pub(crate) use identity::of_log as id_of_log;
 pub(crate) use logging::observe;
 pub(crate) use parent::end_with;
 pub(crate) use plan::Plan;

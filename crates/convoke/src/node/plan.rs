@@ -30,7 +30,7 @@ impl Plan {
         // Several nodes of one machine are told apart by the other two; DNS of any of them will do.
         let yielding = unset(&loaded, &["dns_port"]);
         part_ports(&mut loaded, &yielding)?;
-        let id = identity::of(&loaded.settings);
+        let id = identity::of(&loaded.settings)?;
         Plan::of(&loaded, build(&loaded, &id)?, &yielding)
     }
 

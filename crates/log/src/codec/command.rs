@@ -42,6 +42,15 @@ impl Command {
         w.into_bytes()
     }
 
+    /// The same for a log: what replicas could not read would stop every one of them, again after every start (A1).
+    pub fn encode_checked(&self) -> Result<Bytes, CodecError> {
+        if let Command::Request(request) = self {
+            request.check().map_err(|field| CodecError::Invalid(field.as_str()))?;
+        }
+        let encoded = Bytes::from(self.encode());
+        Command::decode(&encoded).map(|_| encoded)
+    }
+
     /// Keys and values share the memory of `bytes`.
     pub fn decode(bytes: &Bytes) -> Result<Self, CodecError> {
         let mut reader = Reader::new(bytes);

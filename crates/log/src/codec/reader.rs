@@ -20,6 +20,17 @@ pub enum CodecError {
     Trailing(usize),
 }
 
+impl CodecError {
+    /// The part that was refused, if it is one part.
+    pub fn part(&self) -> Option<&'static str> {
+        match self {
+            CodecError::Truncated(what) | CodecError::Overflow(what) | CodecError::Invalid(what) => Some(what),
+            CodecError::TooLarge { what, .. } | CodecError::Version { what, .. } => Some(what),
+            CodecError::Trailing(_) => None,
+        }
+    }
+}
+
 /// What is left to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);

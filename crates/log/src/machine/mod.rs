@@ -95,7 +95,10 @@ impl Machine {
     pub fn apply(&mut self, entry: &Entry) -> Result<Applied, OutOfTurn> {
         let position = Position { index: entry.index, epoch: entry.epoch };
         self.skip(position)?;
-        self.log_time = self.log_time.max(entry.stamp);
+        self.log_time = match self.mutation.is(Mutant::LogTimeFalls) {
+            true => entry.stamp,
+            false => self.log_time.max(entry.stamp),
+        };
         let mut ended = Vec::new();
         let reply = match &entry.command {
             Command::Open(open) => Reply::Opened(self.open(position, open, &mut ended)),
@@ -161,7 +164,8 @@ impl Machine {
     }
 
     fn end(&mut self, id: SessionId, reason: EndReason, ended: &mut Vec<(SessionId, EndReason)>) -> bool {
-        let found = self.sessions.end(id, reason, &self.limits);
+        let kept = if self.mutation.is(Mutant::EndedForgotten) { 0 } else { self.limits.ended_sessions };
+        let found = self.sessions.end(id, reason, kept);
         if found {
             ended.push((id, reason));
         }

@@ -27,7 +27,9 @@ impl Machine {
         open: &Open,
         ended: &mut Vec<(SessionId, EndReason)>,
     ) -> Result<Opened, Refused> {
-        self.check_open(open)?;
+        if !self.mutation.is(Mutant::TtlUnchecked) {
+            self.check_open(open)?;
+        }
         if open.epoch != at.epoch && !self.mutation.is(Mutant::EpochIgnored) {
             return Err(Refused::StaleEpoch { current: at.epoch });
         }
@@ -87,9 +89,10 @@ impl Machine {
     /// Who has to go so that there is room for one more (S7).
     fn room(&self, replaced: Option<SessionId>) -> Result<Option<SessionId>, Refused> {
         let limit = self.limits.sessions;
-        if replaced.is_some() || (self.sessions.open.len() as u64) < limit {
+        if replaced.is_some() || (self.sessions.open.len() as u64) < limit || self.mutation.is(Mutant::SessionsUncapped)
+        {
             return Ok(None);
         }
-        self.sessions.idle_longest(self.log_time).map(Some).ok_or(Refused::SessionsFull { limit })
+        self.sessions.idle_longest(self.log_time, self.mutation).map(Some).ok_or(Refused::SessionsFull { limit })
     }
 }

@@ -4,9 +4,11 @@ use super::answer::{Answer, Fate, Refused};
 use super::outcome::{Outcome, Reason, Response};
 use super::session::EndReason;
 use super::{Machine, Session};
-use crate::command::{Body, Request};
+use crate::command::{Body, Put, Request};
 use crate::id::{Position, RequestId, SessionId};
-use crate::mutant::Mutant;
+use crate::limits::Limits;
+use crate::mutant::{Mutant, Mutation};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 type Ending = Vec<(SessionId, EndReason)>;
@@ -16,6 +18,7 @@ impl Machine {
         let verdict = self.decide(at, request, ended);
         let about = match request.body {
             Body::Fence(fenced) => Some(fenced),
+            _ if self.mutation.is(Mutant::PreviousUntold) => None,
             _ if request.previous > 0 => Some(RequestId::new(request.session, request.previous)),
             _ => None,
         };
@@ -78,7 +81,9 @@ impl Machine {
     /// A client that never says what it no longer wants is stopped before it fills the memory (F5).
     fn check_window(&self, session: &Session, request: &Request) -> Result<(), Refused> {
         let (count, bytes) = session.kept_from(session.wanted.max(request.abandon_below));
-        if count >= self.limits.window {
+        if self.mutation.is(Mutant::WindowIgnored) {
+            Ok(())
+        } else if count >= self.limits.window {
             Err(Refused::WindowFull { limit: self.limits.window })
         } else if bytes >= self.limits.outcome_bytes {
             Err(Refused::WindowFull { limit: self.limits.outcome_bytes })
@@ -102,12 +107,17 @@ impl Machine {
     }
 
     fn execute(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Outcome {
+        let limits = limits_of_keys(&self.limits, self.mutation);
         let executed = match &request.body {
             Body::Fence(fenced) => self.fence(at, *fenced),
             Body::End(session) => self.end_by_request(request.session, *session, ended),
-            Body::Put(put) => self.keys.put(&self.limits, put).map(Response::Changed),
-            Body::Delete(delete) => self.keys.delete(&self.limits, delete).map(Response::Changed),
-            Body::DeleteRange(delete) => self.keys.delete_range(&self.limits, delete).map(Response::Changed),
+            Body::Put(put) if self.mutation.is(Mutant::CompareIgnored) => {
+                let put = Put { if_revision: None, ..put.clone() };
+                self.keys.put(&limits, &put).map(Response::Changed)
+            }
+            Body::Put(put) => self.keys.put(&limits, put).map(Response::Changed),
+            Body::Delete(delete) => self.keys.delete(&limits, delete).map(Response::Changed),
+            Body::DeleteRange(delete) => self.keys.delete_range(&limits, delete).map(Response::Changed),
             Body::Membership(change) => self.configure(at, change),
         };
         let index = at.index;
@@ -137,5 +147,18 @@ impl Machine {
         } else {
             Err(Reason::NoSession)
         }
+    }
+}
+
+/// The bounds that hold for keys: those of the state, or a mutant's.
+fn limits_of_keys(limits: &Limits, mutation: Mutation) -> Cow<'_, Limits> {
+    const ANY: u64 = u64::MAX;
+    if mutation.is(Mutant::KeyBoundsIgnored) {
+        let any = Limits { key_bytes: ANY, value_bytes: ANY, store_bytes: ANY, range_keys: ANY, ..limits.clone() };
+        Cow::Owned(any)
+    } else if mutation.is(Mutant::PreviousUnbounded) {
+        Cow::Owned(Limits { response_bytes: ANY, ..limits.clone() })
+    } else {
+        Cow::Borrowed(limits)
     }
 }

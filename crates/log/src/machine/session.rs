@@ -68,7 +68,9 @@ impl Session {
         if outcome.is_applied() || !mutation.is(Mutant::FloorOnlyAtSuccess) {
             self.floor = self.floor.max(number + 1);
         }
-        self.wanted = self.wanted.max(wanted);
+        if !mutation.is(Mutant::WantedForgotten) {
+            self.wanted = self.wanted.max(wanted);
+        }
         // Numbers take effect in rising order, so this is the end of the list, unless the rule is switched off.
         let at = self.outcomes.partition_point(|(kept, _)| *kept < number);
         self.outcomes.insert(at, (number, outcome));
@@ -76,7 +78,10 @@ impl Session {
     }
 
     fn drop_old(&mut self, limits: &Limits, mutation: Mutation) {
-        let unwanted = self.outcomes.partition_point(|(number, _)| *number < self.wanted);
+        let unwanted = match mutation.is(Mutant::WantedDropped) {
+            true => self.outcomes.len(),
+            false => self.outcomes.partition_point(|(number, _)| *number < self.wanted),
+        };
         let (mut count, mut bytes) = (unwanted as u64, 0);
         for (_, outcome) in self.outcomes.iter().take(unwanted) {
             bytes += outcome.bytes();

@@ -3,7 +3,7 @@
 use super::answer::Fate;
 use super::session::{EndReason, Ended, Holder, Session};
 use crate::id::SessionId;
-use crate::limits::Limits;
+use crate::mutant::{Mutant, Mutation};
 use crate::time::LogTime;
 use crate::tree::Tree;
 use std::collections::VecDeque;
@@ -39,15 +39,15 @@ impl Sessions {
         self.open.insert(session);
     }
 
-    /// Ends an open session; its outcomes stay known for a while (S8). False if it is not open.
-    pub(crate) fn end(&mut self, id: SessionId, reason: EndReason, limits: &Limits) -> bool {
+    /// Ends an open session; its outcomes stay known until so many others have ended (S8). False if it is not open.
+    pub(crate) fn end(&mut self, id: SessionId, reason: EndReason, kept: u64) -> bool {
         let Some(session) = self.open.remove(&id) else { return false };
         if let Some(name) = &session.client {
             self.names.remove(name);
         }
         self.endings += 1;
         self.restore_ended(Ended { session, order: self.endings, reason });
-        while self.order.len() as u64 > limits.ended_sessions {
+        while self.order.len() as u64 > kept {
             let Some(oldest) = self.order.pop_front() else { break };
             self.ended.remove(&oldest);
         }
@@ -66,8 +66,9 @@ impl Sessions {
     }
 
     /// The session that has to make room, if one may (S7).
-    pub(crate) fn idle_longest(&self, log_time: LogTime) -> Option<SessionId> {
-        let idle = self.open.iter().filter(|session| log_time.since(session.active_at) >= session.ttl);
+    pub(crate) fn idle_longest(&self, log_time: LogTime, mutation: Mutation) -> Option<SessionId> {
+        let is_idle = |session: &Session| log_time.since(session.active_at) >= session.ttl;
+        let idle = self.open.iter().filter(|session| is_idle(session) || mutation.is(Mutant::BusyEvicted));
         idle.min_by_key(|session| (session.active_at, session.id)).map(|session| session.id)
     }
 

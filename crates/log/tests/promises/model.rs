@@ -7,12 +7,13 @@ mod reference;
 mod sessions;
 mod steps;
 
-use convoke_log::{Limits, Machine, RequestId, SessionId};
+use convoke_log::{Limits, Machine, Mutant, Mutation, RequestId, SessionId};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use reference::{Model, ModelFate};
 use std::collections::BTreeMap;
+use std::fmt::{Debug, Display};
 use std::time::Duration;
 use steps::{Step, Translator};
 
@@ -24,7 +25,7 @@ fn tight() -> Limits {
         outcomes: 2,
         window: 3,
         outcome_bytes: 600,
-        response_bytes: 300,
+        response_bytes: 200,
         ttl_min: Duration::from_micros(10),
         ttl_max: Duration::from_micros(60),
         client_name_bytes: 3,
@@ -37,33 +38,42 @@ fn tight() -> Limits {
     }
 }
 
+/// How the machine differs from the model.
+pub(crate) type Difference = String;
+
+fn same<T: PartialEq + Debug>(what: impl Display, machine: &T, model: &T) -> Result<(), Difference> {
+    if machine == model { Ok(()) } else { Err(format!("{what}: {machine:?}, and should be {model:?}")) }
+}
+
 /// Everything there is to see.
-fn assert_same(machine: &Machine, model: &Model) {
+fn look(machine: &Machine, model: &Model) -> Result<(), Difference> {
     let keys: Vec<_> = machine.keys().records(&convoke_log::keys::KeyRange::all()).map(|r| steps::parts(r)).collect();
-    assert_eq!(keys, model.keys.records());
-    assert_eq!(machine.keys().revision(), model.keys.revision);
-    assert_eq!(machine.log_time().as_micros(), model.log_time);
+    same("keys", &keys, &model.keys.records())?;
+    same("revision", &machine.keys().revision(), &model.keys.revision)?;
+    same("log time", &machine.log_time().as_micros(), &model.log_time)?;
     let open: Vec<u64> = machine.sessions().map(|session| session.id.0).collect();
-    assert_eq!(open, model.open_sessions());
-    assert_eq!(machine.configuration(), &model.configuration);
+    same("open sessions", &open, &model.open_sessions())?;
+    same("configuration", machine.configuration(), &model.configuration)?;
     for session in 0..=machine.applied().index + 1 {
         for number in 1..20 {
             let fate = ModelFate::of(&machine.peek(RequestId::new(SessionId(session), number)));
-            assert_eq!(fate, model.fate(session, number), "{session}/{number}");
+            same(format_args!("fate of {session}/{number}"), &fate, &model.fate(session, number))?;
         }
     }
+    Ok(())
 }
 
-/// One sequence of steps, on both sides.
-fn run(steps: &[Step], seen: &mut BTreeMap<String, u64>) {
-    let mut machine = Machine::new(tight()).unwrap();
+/// One sequence of steps, on both sides; the machine's with a deliberate bug, perhaps.
+fn run(steps: &[Step], mutation: Mutation, seen: &mut BTreeMap<String, u64>) -> Result<(), Difference> {
+    let mut machine = Machine::new(tight()).unwrap().with_mutation(mutation);
     let mut model = Model::new(tight());
     let mut translator = Translator::default();
     for step in steps {
         if let Step::Restore = step {
-            let restored = Machine::from_snapshot(&machine.snapshot().to_bytes()).unwrap();
-            assert_eq!(restored.state_hash(), machine.state_hash());
-            machine = restored;
+            let restored = Machine::from_snapshot(&machine.snapshot().to_bytes());
+            let restored = restored.map_err(|error| format!("a snapshot that cannot be restored: {error}"))?;
+            same("state hash", &restored.state_hash(), &machine.state_hash())?;
+            machine = restored.with_mutation(mutation);
             continue;
         }
         let entry = translator.entry(step, machine.applied().index + 1);
@@ -72,9 +82,16 @@ fn run(steps: &[Step], seen: &mut BTreeMap<String, u64>) {
         for name in steps::names(&applied) {
             *seen.entry(name).or_default() += 1;
         }
-        assert_eq!(steps::reply(&applied), model.apply(&entry), "{entry:?}");
-        assert_same(&machine, &model);
+        same(format_args!("answer to {entry:?}"), &steps::reply(&applied), &model.apply(&entry))?;
+        look(&machine, &model)?;
     }
+    Ok(())
+}
+
+/// The first of the fixed cases in which a machine with a deliberate bug differs from the model, and how.
+pub(crate) fn notices(mutant: Mutant) -> Option<(usize, Difference)> {
+    let run = |steps: &Vec<Step>| run(steps, Mutation::of(mutant), &mut BTreeMap::new()).err();
+    samples(SAMPLES).iter().enumerate().find_map(|(number, steps)| Some((number, run(steps)?)))
 }
 
 fn sequences() -> impl Strategy<Value = Vec<Step>> {
@@ -123,12 +140,15 @@ const ANSWERS: &[&str] = &[
 #[test]
 fn the_machine_equals_the_model_and_every_answer_occurs() {
     let mut seen = BTreeMap::new();
-    for steps in samples(400) {
-        run(&steps, &mut seen);
+    for steps in samples(SAMPLES) {
+        run(&steps, Mutation::none(), &mut seen).unwrap();
     }
     let names: Vec<&str> = seen.keys().map(String::as_str).collect();
     assert_eq!(names, ANSWERS, "{seen:?}");
 }
+
+/// Fixed cases, for every answer to occur.
+const SAMPLES: u32 = 400;
 
 /// The same cases in every run.
 fn samples(count: u32) -> Vec<Vec<Step>> {
@@ -143,6 +163,6 @@ proptest! {
     /// Other cases in every run, made small when they fail.
     #[test]
     fn the_machine_equals_the_model(steps in sequences()) {
-        run(&steps, &mut BTreeMap::new());
+        prop_assert_eq!(run(&steps, Mutation::none(), &mut BTreeMap::new()), Ok(()));
     }
 }

@@ -54,11 +54,16 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
             Some(epoch) if last != Some((epoch, number)) || number <= member.identity.inherited => {
                 match step(&plane, &member, epoch).await {
                     Ok(true) => {
+                        plane.obstructed(None);
                         last = Some((epoch, number));
                         continue;
                     }
-                    Ok(false) => continue,
+                    Ok(false) => {
+                        plane.obstructed(None);
+                        continue;
+                    }
                     Err(error) => {
+                        plane.obstructed(Some(error.clone()));
                         if reminded.elapsed() > REMIND {
                             reminded = Instant::now();
                             tracing::warn!(node = %plane.config.node, "the group is not yet as recorded: {error}");
@@ -69,6 +74,7 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
             }
             // A follower knows where the group is from the leader's entries.
             _ => {
+                plane.obstructed(None);
                 observe(&plane, &member);
                 LOOK
             }

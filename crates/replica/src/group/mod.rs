@@ -2,6 +2,7 @@
 
 pub(crate) mod driver;
 pub(crate) mod founding;
+pub(crate) mod outcast;
 pub(crate) mod seek;
 
 use crate::net::client::{ANSWER_TIMEOUTS, link};
@@ -11,7 +12,7 @@ use crate::plane::{Member, Plane};
 use convoke_log::command::Replica as Place;
 
 /// Asks who is at an address.
-async fn probe(plane: &Plane, address: &str) -> Result<Probed, LinkError> {
+pub(crate) async fn probe(plane: &Plane, address: &str) -> Result<Probed, LinkError> {
     let patience = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
     let link = link(&plane.config, &plane.dialer, &plane.counting, address, None, patience);
     let answer = link.ask(kind::PROBE, Vec::new()).await?;

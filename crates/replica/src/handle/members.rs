@@ -1,12 +1,16 @@
 //! Changing the group: a change is recorded in the log (M1); the leader's driver moves the engine there (M4).
 
 use super::LogHandle;
+use crate::group::probe;
+use crate::net::link::LinkError;
+use crate::net::message::Probed;
 use crate::refusal::{ChangeError, Refusal, SubmitError};
 use convoke_log::command::{Body, Change, Replica};
 use convoke_log::machine::{Configuration, Outcome, Reason, Response};
 use convoke_log::{Machine, ReplicaId};
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A wish of an operator. Nodes are named by their ids.
@@ -33,6 +37,22 @@ impl LogHandle {
     /// The same, but only if the configuration it replaces has a certain number: a change that was delayed on its way here
     /// does nothing (M1).
     pub async fn change_from(&self, edit: &Edit, replaces: Option<u64>) -> Result<u64, ChangeError> {
+        let machine = self.compared(replaces).await?;
+        let change = edit.apply(&machine)?;
+        if let Edit::Add { node, address } | Edit::Replace { node, address, .. } = edit {
+            self.welcome(node, address).await?;
+        }
+        let answer = self.once(Body::Membership(change)).await?;
+        match answer.verdict.as_deref() {
+            Ok(Outcome::Applied { response: Response::Configured(number), .. }) => Ok(*number),
+            Ok(Outcome::NotApplied { reason: Reason::Replaced { .. }, .. }) => Err(ChangeError::Replaced),
+            Ok(Outcome::NotApplied { reason, .. }) => Err(ChangeError::NotApplied(*reason)),
+            Ok(Outcome::Applied { .. }) | Err(_) => Err(SubmitError::Unknown.into()),
+        }
+    }
+
+    /// The present state, if the configuration in it has the number that was named.
+    async fn compared(&self, replaces: Option<u64>) -> Result<Arc<Machine>, ChangeError> {
         let machine = self.read(super::Consistency::Linearizable).await.map_err(SubmitError::from)?;
         if machine.configuration().number <= self.plane.inherited() {
             // The driver has yet to record whom the log was begun with.
@@ -41,14 +61,28 @@ impl LogHandle {
         if replaces.is_some_and(|replaces| replaces != machine.configuration().number) {
             return Err(ChangeError::Replaced);
         }
-        let change = edit.apply(&machine)?;
-        let answer = self.once(Body::Membership(change)).await?;
-        match answer.verdict.as_deref() {
-            Ok(Outcome::Applied { response: Response::Configured(number), .. }) => Ok(*number),
-            Ok(Outcome::NotApplied { reason: Reason::Replaced { .. }, .. }) => Err(ChangeError::Replaced),
-            Ok(Outcome::NotApplied { reason, .. }) => Err(ChangeError::NotApplied(*reason)),
-            Ok(Outcome::Applied { .. }) | Err(_) => Err(SubmitError::Unknown.into()),
+        Ok(machine)
+    }
+
+    /// Refuses a node that cannot become a replica as it is. One that does not answer may yet: the driver goes on asking it.
+    async fn welcome(&self, node: &SmolStr, address: &SmolStr) -> Result<(), ChangeError> {
+        let asked = tokio::time::timeout(self.plane.config.timers.rpc_timeout, probe(&self.plane, address)).await;
+        match asked {
+            Ok(Ok(found)) if found.node != *node => {
+                Err(ChangeError::OtherNode { address: address.clone(), found: found.node, node: node.clone() })
+            }
+            Ok(Ok(Probed { log: Some(log), .. })) => {
+                let same = self.engine().is_ok_and(|engine| engine.log == log);
+                Err(ChangeError::HoldsReplica { node: node.clone(), of: if same { "this" } else { "another" } })
+            }
+            Ok(Err(LinkError::Refused { why, .. })) => Err(ChangeError::NodeRefuses { node: node.clone(), why }),
+            Ok(Ok(_) | Err(_)) | Err(_) => Ok(()),
         }
+    }
+
+    /// Why the group has not arrived at what is recorded, if this node leads and knows.
+    pub fn obstacle(&self) -> Option<String> {
+        self.plane.obstacle()
     }
 
     /// Waits until the engine has arrived at a recorded configuration, or at a later one.
@@ -64,8 +98,14 @@ impl LogHandle {
 
     /// Asks the leader to hand over to another voter. It is done when [`status`](Self::status) names the other one.
     pub async fn transfer(&self, node: &str) -> Result<(), ChangeError> {
+        self.transfer_from(node, None).await
+    }
+
+    /// The same, but only as long as the configuration has a certain number: whoever decided it has seen the present group.
+    pub async fn transfer_from(&self, node: &str, replaces: Option<u64>) -> Result<(), ChangeError> {
         let engine = self.engine().map_err(SubmitError::from)?;
         self.epoch().map_err(SubmitError::from)?;
+        self.compared(replaces).await?;
         let group = engine.group();
         let member = group.on(node).ok_or_else(|| ChangeError::NoReplica(node.into()))?;
         if !member.voter {

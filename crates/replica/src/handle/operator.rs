@@ -15,14 +15,20 @@ const SESSION_TTL: Duration = Duration::from_secs(60);
 impl LogHandle {
     /// Makes the fate of a request final (F6), whoever's it was. Only the leader can.
     pub async fn resolve(&self, id: RequestId) -> Result<Fate, SubmitError> {
+        let machine = self.read(super::Consistency::Linearizable).await?;
+        let applied = machine.applied().index;
+        if id.session.0 == 0 || id.session.0 > applied {
+            // Nobody was told of such a session (F8).
+            return Err(Refusal::NoSession { session: id.session, applied }.into());
+        }
         // Already final: no entry is needed for it.
-        let before = self.read(super::Consistency::Linearizable).await?.peek(id);
+        let before = machine.peek(id);
         if before.is_final() {
             return Ok(before);
         }
         let answer = self.once(Body::Fence(id)).await?;
         match answer.previous {
-            Some((fenced, fate)) if fenced == id => Ok(fate),
+            Some((fenced, fate)) if fenced == id && fate.is_final() => Ok(fate),
             _ => Err(SubmitError::Unknown),
         }
     }

@@ -106,7 +106,12 @@ impl Engine {
     /// Waits until an index is applied.
     pub(crate) async fn reach(&self, index: u64) -> Result<Arc<Machine>, Refusal> {
         let mut progress = self.state.progress();
-        progress.wait_for(|applied| *applied >= index).await.map_err(|_| Refusal::Stopped)?;
+        while *progress.borrow_and_update() < index {
+            if self.failed() {
+                return Err(Refusal::Stopped);
+            }
+            progress.changed().await.map_err(|_| Refusal::Stopped)?;
+        }
         Ok(self.state.machine())
     }
 }

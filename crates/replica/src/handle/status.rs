@@ -14,7 +14,10 @@ impl LogHandle {
     pub fn status(&self) -> Status {
         let stopped = self.plane.is_stopped();
         match self.plane.engine.load_full() {
-            Some(engine) => engine.status(*self.plane.settled.borrow(), stopped),
+            Some(engine) => {
+                let status = engine.status(*self.plane.settled.borrow(), stopped);
+                Status { obstacle: self.plane.obstacle().filter(|_| !status.settled), ..status }
+            }
             None => outside(self.plane.known(), stopped, self.plane.fault()),
         }
     }
@@ -56,6 +59,7 @@ fn outside(group: Group, stopped: bool, fault: Option<String>) -> Status {
         group,
         configuration: 0,
         settled: false,
+        obstacle: None,
         last: 0,
         commit: 0,
         applied: 0,
@@ -84,6 +88,7 @@ impl Engine {
             _ if fault.is_some() => Role::Failed,
             _ if stopped => Role::Stopped,
             ServerState::Leader => Role::Leader,
+            _ if self.is_removed() => Role::Removed,
             ServerState::Candidate => Role::Candidate,
             ServerState::Follower => Role::Follower,
             ServerState::Learner | ServerState::Shutdown => Role::Learner,
@@ -97,11 +102,14 @@ impl Engine {
             available: match role {
                 Role::Leader => leads && quorum,
                 Role::Failed | Role::Stopped | Role::Outside => false,
+                // What it was told lately by a leader.
+                Role::Removed => self.without().is_some(),
                 _ => group.leader.is_some() && self.is_led(),
             },
             group,
             configuration: number,
             settled: settled >= number && number > 0,
+            obstacle: None,
             last: metrics.last_log_index.map_or(0, |index| index + 1),
             commit: index(&metrics.local_committed),
             applied: machine.applied().index,

@@ -59,7 +59,9 @@ impl LogHandle {
             }
         };
         let heard = heard.map_err(|_| engine.not_leading())?;
-        add(&engine.counting.keep_alives, 1);
+        if heard == KeepAlive::Kept {
+            add(&engine.counting.keep_alives, 1);
+        }
         Ok(heard)
     }
 

@@ -223,17 +223,19 @@ async fn converse(
     tokio::select! {
         biased;
         error = hear(config, read, waiting) => error.unwrap_or_else(broken),
-        () = speak(write, first, questions, waiting) => broken(),
+        () = speak(write, first, questions, waiting, config.patience) => broken(),
         () = overdue(waiting, config.patience) => LinkError::Overdue(config.address.clone()),
     }
 }
 
-/// Writes questions, all that have gathered at once, until that fails or nobody can ask any more.
+/// Writes questions, all that have gathered at once, until that fails or nobody can ask any more. If the other side takes nothing for
+/// too long, that is a failure: what is not answered is not missed by anybody else.
 async fn speak(
     mut write: WriteHalf<Box<dyn super::dial::Duplex>>,
     first: Question,
     questions: &mut mpsc::Receiver<Question>,
     waiting: &Waiting,
+    patience: Duration,
 ) {
     let mut buffer = BytesMut::new();
     let mut next = Some(first);
@@ -243,7 +245,11 @@ async fn speak(
             put(&mut buffer, kind, waiting.add(reply), &content);
             taken = if buffer.len() < WRITE_BYTES { questions.try_recv().ok() } else { None };
         }
-        if write.write_all(&buffer).await.is_err() || write.flush().await.is_err() {
+        let written = async {
+            write.write_all(&buffer).await?;
+            write.flush().await
+        };
+        if !matches!(timeout(patience, written).await, Ok(Ok(()))) {
             return;
         }
         buffer.clear();

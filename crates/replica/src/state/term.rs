@@ -89,6 +89,13 @@ impl Term {
         Some((due, leadership.keeper.wake()))
     }
 
+    /// An expiry that was due could not be proposed.
+    pub(crate) fn not_expired(&mut self, now: Time, command: &Command) {
+        if let (Some(leadership), Command::Expire(expire)) = (&mut self.leadership, command) {
+            leadership.keeper.not_expired(now, expire.session);
+        }
+    }
+
     fn of(&mut self, epoch: Epoch) -> Option<&mut Leadership> {
         self.leadership.as_mut().filter(|leadership| leadership.first().epoch == epoch)
     }

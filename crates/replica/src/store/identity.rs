@@ -6,6 +6,7 @@ use crate::raft::Membership;
 use convoke_log::Machine;
 use convoke_log::codec::{CodecError, Reader, Writer};
 use std::io;
+use std::path::{Path, PathBuf};
 
 const FILE: &str = "identity";
 const MAGIC: [u8; 8] = *b"cvkid\x00\x01\n";
@@ -34,7 +35,17 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(StoreError::Disk { action: "read", path, source }),
         };
-        Self::decode(&bytes).map(Some).map_err(|error| StoreError::Damaged { path, what: error.to_string() })
+        Self::decode(&bytes).map(Some).map_err(|error| damaged(path, &error))
+    }
+
+    /// The same of a directory that is not opened.
+    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, StoreError> {
+        let path = directory.join(FILE);
+        match std::fs::read(&path) {
+            Ok(bytes) => Self::decode(&bytes).map(Some).map_err(|error| damaged(path, &error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StoreError::Disk { action: "read", path, source }),
+        }
     }
 
     pub(crate) fn save(&self, disk: &dyn Disk) -> io::Result<()> {
@@ -81,4 +92,8 @@ impl Identity {
         r.end()?;
         Ok(identity)
     }
+}
+
+fn damaged(path: PathBuf, error: &CodecError) -> StoreError {
+    StoreError::Damaged { path, what: error.to_string() }
 }

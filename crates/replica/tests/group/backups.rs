@@ -1,7 +1,7 @@
 //! Backup, restore, and recovery after the loss of a majority.
 
 use crate::cluster::{Client, Disks, Host, agree, config, get, leader, together};
-use convoke_replica::{Edit, Role, offline};
+use convoke_replica::{ChangeError, Edit, Role, offline};
 use convoke_testkit::{PATIENCE, eventually};
 use std::io::Cursor;
 
@@ -69,13 +69,15 @@ async fn the_last_survivor_goes_on_alone_when_told_to_and_the_group_grows_again(
     let handle = hosts[0].handle();
     let address = stale.config.address.as_str().into();
     eventually("whom the log was begun with is recorded", async || handle.status().settled).await;
-    let number = handle.change(&Edit::Add { node: stale.node().into(), address }).await.unwrap();
-    eventually("it is asked and refuses", async || handle.counters().rpc_failures > 0).await;
+    let add = Edit::Add { node: stale.node().into(), address };
+    let refused = handle.change(&add).await.unwrap_err();
+    assert_eq!(refused, ChangeError::HoldsReplica { node: stale.node().into(), of: "another" });
     assert_ne!(stale.handle().status().log, handle.status().log);
     // With its directory gone it is a node like any other.
     let config = stale.stop().await;
     std::fs::remove_dir_all(config.data_dir.as_ref().unwrap()).unwrap();
     hosts.push(Host::start(config).await);
+    let number = handle.change(&add).await.unwrap();
     handle.settled(number, PATIENCE).await.unwrap();
     agree(&hosts).await;
     eventually("it learns", async || hosts[1].handle().status().role == Role::Learner).await;

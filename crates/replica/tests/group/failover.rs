@@ -1,10 +1,11 @@
 //! Leaders come and go.
 
 use crate::cluster::{Client, Disks, Host, agree, get, leader, together};
-use convoke_replica::log::command::{Body, Request};
+use convoke_replica::log::command::{Body, Open, Request};
 use convoke_replica::log::machine::Outcome;
 use convoke_replica::{Refusal, SubmitError};
 use convoke_testkit::eventually;
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn others_refuse_with_the_leader_first() {
@@ -119,4 +120,28 @@ async fn a_copy_that_crosses_a_change_of_leader_does_nothing_twice() {
     assert!(matches!(again.verdict.as_deref(), Ok(Outcome::Applied { revision: 1, .. })));
     hosts.push(Host::start(gone).await);
     agree(&hosts).await;
+}
+
+/// Its expiry was due while nothing could be proposed. The leader is the same one afterwards, and asks again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_fell_silent_while_there_was_no_quorum_expires_afterwards() {
+    const TTL: Duration = Duration::from_secs(2);
+    let disks = Disks::new();
+    let mut hosts = together(&disks, &["a", "b", "c"]).await;
+    let leads = hosts.remove(leader(&hosts).await);
+    let handle = leads.handle();
+    let epoch = handle.epoch().unwrap();
+    let open = Open { epoch, ttl: TTL, nonce: 1, client: None };
+    handle.open(open).await.unwrap().opened.unwrap();
+    let mut away = Vec::new();
+    for host in hosts {
+        away.push(host.stop().await);
+    }
+    eventually("it knows that it is alone", async || !handle.status().available).await;
+    tokio::time::sleep(TTL + Duration::from_secs(1)).await;
+    let mut back = Vec::new();
+    for config in away {
+        back.push(Host::start(config).await);
+    }
+    eventually("the session has expired", async || handle.status().sessions == 0).await;
 }

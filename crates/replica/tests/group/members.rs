@@ -1,6 +1,8 @@
 //! The group changes.
 
 use crate::cluster::{Client, Disks, Host, agree, config, get, leader, together};
+use convoke_replica::log::command::Body;
+use convoke_replica::log::machine::Outcome;
 use convoke_replica::{ChangeError, Edit, Role};
 use convoke_testkit::{PATIENCE, eventually};
 
@@ -100,6 +102,96 @@ async fn leadership_is_handed_over() {
     assert_eq!(handle.transfer("z").await, Err(ChangeError::NoReplica("z".into())));
 }
 
+/// Whoever asks for it has looked at a group that is no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn leadership_is_not_handed_over_if_the_group_has_changed_since() {
+    let disks = Disks::new();
+    let hosts = together(&disks, &["a", "b", "c"]).await;
+    let leads = leader(&hosts).await;
+    let (next, other) = (hosts[(leads + 1) % 3].node().to_owned(), hosts[(leads + 2) % 3].node().to_owned());
+    let handle = hosts[leads].handle();
+    let seen = handle.status().configuration;
+    change(&hosts, Edit::Demote { node: other.as_str().into() }).await;
+    assert_eq!(handle.transfer_from(&next, Some(seen)).await, Err(ChangeError::Replaced));
+    assert_eq!(handle.status().role, Role::Leader);
+    let present = handle.status().configuration;
+    eventually("it is handed over", async || {
+        let _ = handle.transfer_from(&next, Some(present)).await;
+        hosts[(leads + 1) % 3].handle().status().role == Role::Leader
+    })
+    .await;
+}
+
+/// Nobody tells a replica that it is gone; and it cannot come back with what it holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_replica_says_so_and_is_not_added_again_with_its_old_log() {
+    let disks = Disks::new();
+    let mut hosts = together(&disks, &["a", "b", "c"]).await;
+    let mut client = Client::open(&hosts).await;
+    client.put(&hosts, "k", "1").await;
+    let removed = hosts.remove((leader(&hosts).await + 1) % 3);
+    let (node, address) = (removed.node().to_owned(), removed.config.address.as_str().into());
+    change(&hosts, Edit::Remove { node: node.as_str().into() }).await;
+    let says = |removed: &Host| {
+        let status = removed.handle().status();
+        (status.role, status.group.on(&node).is_none(), status.available)
+    };
+    eventually("it says so, and who goes on", async || says(&removed) == (Role::Removed, true, true)).await;
+    let handle = hosts[leader(&hosts).await].handle();
+    let add = Edit::Add { node: node.as_str().into(), address };
+    let recorded = handle.status().configuration;
+    let refused = handle.change(&add).await.unwrap_err();
+    assert_eq!(refused, ChangeError::HoldsReplica { node: node.as_str().into(), of: "this" });
+    assert_eq!(handle.status().configuration, recorded, "nothing was recorded");
+    let place = Edit::Add { node: "z".into(), address: removed.config.address.as_str().into() };
+    assert!(matches!(handle.change(&place).await, Err(ChangeError::OtherNode { .. })));
+
+    // It was away when it happened, or has forgotten: it finds out again.
+    let removed = Host::start(removed.stop().await).await;
+    eventually("it says so again", async || says(&removed) == (Role::Removed, true, true)).await;
+    let mut empty = removed.stop().await;
+    std::fs::remove_dir_all(disks.of(&node)).unwrap();
+    empty.join = vec![hosts[0].config.address.clone()];
+    let back = Host::start(empty).await;
+    change(&hosts, add).await;
+    eventually("it learns", async || back.handle().status().role == Role::Learner).await;
+}
+
+/// A node that was not there when it was taken out of the group is not told either.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_was_removed_while_it_was_away_finds_out() {
+    let disks = Disks::new();
+    let mut hosts = together(&disks, &["a", "b", "c"]).await;
+    let away = hosts.remove((leader(&hosts).await + 1) % 3);
+    let node = away.node().to_owned();
+    let away = away.stop().await;
+    change(&hosts, Edit::Remove { node: node.as_str().into() }).await;
+    let back = Host::start(away).await;
+    eventually("it says so", async || back.handle().status().role == Role::Removed).await;
+    assert!(back.handle().group().on(&node).is_none());
+    let mut client = Client::open(&hosts).await;
+    client.put(&hosts, "k", "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_does_not_arrive_says_why() {
+    let disks = Disks::new();
+    let hosts = [Host::start(config(&disks, "a")).await];
+    let handle = hosts[leader(&hosts).await].handle();
+    let absent = config(&disks, "b");
+    let number = handle.change(&Edit::Add { node: "b".into(), address: absent.address.as_str().into() }).await.unwrap();
+    eventually("the leader says why", async || {
+        let status = handle.status();
+        !status.settled && status.obstacle.is_some_and(|why| why.contains(&absent.address))
+    })
+    .await;
+    let mut present = absent.clone();
+    present.join = vec![hosts[0].config.address.clone()];
+    let _present = Host::start(present).await;
+    handle.settled(number, PATIENCE).await.unwrap();
+    assert_eq!((handle.obstacle(), handle.status().obstacle), (None, None));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_removed_steps_down() {
     let disks = Disks::new();
@@ -115,5 +207,31 @@ async fn a_leader_that_is_removed_steps_down() {
     .await;
     client.put(&hosts, "k", "2").await;
     assert!(!voters(&hosts[0]).contains(&removed.node().to_owned()));
-    eventually("the removed one leads no more", async || removed.handle().status().role != Role::Leader).await;
+    eventually("the removed one leads no more", async || removed.handle().status().role == Role::Removed).await;
+}
+
+/// H4: limits are state. What a node is configured with counts only for a log that it begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_joins_has_the_limits_of_the_log() {
+    let disks = Disks::new();
+    let mut founder = config(&disks, "a");
+    founder.state.value_bytes = 4;
+    let hosts = [Host::start(founder).await];
+    let mut client = Client::open(&hosts).await;
+    client.put(&hosts, "k", "1234").await;
+    let mut other = config(&disks, "b");
+    other.state.value_bytes = 5;
+    other.join = vec![hosts[0].config.address.clone()];
+    let other = Host::start(other).await;
+    let address = other.config.address.as_str().into();
+    change(&hosts, Edit::Add { node: "b".into(), address }).await;
+    let limit = |host: &Host| host.handle().local().map(|machine| machine.limits().value_bytes);
+    eventually("it has caught up", async || other.handle().status().keys == 1).await;
+    assert_eq!(limit(&other), Ok(4));
+    let mut again = other.stop().await;
+    again.state.value_bytes = 6;
+    let other = Host::start(again).await;
+    assert_eq!(limit(&other), Ok(4), "and after a restart");
+    let answer = client.submit(&hosts, Body::put("k", "12345")).await;
+    assert!(matches!(answer.verdict.as_deref(), Ok(Outcome::NotApplied { .. })), "{answer:?}");
 }

@@ -1,9 +1,9 @@
 //! One node alone.
 
 use crate::cluster::{Client, Disks, Host, config, get, leader};
-use convoke_replica::log::RequestId;
-use convoke_replica::log::command::{Body, Open, Request};
+use convoke_replica::log::command::{Body, Client as Name, Open, Put, Request};
 use convoke_replica::log::machine::{Fate, Outcome, Refused};
+use convoke_replica::log::{RequestId, SessionId};
 use convoke_replica::{Config, Consistency, Refusal, Role, SubmitError};
 use convoke_testkit::{eventually, free_address};
 use std::time::Duration;
@@ -69,6 +69,75 @@ async fn resolve_makes_a_fate_final() {
     assert_eq!(handle.resolve(lost).await, Ok(Fate::Never));
     let late = client.next(handle.epoch().unwrap(), Body::put("a", "2"));
     assert_eq!(handle.submit(late).await.unwrap().answer.verdict, Err(Refused::Superseded));
+}
+
+/// F8: it may be opened yet, so nothing final can be said about it; and nothing is written down to say that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_was_never_opened_is_not_resolved() {
+    let hosts = [Host::start(Config::new("a", free_address())).await];
+    let mut client = Client::open(&hosts).await;
+    let handle = hosts[0].handle();
+    let applied = handle.status().applied;
+    for session in [0, applied + 1, applied + 2, applied + 1_000, u64::MAX] {
+        let refused = handle.resolve(RequestId::new(SessionId(session), 1)).await.unwrap_err();
+        let SubmitError::Refused(Refusal::NoSession { .. }) = refused else { panic!("{session}: {refused}") };
+    }
+    assert_eq!(handle.status().applied, applied, "no entry was needed");
+    let next = Client::open(&hosts).await;
+    assert_eq!(next.session().0, applied + 1, "it could be opened, after all");
+    client.put(&hosts, "a", "1").await;
+    let ended = client.next(handle.epoch().unwrap(), Body::End(client.session()));
+    handle.submit(ended).await.unwrap();
+    // Below what was opened there is always an answer: entries of the engine, ended sessions, sessions that are forgotten.
+    for session in 1..=handle.status().applied {
+        let fate = handle.resolve(RequestId::new(SessionId(session), 7)).await.unwrap();
+        assert!(fate.is_final(), "{session}: {fate:?}");
+    }
+}
+
+/// A1: it would stop every replica, and again after every start.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_could_read_does_not_get_into_the_log() {
+    let disks = Disks::new();
+    let hosts = [Host::start(config(&disks, "a")).await];
+    leader(&hosts).await;
+    let mut client = Client::open(&hosts).await;
+    let handle = hosts[0].handle();
+    let epoch = handle.epoch().unwrap();
+    let put = |key: &str, if_revision| {
+        Body::Put(Put { key: key.to_owned().into(), value: "v".into(), if_revision, previous: false })
+    };
+    let session = client.session();
+    let requests = [
+        Request::new(session, 1, epoch, put("a", Some(u64::MAX))),
+        Request::new(session, 1, epoch, put(&"k".repeat(100_000), None)),
+        Request::new(session, 1, epoch, Body::Fence(RequestId::new(session, u64::MAX))),
+        Request { abandon_below: 2, ..Request::new(session, 1, epoch, put("a", None)) },
+        Request { previous: 1, ..Request::new(session, 1, epoch, put("a", None)) },
+        Request::new(session, 0, epoch, put("a", None)),
+        Request::new(session, u64::MAX, epoch, put("a", None)),
+    ];
+    for request in requests {
+        let refused = handle.submit(request).await.unwrap_err();
+        let SubmitError::Refused(why @ Refusal::Unreadable(_)) = refused else { panic!("{refused}") };
+        assert_eq!(why.code(), "INVALID_ARGUMENT");
+    }
+    let open = Open { epoch, ttl: Duration::from_secs(5), nonce: 1, client: None };
+    let name = |name: String, replaces| Some(Name { name: name.into(), replaces });
+    for open in [
+        Open { ttl: Duration::MAX, ..open.clone() },
+        Open { client: name("x".repeat(10_000), None), ..open.clone() },
+        Open { client: name("x".into(), Some(SessionId(u64::MAX))), ..open },
+    ] {
+        let refused = handle.open(open).await.unwrap_err();
+        assert!(matches!(refused, SubmitError::Refused(Refusal::Unreadable(_))), "{refused}");
+    }
+    assert!(handle.resolve(RequestId::new(session, u64::MAX)).await.is_err());
+    assert!(handle.counters().refused >= 11);
+    client.put(&hosts, "a", "1").await;
+    let [host] = hosts;
+    let hosts = [Host::start(host.stop().await).await];
+    assert_eq!(get(&hosts, "a").await.as_deref(), Some("1"), "and it starts again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

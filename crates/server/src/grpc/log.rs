@@ -4,14 +4,19 @@ use crate::error::{invalid, no_log_plane};
 use crate::log::{LogService, SubmitStream, barrier, fate, key_range, record, request_id, wire_epoch};
 use convoke_proto::v1::log_server;
 use convoke_proto::v1::read_request::What;
-use convoke_proto::{Error, PART_BYTES, v1};
+use convoke_proto::{Code, Error, PART_BYTES, v1};
 use convoke_replica::log::Machine;
 use convoke_replica::{Backup, Consistency};
 use futures_core::Stream;
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tonic::{Request, Response, Status, Streaming};
+
+/// How long whoever takes a backup may take nothing.
+const BACKUP_STALL: Duration = Duration::from_secs(60);
 
 /// `None`: this node runs no log plane.
 #[derive(Debug)]
@@ -65,8 +70,9 @@ impl log_server::Log for Log {
 
     async fn backup(&self, _: Request<v1::BackupRequest>) -> Answer<BackupStream> {
         let service = self.service()?;
+        let permit = service.enter_backup()?;
         let backup = service.handle.backup().await.map_err(|why| service.refused(&why))?;
-        Ok(Response::new(BackupStream::new(backup)))
+        Ok(Response::new(BackupStream::new(backup, permit)))
     }
 }
 
@@ -96,25 +102,34 @@ fn look(machine: &Machine, what: What) -> Result<v1::ReadResponse, Error> {
 
 /// The state in frames, a few at a time: they are made as fast as the other end takes them.
 #[derive(Debug)]
-pub(crate) struct BackupStream(mpsc::Receiver<v1::BackupResponse>);
+pub(crate) struct BackupStream {
+    parts: mpsc::Receiver<v1::BackupResponse>,
+    /// All of it was put in line, or the other end was told that it was not.
+    ended: Arc<AtomicBool>,
+}
 
 impl BackupStream {
-    fn new(backup: Backup) -> Self {
-        let (sender, receiver) = mpsc::channel(2);
+    fn new(backup: Backup, permit: OwnedSemaphorePermit) -> Self {
+        let (sender, parts) = mpsc::channel(2);
+        let ended = Arc::new(AtomicBool::new(false));
+        let (runtime, whole) = (tokio::runtime::Handle::current(), ended.clone());
         tokio::task::spawn_blocking(move || {
+            let _permit = permit;
             let (applied, state_hash) = (backup.applied().index, format!("{:032x}", backup.state_hash()));
             let mut first = Some((applied, state_hash));
             for frame in backup.frames() {
                 for part in frame.chunks(PART_BYTES) {
                     let (applied, state_hash) = first.take().unwrap_or_default();
                     let response = v1::BackupResponse { data: part.to_vec().into(), applied, state_hash };
-                    if sender.blocking_send(response).is_err() {
+                    // Somebody who takes nothing must not hold a thread and a state for ever.
+                    if runtime.block_on(sender.send_timeout(response, BACKUP_STALL)).is_err() {
                         return;
                     }
                 }
             }
+            whole.store(true, Ordering::Release);
         });
-        BackupStream(receiver)
+        BackupStream { parts, ended }
     }
 }
 
@@ -122,6 +137,14 @@ impl Stream for BackupStream {
     type Item = Result<v1::BackupResponse, Status>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Option<Self::Item>> {
-        self.get_mut().0.poll_recv(context).map(|part| part.map(Ok))
+        let this = self.get_mut();
+        this.parts.poll_recv(context).map(|part| match part {
+            Some(part) => Some(Ok(part)),
+            None if this.ended.swap(true, Ordering::AcqRel) => None,
+            None => {
+                let message = format!("nothing was taken for {} s; take the backup again", BACKUP_STALL.as_secs());
+                Some(Err(Error::new(Code::Timeout, message).into()))
+            }
+        })
     }
 }

@@ -5,6 +5,7 @@ use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::log_request::Body as WireBody;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Code, Error, v1};
+use convoke_replica::log::codec::CodecError;
 use convoke_replica::log::command::{Body, Delete, DeleteRange, Put, Request};
 use convoke_replica::log::keys::{KeyRange, Record};
 use convoke_replica::log::machine::{Fate, Field, Outcome, Reason, Refused, Response};
@@ -26,6 +27,12 @@ pub(crate) fn wire_id(id: RequestId) -> v1::RequestId {
 
 pub(crate) fn request_id(id: Option<v1::RequestId>) -> Result<RequestId, Error> {
     let id = id.ok_or_else(|| invalid("request", "name a request: its session and its number"))?;
+    if id.number == 0 {
+        return Err(invalid(
+            "request",
+            "requests of a session are counted from 1; name it as it was told: session/number",
+        ));
+    }
     Ok(RequestId::new(SessionId(id.session), id.number))
 }
 
@@ -78,6 +85,9 @@ pub(crate) fn refusal(why: &Refusal) -> Error {
     match why {
         Refusal::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
         Refusal::Busy { limit, .. } | Refusal::TooLarge { limit, .. } => error.limit(*limit),
+        Refusal::Unreadable(CodecError::TooLarge { what, limit, .. }) => error.field(*what).limit(*limit),
+        Refusal::Unreadable(why) => why.part().into_iter().fold(error, |error, part| error.field(part)),
+        Refusal::NoSession { .. } => error.field("request"),
         _ => error,
     }
 }

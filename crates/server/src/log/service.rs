@@ -13,6 +13,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+/// Backups that may be taken at once.
+const BACKUPS_MAX: usize = 4;
+
 /// The replica of a node, as clients see it.
 #[derive(Debug)]
 pub(crate) struct LogService {
@@ -20,6 +23,7 @@ pub(crate) struct LogService {
     directory: Arc<dyn Directory>,
     links: Arc<Semaphore>,
     links_max: usize,
+    backups: Arc<Semaphore>,
     /// How long a read or a resolve may take.
     patience: Duration,
 }
@@ -28,12 +32,18 @@ impl LogService {
     pub(crate) fn new(handle: LogHandle, directory: Arc<dyn Directory>, config: &Config) -> LogService {
         let links_max = config.limits.log_links;
         let links = Arc::new(Semaphore::new(links_max.min(Semaphore::MAX_PERMITS)));
-        LogService { handle, directory, links, links_max, patience: config.timeouts.request }
+        let backups = Arc::new(Semaphore::new(BACKUPS_MAX));
+        LogService { handle, directory, links, links_max, backups, patience: config.timeouts.request }
     }
 
     /// Lets one more ambassador in, or refuses.
     pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
         Gates::enter(&self.links, "links to the log", self.links_max)
+    }
+
+    /// Lets one more backup begin, or refuses: each takes a thread.
+    pub(crate) fn enter_backup(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Gates::enter(&self.backups, "backups", BACKUPS_MAX)
     }
 
     /// Members of the group, the last known leader first, with the addresses clients use.
@@ -106,17 +116,18 @@ impl LogService {
                 node: named("with", node)?.into(),
             },
             Change::Transfer(node) => {
-                log.transfer(&node).await.map_err(|error| self.not_changed(&error))?;
-                return Ok(v1::MembersResponse { configuration: 0, settled: true });
+                let node = named("transfer", node)?;
+                log.transfer_from(&node, replaces).await.map_err(|error| self.not_changed(&error))?;
+                return Ok(v1::MembersResponse { settled: true, ..v1::MembersResponse::default() });
             }
         };
         let number = log.change_from(&edit, replaces).await.map_err(|error| self.not_changed(&error))?;
-        let settled = match log.settled(number, Duration::from_millis(wait_ms)).await {
-            Ok(()) => true,
-            Err(ChangeError::NotSettled) => false,
+        let (settled, obstacle) = match log.settled(number, Duration::from_millis(wait_ms)).await {
+            Ok(()) => (true, String::new()),
+            Err(ChangeError::NotSettled) => (false, log.obstacle().unwrap_or_default()),
             Err(error) => return Err(self.not_changed(&error)),
         };
-        Ok(v1::MembersResponse { configuration: number, settled })
+        Ok(v1::MembersResponse { configuration: number, settled, obstacle })
     }
 
     /// Where other replicas reach a node: as given, or as this node knows it.
@@ -157,6 +168,7 @@ impl LogService {
             configuration: status.configuration,
             settled: status.settled,
             fault: status.fault.clone().unwrap_or_default(),
+            obstacle: status.obstacle.clone().unwrap_or_default(),
             members,
         }
     }

@@ -43,6 +43,9 @@ impl Core {
             return;
         }
         if let Some(holder) = opened.held_by {
+            if lane.closing {
+                return self.die(id, &super::closed(), out);
+            }
             if lane.had_session {
                 // A successor: it fenced this one, and is not fought.
                 let message = "another process opened a session under this client's name; this one is over";

@@ -161,17 +161,36 @@ impl Core {
         }
     }
 
-    /// The handle is gone: its session ends as soon as that can be said, or expires.
-    pub(crate) fn close(&mut self, now: Time, id: LaneId, out: &mut Output) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
+    /// The handle is gone: its session ends. With patience that is tried until it is over, over one link or the next, and somebody waits
+    /// for the call; without, it is said if it can be said now. What is not ended expires.
+    pub(crate) fn close(
+        &mut self,
+        now: Time,
+        id: LaneId,
+        patience: Option<Duration>,
+        out: &mut Output,
+    ) -> Option<CallId> {
+        let lane = self.lanes.get_mut(&id).filter(|lane| !lane.closing)?;
         lane.closing = true;
-        if matches!(lane.session, Session::Open { .. }) && self.link.is_some() {
-            let body = Body::End(v1::EndSession {});
-            lane.issue(body, 0, None, None, String::new());
+        let there_is_one = match lane.session {
+            Session::Open { .. } => self.link.is_some() || patience.is_some(),
+            // About to be opened, for nobody.
+            Session::Opening { sent, .. } => sent,
+            Session::None | Session::Ended { .. } | Session::Dead(_) => false,
+        };
+        let mut ending = None;
+        if there_is_one {
+            let patience = patience.map(|patience| now + patience);
+            let number = lane.issue(Body::End(v1::EndSession {}), 0, patience, None, String::new());
             self.calls += 1;
+            if let Some(at) = patience {
+                self.timers.insert((at, Timer::Patience(id, number)));
+            }
+            ending = Some((id, number));
             self.pump(now, id, out);
         }
         self.bury(id);
+        ending
     }
 
     /// A node said that it leads, in this epoch. Everything that is wanted goes there, in order.
@@ -206,6 +225,11 @@ impl Core {
     /// Whether there is anything to say to a leader.
     pub(crate) fn wants_link(&self) -> bool {
         self.lanes.values().any(|lane| !lane.calls.is_empty() || matches!(lane.session, Session::Open { .. }))
+    }
+
+    /// Whether the end of a session is on its way.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.lanes.values().any(|lane| lane.closing)
     }
 
     /// Whether something was sent over the present link and not answered.
@@ -284,6 +308,7 @@ impl Core {
         lane.give_up(number);
         self.finish(id, number, Err(error), out);
         self.pump(now, id, out);
+        self.bury(id);
     }
 
     /// In a lane with one request at a time the next one abandons those before it.
@@ -324,8 +349,9 @@ impl Core {
     /// Removes a lane whose handle is gone and of whom nothing is expected any more.
     fn bury(&mut self, id: LaneId) {
         let over = self.lanes.get(&id).is_some_and(|lane| {
-            let ending = lane.calls.values().any(Call::is_in_flight);
-            lane.closing && !ending
+            let opening = matches!(lane.session, Session::Opening { sent: true, .. });
+            let wanted = |call: &Call| call.is_in_flight() || call.patience.is_some() || opening;
+            lane.closing && !lane.calls.values().any(wanted)
         });
         if over && let Some(lane) = self.lanes.remove(&id) {
             self.calls -= lane.calls.len();

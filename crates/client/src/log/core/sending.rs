@@ -27,6 +27,14 @@ impl Core {
             lane.given_up = 0;
             lane.nonce = self.random.u64(..);
         }
+        if matches!(lane.session, Session::None) && lane.closing {
+            // What was to be ended has ended by itself: no session is opened for that.
+            let over: Vec<u64> = lane.calls.keys().copied().collect();
+            for number in over {
+                self.finish(id, number, Err(super::closed()), out);
+            }
+            return;
+        }
         if matches!(lane.session, Session::None) && !lane.queued.is_empty() {
             lane.session = Session::Opening { sent: false, replaces: None };
         }

@@ -12,12 +12,22 @@ use std::time::Duration;
 
 /// A command is over soon; if it cannot say so, its session is not held for long.
 const SESSION_TTL: Duration = Duration::from_secs(5);
+/// How long a command waits for the end of its session.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// Keys asked for at a time.
 const PAGE: u64 = 1_000;
 
 pub(crate) async fn kv(arguments: &KvArgs) -> Outcome {
-    let (connect, json) = (&arguments.inspect.connect, arguments.inspect.json);
+    let connect = &arguments.inspect.connect;
     let kv = ambassador(connect)?.kv_with(Options::default().timeout(connect.timeout).ttl(SESSION_TTL));
+    let done = execute(arguments, &kv).await;
+    // If nobody takes it, the session expires.
+    let _ = kv.close(FAREWELL).await;
+    done
+}
+
+async fn execute(arguments: &KvArgs, kv: &Kv) -> Outcome {
+    let (connect, json) = (&arguments.inspect.connect, arguments.inspect.json);
     match &arguments.command {
         KvCommand::Get { key, raw, read } => {
             let found = asked(connect, kv.get_with(key.clone(), consistency(read.consistency)).await).await?;
@@ -30,7 +40,7 @@ pub(crate) async fn kv(arguments: &KvArgs) -> Outcome {
         }
         KvCommand::Put { key, value, if_revision } => {
             let write = compared(Write::put(key.clone(), value_of(value.as_deref())?), *if_revision);
-            let written = write_key(connect, &kv, write).await?;
+            let written = write_key(connect, kv, write).await?;
             if json {
                 print_json(&written_json(&written, false))
             } else {
@@ -39,7 +49,7 @@ pub(crate) async fn kv(arguments: &KvArgs) -> Outcome {
         }
         KvCommand::Delete { key, prefix, if_revision } => {
             let write = if *prefix { Write::delete_prefix(key.clone()) } else { Write::delete(key.clone()) };
-            let written = write_key(connect, &kv, compared(write, *if_revision)).await?;
+            let written = write_key(connect, kv, compared(write, *if_revision)).await?;
             let (keys, revision) = (counted(written.keys, "key"), written.revision);
             if json {
                 print_json(&written_json(&written, true))
@@ -48,7 +58,7 @@ pub(crate) async fn kv(arguments: &KvArgs) -> Outcome {
             }
         }
         KvCommand::List { prefix, limit, read } => {
-            list(connect, &kv, prefix, *limit, consistency(read.consistency), json).await
+            list(connect, kv, prefix, *limit, consistency(read.consistency), json).await
         }
     }
 }

@@ -4,28 +4,56 @@ use super::{ambassador, asked};
 use crate::args::{Connect, LogCommand};
 use crate::failure::{Failure, Outcome};
 use crate::output::{print, print_json};
-use convoke_client::log::Change;
+use convoke_client::log::{Ambassador, Change};
+use convoke_proto::v1;
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// After so long somebody who waits is told what for.
+const FIRST_LOOK: Duration = Duration::from_secs(3);
+/// Pause between two looks at the status of the log.
+const LOOK: Duration = Duration::from_millis(500);
 
 pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) -> Outcome {
     let Some((change, wait, done)) = command.change() else {
         return Err(Failure::usage("this is no change of the group"));
     };
-    let changed = ambassador(connect)?.change(&change, wait, Some(connect.timeout)).await;
-    let changed = asked(connect, changed).await?;
+    let log = ambassador(connect)?;
+    let deadline = Instant::now() + wait;
+    let changed = log.change(&change, wait.min(FIRST_LOOK), Some(connect.timeout)).await;
+    let mut changed = asked(connect, changed).await?;
+    let mut said = String::new();
+    while !changed.settled && Instant::now() < deadline {
+        if !changed.obstacle.is_empty() && changed.obstacle != said {
+            eprintln!("convoke: not there yet: {}", changed.obstacle);
+            said.clone_from(&changed.obstacle);
+        }
+        changed = look(&log, connect, changed).await;
+    }
     if json {
         print_json(&changed)?;
     } else if changed.configuration == 0 {
         print(&format!("{done}\n"))?;
-    } else {
+    } else if changed.settled || wait.is_zero() {
         print(&format!("{done}: configuration {}\n", changed.configuration))?;
     }
     if changed.settled || wait.is_zero() {
         return Ok(());
     }
-    Err(Failure::failed(
-        "it is recorded, but the group has not arrived there yet; the leader goes on trying: see `convoke log status`",
-    ))
+    let why = if changed.obstacle.is_empty() { String::new() } else { format!(" ({})", changed.obstacle) };
+    Err(Failure::failed(format!(
+        "configuration {} is recorded, but the group has not arrived there yet{why}; the leader goes on trying: see `convoke log status`",
+        changed.configuration
+    )))
+}
+
+/// What has become of a change, a moment later.
+async fn look(log: &Ambassador, connect: &Connect, before: v1::MembersResponse) -> v1::MembersResponse {
+    tokio::time::sleep(LOOK).await;
+    // Without a leader there is nothing to say: it is looked for again.
+    let Ok(status) = log.status(Some(connect.timeout)).await else { return before };
+    let settled = status.settled && status.configuration >= before.configuration;
+    v1::MembersResponse { settled, obstacle: status.obstacle, ..before }
 }
 
 impl LogCommand {

@@ -30,12 +30,20 @@ pub(super) async fn recover(offline: &Offline, confirmed: Option<&str>, json: bo
     tell(&id, &done.map_err(|error| failed(&error))?, json)
 }
 
+/// Whose data directory it is. Nobody else's: the node that is started there would be refused.
 fn id(offline: &Offline) -> Outcome<String> {
-    let known = offline.id.clone().or_else(|| convoke_node::id_of_data_dir(&offline.data_dir));
-    known.ok_or_else(|| {
-        let path = offline.data_dir.display();
-        Failure::usage(format!("{path} does not say which node it belongs to: name it with --id"))
-    })
+    let path = offline.data_dir.display();
+    let known = match convoke_node::id_of_data_dir(&offline.data_dir) {
+        Some(id) => Some(id),
+        None => crate::node::id_of_log(&offline.data_dir)?,
+    };
+    match (offline.id.clone(), known) {
+        (Some(given), Some(known)) if given != known => Err(Failure::usage(format!(
+            "{path} belongs to node {known}, not to {given}: leave --id out, or use another data directory"
+        ))),
+        (Some(id), _) | (None, Some(id)) => Ok(id),
+        (None, None) => Err(Failure::usage(format!("{path} does not say which node it belongs to: name it with --id"))),
+    }
 }
 
 fn failed(error: &OfflineError) -> Failure {

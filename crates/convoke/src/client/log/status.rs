@@ -18,12 +18,16 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
         (false, _) => palette.paint(Style::Bad, "no leader with a majority"),
     };
     let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-    let settled = if status.settled { "" } else { ", not arrived there yet" };
+    let settled = match (status.settled, status.obstacle.as_str()) {
+        (true, _) => String::new(),
+        (false, "") => ", not arrived there yet".to_owned(),
+        (false, obstacle) => format!(", not arrived there yet: {obstacle}"),
+    };
     let lines = facts(
         &[
             ("Log", format!("{} ({state})", dash(&status.log))),
             ("Leader", format!("{}, epoch {}", dash(&status.leader), dash(&status.epoch))),
-            ("Asked", format!("{}, {}", status.node, status.role)),
+            ("Asked", format!("{}, {}{}", status.node, status.role, aside(status))),
             (
                 "Entries",
                 format!(
@@ -53,6 +57,17 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
         ]);
     }
     format!("{lines}\n{}", table.render(palette))
+}
+
+/// What the role of the asked node calls for.
+fn aside(status: &v1::LogStatusResponse) -> String {
+    if status.role != "removed" {
+        return String::new();
+    }
+    format!(
+        " from the group, which goes on without it; to add it again: stop it, move its log directory away, start it, `convoke log add {}`",
+        status.node
+    )
 }
 
 #[cfg(test)]
@@ -92,7 +107,14 @@ mod tests {
             settled: true,
             members: vec![replica(1, "n1", true, true), replica(2, "n2", false, true), replica(3, "n3", false, false)],
             fault: String::new(),
+            obstacle: String::new(),
         };
         golden!("golden/log_status.txt", &render(&status, Palette::PLAIN));
+        let waiting = v1::LogStatusResponse { settled: false, obstacle: "n3 is asleep".into(), ..status.clone() };
+        let text = render(&waiting, Palette::PLAIN);
+        assert!(text.contains("configuration 8, not arrived there yet: n3 is asleep\n"), "{text}");
+        let removed = v1::LogStatusResponse { role: "removed".into(), ..status };
+        let text = render(&removed, Palette::PLAIN);
+        assert!(text.contains("n2, removed from the group") && text.contains("`convoke log add n2`"), "{text}");
     }
 }

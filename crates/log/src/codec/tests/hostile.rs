@@ -2,8 +2,9 @@
 
 use super::samples;
 use crate::codec::{CodecError, Writer};
-use crate::command::Command;
-use crate::id::Epoch;
+use crate::command::{Body, Client, Command, Open, Put, Request};
+use crate::id::{Epoch, RequestId, SessionId};
+use crate::limits::COUNTER_MAX;
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -16,7 +17,9 @@ proptest! {
 
     #[test]
     fn commands_come_back_as_they_were(command in samples::command()) {
-        prop_assert_eq!(decode(&command.encode()), Ok(command));
+        let encoded = command.encode();
+        prop_assert_eq!(command.encode_checked(), Ok(Bytes::copy_from_slice(&encoded)));
+        prop_assert_eq!(decode(&encoded), Ok(command));
     }
 
     #[test]
@@ -92,4 +95,34 @@ fn a2_malformed_numbers_are_refused() {
     assert_eq!(end(request(3, 0, 0)), Err(CodecError::Invalid("previous")));
     assert_eq!(end(request(3, 4, 1)), Err(CodecError::TooLarge { what: "abandon_below", found: 4, limit: 3 }));
     assert!(matches!(end(request(u64::MAX, 0, 1)), Err(CodecError::TooLarge { what: "number", .. })));
+}
+
+/// What a client may send and no replica could read: in a log it would stop all of them, after every start again.
+#[test]
+fn a1_what_nobody_could_read_is_not_written_down() {
+    let epoch = Epoch::new(1, 1);
+    let request = |body| Request::new(SessionId(7), 3, epoch, body);
+    let put = |key: Vec<u8>, if_revision| {
+        Body::Put(Put { key: key.into(), value: Bytes::new(), if_revision, previous: false })
+    };
+    let open = |ttl, name: &str, replaces| {
+        let client = Some(Client { name: name.into(), replaces });
+        Command::Open(Open { epoch, ttl: std::time::Duration::from_micros(ttl), nonce: 1, client })
+    };
+    let over = COUNTER_MAX + 1;
+    for (part, command) in [
+        ("if_revision", Command::Request(request(put(vec![1], Some(over))))),
+        ("key", Command::Request(request(put(vec![1; 65 * 1024], None)))),
+        ("fence.number", Command::Request(request(Body::Fence(RequestId::new(SessionId(7), over))))),
+        ("number", Command::Request(Request { number: 0, ..request(put(vec![1], None)) })),
+        ("abandon_below", Command::Request(Request { abandon_below: 4, ..request(put(vec![1], None)) })),
+        ("previous", Command::Request(Request { previous: 3, ..request(put(vec![1], None)) })),
+        ("ttl", open(over, "a", None)),
+        ("client.name", open(1, &"a".repeat(5_000), None)),
+        ("client.replaces", open(1, "a", Some(SessionId(over)))),
+    ] {
+        let error = command.encode_checked().unwrap_err();
+        assert_eq!(error.part(), Some(part), "{error}");
+    }
+    assert!(Command::Request(request(put(vec![1], Some(COUNTER_MAX)))).encode_checked().is_ok());
 }

@@ -127,7 +127,11 @@ impl Translator {
             Step::Elect | Step::Wait(_) | Step::Restore => {
                 match step {
                     Step::Wait(time) => self.now += time,
-                    _ => self.term += 1,
+                    _ => {
+                        self.term += 1;
+                        // A leader that does not know the highest stamp: log time must not fall for that.
+                        self.now = self.now.saturating_sub(15);
+                    }
                 }
                 Command::Expire(Expire { epoch, session: SessionId(0), activity: 0 })
             }

@@ -120,7 +120,7 @@ fn a_handle_that_is_dropped_ends_its_session() {
     world.settle();
     let session = world.core.session(lane).unwrap();
     let mut out = super::super::Output::default();
-    world.core.close(world.now, lane, &mut out);
+    world.core.close(world.now, lane, None, &mut out);
     world.carry_out(out);
     world.settle();
     assert!(world.machine.session(SessionId(session)).is_none());
@@ -141,4 +141,67 @@ fn an_open_that_was_lost_is_sent_again_and_opens_one_session_under_a_name() {
     world.settle();
     assert!(world.done[&call].is_ok());
     assert_eq!(world.machine.session_count(), 1);
+}
+
+/// Whoever waits for the end of a session waits for it across links, and not for ever.
+#[test]
+fn a_handle_that_is_closed_ends_its_session_over_the_next_link_or_gives_up() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default());
+    world.issue(lane, "a").unwrap();
+    world.settle();
+    let session = SessionId(world.core.session(lane).unwrap());
+    let ending = world.close(lane, Some(Duration::from_secs(2))).unwrap();
+    // The end gets lost on its way.
+    world.link_down();
+    assert!(world.core.wants_link(), "it is to be said again");
+    world.tick(Duration::from_secs(1));
+    world.settle();
+    assert!(world.done[&ending].is_ok(), "{:?}", world.done[&ending]);
+    assert!(world.machine.session(session).is_none());
+    assert!(!world.core.wants_link() && world.core.next_wake().is_none());
+
+    let lane = world.lane(Options::default());
+    world.issue(lane, "b").unwrap();
+    world.settle();
+    world.link_down();
+    let ending = world.close(lane, Some(Duration::from_secs(2))).unwrap();
+    world.tick(Duration::from_secs(2));
+    assert!(world.done[&ending].is_err(), "nobody took it");
+    assert!(!world.core.wants_link() && world.core.next_wake().is_none(), "and nobody tries any more");
+    assert_eq!(world.core.waiting(), 0);
+}
+
+/// The open is on its way when its handle is dropped: nobody is going to use the session.
+#[test]
+fn a_session_that_is_opened_for_nobody_is_ended() {
+    for patience in [None, Some(Duration::from_secs(2))] {
+        let mut world = World::new(1);
+        let lane = world.lane(Options::default());
+        let call = world.issue(lane, "a").unwrap();
+        world.link_up();
+        world.abandon(call);
+        assert!(world.close(lane, patience).is_some());
+        world.settle();
+        assert_eq!((world.machine.session_count(), world.puts("a")), (0, 0));
+        assert_eq!(world.core.session(lane), None);
+        assert!(!world.core.wants_link() && world.core.next_wake().is_none());
+    }
+}
+
+/// Ended by itself before it could be ended: no session is opened only to end it.
+#[test]
+fn an_expired_session_is_not_opened_again_to_be_ended() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default());
+    world.issue(lane, "a").unwrap();
+    world.settle();
+    let session = world.core.session(lane).unwrap();
+    world.link_down();
+    expire(&mut world, session);
+    let ending = world.close(lane, Some(Duration::from_secs(60))).unwrap();
+    world.settle();
+    assert!(world.done.contains_key(&ending));
+    assert_eq!(world.machine.session_count(), 0);
+    assert!(!world.core.wants_link() && world.core.next_wake().is_none());
 }

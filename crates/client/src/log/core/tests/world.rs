@@ -73,6 +73,13 @@ impl World {
         self.carry_out(out);
     }
 
+    pub(super) fn close(&mut self, lane: LaneId, patience: Option<Duration>) -> Option<CallId> {
+        let mut out = Output::default();
+        let ending = self.core.close(self.now, lane, patience, &mut out);
+        self.carry_out(out);
+        ending
+    }
+
     pub(super) fn link_up(&mut self) {
         let mut out = Output::default();
         let epoch = v1::Epoch { term: self.epoch.term, replica: self.epoch.leader.0 };
