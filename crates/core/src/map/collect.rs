@@ -128,7 +128,23 @@ impl CausalMap {
             marks.clear(slot);
         }
         self.raise_floor(record.origin.index, record.n);
+        if record.space == Space::Member
+            && self.inferred.get(&record.id).is_some_and(|held| self.is_baseless(&record.id, held))
+        {
+            self.drop_inferred(&record.id);
+        }
         record
+    }
+
+    /// Whether the record an inference speaks of was here and was collected: then it speaks of nothing (H12).
+    pub(super) fn is_baseless(&self, id: &str, inferred: &Inferred) -> bool {
+        let about = &inferred.about.id;
+        self.slots.find(Space::Member, id).is_none()
+            && match self.origins.index_of(about) {
+                Some(index) => self.origins.covers(index, inferred.about_n),
+                None => self.origins.is_retired(about),
+            }
+            && !self.mutation.is(Mutant::InferredWithoutBasisKept)
     }
 
     fn raise_floor(&mut self, origin: u32, n: u64) {

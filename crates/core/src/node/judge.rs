@@ -86,8 +86,7 @@ impl Node {
         let age = Duration::from_millis(item.age_ms);
         let young = age < self.config.timers.admission_window();
         let heard = Heard::ago(self.clock, age);
-        let (node, incarnation) = (&item.origin.node, item.origin.incarnation);
-        let outlived = self.map.origins.incarnations(node).any(|(other, _)| other > incarnation);
+        let outlived = self.map.origins.is_outlived(&item.origin);
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
         let first = evidence.assumed;
         let newer = item.life > evidence.life;

@@ -1,6 +1,7 @@
 //! No node shows `down` or `left` for a member whose client never missed its timeout at a reachable node (L2, L3, L5).
 
 use super::{Found, Invariant, findable, notice_time, report, undisturbed};
+use crate::client::Client;
 use crate::network::{Micros, SECOND};
 use crate::world::{World, micros};
 use convoke_core::config::Limits;
@@ -10,6 +11,8 @@ use convoke_core::node::StreamEvent;
 const NAME: &str = "no_false_down";
 /// From one region to another, and some slack.
 const NEWS: Micros = SECOND / 20;
+/// With `fast` liveness: how long after losing its connection a session is down (C6).
+const FAST_GRACE: Micros = 3 * SECOND / 4;
 
 #[derive(Debug, Default)]
 pub struct NoFalseDown {
@@ -39,7 +42,7 @@ impl Invariant for NoFalseDown {
             _ => return,
         };
         let Some(client) = steady_holder(world, id, notice_time(world)) else { return };
-        if super::is_old_news(world, client, event) {
+        if super::is_old_news(world, host, client, event) {
             return;
         }
         if !observer_is_calm(world, host) || !findable(world, notice_time(world)) {
@@ -78,17 +81,25 @@ pub(super) fn steady_holder(world: &World, id: &str, window: Micros) -> Option<u
     let mut hosts = recent.map(|(host, ..)| *host);
     // Whoever wants to be given up within a second cannot count on a link that is being made anew, nor on exchanges.
     let pushed = world.setup.limits.push_backlog >= Limits::default().push_backlog;
-    let linked = |host: usize| client.liveness != Liveness::Fast || (pushed && long(world.hosts[host].link_lost_at));
-    // Nor on being back in the last moment: the news of that take their time as well (C6).
-    let present = client.history.back().map_or(0, |(_, since, _)| *since);
-    if client.liveness == Liveness::Fast && world.now.saturating_sub(present) < NEWS {
+    let timers = &world.setup.timers;
+    let remade = micros(timers.ping_timeout) + 2 * micros(timers.peer_retry_interval);
+    let settled = |host: usize| world.now.saturating_sub(world.hosts[host].link_lost_at) > remade;
+    let linked = |host: usize| client.liveness != Liveness::Fast || (pushed && settled(host));
+    if client.liveness == Liveness::Fast && back_in_the_last_moment(client, world.now) {
         return None;
     }
     hosts.all(|host| undisturbed(world, host, window) && linked(host)).then_some(index)
 }
 
+/// Nor can it count on the news of being back if there is hardly time for them (C6).
+fn back_in_the_last_moment(client: &Client, now: Micros) -> bool {
+    let mut sessions = client.history.iter().rev();
+    let (Some((_, since, _)), Some((_, _, until))) = (sessions.next(), sessions.next()) else { return false };
+    since.saturating_sub(*until) + NEWS > FAST_GRACE && now.saturating_sub(*since) < NEWS
+}
+
 /// The one that judges may have slept itself: that is no excuse to blame others, short of a new run (L5, N5).
-fn observer_is_calm(world: &World, host: usize) -> bool {
+pub(super) fn observer_is_calm(world: &World, host: usize) -> bool {
     let window = notice_time(world);
     let held = &world.hosts[host];
     let dead = micros(world.setup.timers.dead_peer_timeout);

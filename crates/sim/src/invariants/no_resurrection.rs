@@ -10,7 +10,7 @@ use convoke_core::version::OriginId;
 use std::collections::BTreeMap;
 
 const NAME: &str = "no_resurrection";
-/// From the end of a split to the end of the exchanges that follow it.
+/// From the end of a split to the end of the first exchange after it, at the latest.
 const CATCHING_UP: Micros = 10 * SECOND;
 
 #[derive(Debug, Default)]
@@ -64,7 +64,9 @@ impl NoResurrection {
         let reader = &world.subscribers[subscriber];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
         // Cut off until a moment ago, it hears that an owner lives before it hears what others wrote over its members.
-        if world.hosts[host].trouble.calm_for(world.now) < CATCHING_UP {
+        let calm = world.hosts[host].trouble.calm_for(world.now);
+        let caught_up = world.hosts[host].exchanged_at > world.now - calm;
+        if calm < CATCHING_UP && !caught_up {
             return;
         }
         self.checks += 1;
@@ -84,18 +86,18 @@ impl NoResurrection {
             return;
         }
         self.checks += 1;
-        let alone = |client: &usize| !world.clients[*client].shares_id;
-        // Where nobody knew of an earlier process of the client, the claims of this one began below. What that process left
-        // at a node that was away outranks the tombstone (C1), until it has been waited for there (C6).
+        // Another client, another process of the same client, or an earlier one of which nobody knew, may have claimed more.
+        // What it left at a node that was away outranks the tombstone (C1) until it has been waited for there (C6).
         let shown = member.version().claim;
-        let outranked = |client: &usize| shown > claim && shown <= world.clients[*client].past_claim;
+        let another = |client: &usize| world.clients[*client].shares_id || shown <= world.clients[*client].past_claim;
+        let outranked = |claimed: &Claimed| claimed.contested() || claimed.ever.iter().any(another);
+        // Once the tombstone is collected, what ranks below it may be brought as well.
+        let remembered = world.now - told < micros(world.setup.timers.tombstone_timeout) * 9 / 10;
         let since = |claimed: &Claimed| {
             claimed.unwanted()
                 && claimed.freed_at < told
                 && long_ago(world, told)
-                && !claimed.contested()
-                && claimed.ever.iter().all(alone)
-                && !claimed.ever.iter().any(outranked)
+                && !(outranked(claimed) && (shown > claim || !remembered))
         };
         if world.truth.get(member.id()).is_some_and(since) {
             let ago = (world.now - told) / SECOND;

@@ -1,7 +1,11 @@
 //! Names and old runs of nodes that are long gone (D10).
 
 use super::replica::{Replica, member, name};
-use crate::map::{Delta, Outcome};
+use crate::config::Limits;
+use crate::map::{CausalMap, Delta, Outcome};
+use crate::mutant::Mutation;
+use crate::time::Clock;
+use crate::version::{Incarnation, NodeId, OriginId};
 
 #[test]
 fn the_names_of_a_silent_origin_are_dropped_and_its_members_are_not() {
@@ -129,4 +133,20 @@ fn entries_of_retired_runs_are_freed_and_used_again() {
     }
     assert_eq!(b.map.origins.iter().count(), 2, "this node and the last run");
     assert_eq!(b.map.origins.retired().len(), 1);
+}
+
+/// Whoever invents origins fills no memory with them.
+#[test]
+fn origins_are_bounded_for_each_node_and_in_all() {
+    let origin = |node: String, number| OriginId {
+        node: NodeId::new(&node).unwrap(),
+        incarnation: Incarnation { number, nonce: 0 },
+    };
+    let limits = Limits { peers: 3, incarnations_per_node: 2, ..Limits::default() };
+    let mut map = CausalMap::new(origin("me".to_owned(), 1), &limits, 0, Clock::default(), Mutation::none());
+    let mut admit = |node: String, number| map.admit_origin(&origin(node, number), Clock::default()).is_some();
+    assert_eq!([1, 2, 3].map(|number| admit("a".to_owned(), number)), [true, true, false]);
+    let admitted = (0..20).filter(|i| admit(format!("n{i}"), 1)).count();
+    assert_eq!(admitted, 2 * (3 + 1) - 3, "this node and two runs are there already");
+    assert!(admit("a".to_owned(), 2), "who is known stays so");
 }
