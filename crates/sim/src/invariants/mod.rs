@@ -113,6 +113,11 @@ pub(crate) fn notice_time(world: &World) -> Micros {
     micros(timers.admission_window()) + micros(timers.heartbeat_timeout) + 5 * SECOND
 }
 
+/// What somebody else gave up before this time has been waited for, and its tombstone is forgotten.
+pub(crate) fn settled_since(world: &World) -> Micros {
+    world.now.saturating_sub(world.linger() + micros(world.setup.timers.tombstone_timeout))
+}
+
 /// Whether nothing has been done to a host for so long that it has no excuse. One that could not find the others is a
 /// cluster of its own.
 pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {

@@ -98,12 +98,12 @@ impl NeverVanishes {
     }
 }
 
-/// The living client of a member that no node can have a reason to drop: it alone ever had the id, has not been silent
+/// The living client of a member that no node can have a reason to drop: no other had the id lately, it has not been silent
 /// for long, and neither this host nor any that the client used was in trouble for as long as a takeover needs.
 fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
     let reconnect = micros(world.setup.timers.reconnect_timeout);
     let claimed = world.truth.get(id)?;
-    let index = claimed.sole_holder()?;
+    let index = claimed.sole_holder(super::settled_since(world))?;
     let client = &world.clients[index];
     client.members.get(id)?.acknowledged?;
     if client.shares_id {

@@ -60,11 +60,11 @@ impl Invariant for NoFalseDown {
     }
 }
 
-/// The client of a member, if it is the only one that ever had it and has been heard without a gap, by nodes with
-/// which nothing was wrong.
+/// The client of a member, if no other had it lately and it has been heard without a gap, by nodes with which nothing was
+/// wrong.
 pub(super) fn steady_holder(world: &World, id: &str, window: Micros) -> Option<usize> {
     let claimed = world.truth.get(id)?;
-    let index = claimed.sole_holder()?;
+    let index = claimed.sole_holder(super::settled_since(world))?;
     let client = &world.clients[index];
     if client.shares_id {
         return None;
@@ -107,4 +107,21 @@ pub(super) fn observer_is_calm(world: &World, host: usize) -> bool {
         && held.ready_at.is_some_and(|at| world.now - at > window)
         && held.calm_after_pause(world.now, dead / 2) > window
         && held.twin.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_is_back_in_the_last_moment_is_excused() {
+        let excused = |away: Micros, back_for: Micros| {
+            let mut client = Client::new("c".to_owned(), 1, 0, SECOND, 4 * SECOND);
+            client.history.extend([(0, 0, 10 * SECOND), (1, 10 * SECOND + away, Micros::MAX)]);
+            back_in_the_last_moment(&client, 10 * SECOND + away + back_for)
+        };
+        assert!(excused(FAST_GRACE - NEWS / 2, 0) && excused(FAST_GRACE, NEWS - 1));
+        assert!(!excused(FAST_GRACE - NEWS, 0), "there was time for the news");
+        assert!(!excused(FAST_GRACE, NEWS), "by now they have arrived");
+    }
 }
