@@ -79,6 +79,7 @@ mutants! {
     InferenceNotSaid: "D8", "an inferred end that meets news of an older claim stays silent";
     NamesNotDropped: "D10", "the names of a dead node stay for ever";
     WrittenOffNotRestated: "D10", "a node that others gave up does not state its records again";
+    WrittenOffKept: "D10", "what others gave up of a node that died since is waited for once more";
     ClaimsStartOver: "D8", "claims of a key start over once its tombstone was collected";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of refusing it";
     UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";

@@ -2,7 +2,7 @@
 
 use super::{CausalMap, ItemRef};
 use crate::liveness::Inferred;
-use crate::member::{Kind, Record, Space};
+use crate::member::{Kind, Member, Record, Space};
 use crate::mutant::Mutant;
 use crate::time::{Clock, Duration, Heard, Time};
 use smol_str::SmolStr;
@@ -165,6 +165,22 @@ impl CausalMap {
             self.write_off(index);
         }
         names.into_iter().map(|slot| (slot, self.remove_slot(slot))).collect()
+    }
+
+    /// Drops what others have written off of an origin that fell silent before it stated that again (D10). Returns the slots,
+    /// and what they showed.
+    pub(crate) fn drop_written_off(&mut self, index: u32) -> Vec<(u32, Member)> {
+        let entry = self.origins.entry_mut(index);
+        entry.dropped = entry.dropped.max(entry.written_off);
+        let written_off = entry.stated.range(0..).take_while(|(n, _)| *n <= entry.written_off);
+        let slots: Vec<u32> = written_off.map(|(_, slot)| *slot).collect();
+        let live: Vec<u32> = slots.into_iter().filter(|slot| self.at(*slot).is_live()).collect();
+        let drop = |slot| {
+            let shown = self.member(self.at(slot));
+            self.remove_slot(slot);
+            (slot, shown)
+        };
+        live.into_iter().map(drop).collect()
     }
 
     /// Remembers that records were dropped that their origin may still stand by; if it lives, it states them again.

@@ -4,6 +4,7 @@ use super::{Found, Invariant, notice_time, report, serving};
 use crate::network::{Micros, SECOND};
 use crate::truth::Claimed;
 use crate::world::{World, micros};
+use convoke_core::Node;
 use convoke_core::member::{Member, Status};
 use convoke_core::node::StreamEvent;
 use convoke_core::version::OriginId;
@@ -65,7 +66,7 @@ impl NoResurrection {
         let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
         // Cut off until a moment ago, it hears that an owner lives before it hears what others wrote over its members.
         let calm = world.hosts[host].trouble.calm_for(world.now);
-        let caught_up = world.hosts[host].exchanged_at > world.now - calm;
+        let caught_up = world.hosts[host].exchanged_at > world.now - calm && !behind_owner(world, host, member);
         if calm < CATCHING_UP && !caught_up {
             return;
         }
@@ -172,11 +173,20 @@ impl Invariant for NoResurrection {
     }
 }
 
+/// Whether a node has yet to hear what the owner of a member wrote last: it may have had everything from another that lags.
+fn behind_owner(world: &World, host: usize, member: &Member) -> bool {
+    let rank = member.rank();
+    let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
+    let heard = |node: &Node| node.context().get(&origin);
+    let mut nodes = world.hosts.iter().filter_map(|held| held.node.as_ref());
+    let written = nodes.find(|node| *node.origin() == origin).map_or(0, heard);
+    world.hosts[host].node.as_ref().is_some_and(|node| heard(node) < written)
+}
+
 /// A node that lags may hold the tombstone of an earlier registration, and has yet to see the later one come and go.
 fn same_tombstone_everywhere(world: &World, id: &str) -> bool {
-    let tombstone = |node: &convoke_core::Node| {
-        node.slot(id).filter(|slot| slot.stated == Status::Left).map(|slot| (slot.claim, slot.seq))
-    };
+    let tombstone =
+        |node: &Node| node.slot(id).filter(|slot| slot.stated == Status::Left).map(|slot| (slot.claim, slot.seq));
     let mut tombstones = serving(world).map(|(_, node)| tombstone(node));
     let Some(Some(first)) = tombstones.next() else { return false };
     tombstones.all(|tombstone| tombstone == Some(first))

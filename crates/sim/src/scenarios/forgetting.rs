@@ -302,6 +302,24 @@ pub(super) fn full_merge_meets_a_living_client(world: &mut World) -> Told {
     world.settle()
 }
 
+/// Two sides were apart for longer than any horizon when an owner and its client die, just before they meet: those who heard
+/// it to the last keep what the others have forgotten, and all agree nevertheless.
+pub(super) fn owner_dies_as_the_sides_meet(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_fixed("c", &["m"], 0);
+    world.up(&["m"])?;
+    let cuts = world.partition(&[0, 1], &[2, 3]);
+    world.run_until(|w| w.forgotten(2, "m") && w.forgotten(3, "m"), 40 * MINUTE)?;
+    world.require(world.status(1, "m") == Some(Status::Up), "it is down on its own side")?;
+    world.client_crash(client, true);
+    world.lose(0, Crash::Silent);
+    world.rejoin(cuts);
+    world.pass(10 * SECOND)?;
+    world.settle()?;
+    world.run_until(|w| w.absent_everywhere("m"), 8 * MINUTE)?;
+    world.settle()
+}
+
 /// A side that was alone for longer than any horizon has collected what it inferred about the other; its full merge
 /// must not take those living members away, not even for a moment.
 pub(super) fn entry_count_never_drops_during_a_full_merge(world: &mut World) -> Told {

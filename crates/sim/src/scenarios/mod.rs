@@ -113,6 +113,7 @@ scenarios! {
     forgetting::lower_claim_meets_a_tombstone, 1, three, "D8", "what outlived its tombstone at one node only is told again";
     forgetting::lower_claim_meets_an_inference, 1, four, "D8, C4", "nor is an inference collected in silence";
     forgetting::full_merge_meets_a_living_client, 1, three, "D8", "a full merge takes nothing that its receiver stands by";
+    forgetting::owner_dies_as_the_sides_meet, 1, four, "D8, D10", "what some have forgotten and others saw to the last";
     forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D8", "a full merge takes no living member away";
     forgetting::collected_while_a_full_merge_is_sent, 1, forgetting::small_chunks, "D8", "a full merge leaves nothing behind that its sender forgot meanwhile";
     forgetting::long_sleep, 2, three, "N5", "a node that slept for 40 minutes starts a new run";

@@ -30,12 +30,32 @@ fn return_after_a_burst(world: &mut World, host: usize) {
     world.client_close(closing);
     let burst = world.duration(2 * SECOND, window);
     world.busy(burst, apart);
-    let healed = begun + tombstones(world) + world.rng.u64(..window);
+    // In some cases even what one side inferred of the other is forgotten.
+    let long = world.rng.u32(..3) == 0;
+    let healed = begun + tombstones(world) + world.rng.u64(..window) + if long { window } else { 0 };
     rest_until(world, healed - 5 * SECOND);
     begin_anew(world, closing, &former);
     world.busy(healed.saturating_sub(world.now), apart);
+    if long {
+        die_at_the_last_moment(world);
+    }
     world.heal_cuts(cuts);
     world.advance(4 * SECOND);
+}
+
+/// A node and its clients die together, and soon after those who miss them meet those who have forgotten them.
+fn die_at_the_last_moment(world: &mut World) {
+    let host = world.any_host();
+    for client in 0..world.clients.len() {
+        if world.clients[client].attached_to() == Some(host) {
+            world.client_crash(client, true);
+            world.faults.count(Fault::ClientCrash);
+        }
+    }
+    world.crash(host, Crash::Silent);
+    world.faults.count(Fault::PowerCut);
+    let pause = world.rng.u64(..2 * SECOND);
+    world.advance(pause);
 }
 
 /// A client that closed is run again and wants what it had, with claims that start over.

@@ -135,6 +135,28 @@ fn entries_of_retired_runs_are_freed_and_used_again() {
     assert_eq!(b.map.origins.retired().len(), 1);
 }
 
+/// An owner that died before it stated again what others gave up: who held it to the last lets go, of that and no more.
+#[test]
+fn what_was_written_off_goes_when_its_origin_falls_silent() {
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&member("m"), 1, "client");
+    a.register(&member("gone"), 1, "client");
+    a.unregister(&member("gone"));
+    b.pull(&a);
+    b.infer_left("m");
+    b.collect_all();
+    a.register(&member("later"), 2, "client");
+    c.pull(&a);
+    c.pull_full(&b);
+    assert!(c.is_live(&member("m")), "its owner is alive there");
+    let index = c.map.origins.index_of(&a.origin()).unwrap();
+    let dropped = c.map.drop_written_off(index);
+    assert_eq!(dropped.iter().map(|(_, member)| member.id()).collect::<Vec<_>>(), ["m"]);
+    assert!(c.is_live(&member("later")) && c.rank(&member("m")).is_none());
+    assert_eq!(c.map.drop_written_off(index).len(), 0);
+    c.check_indexes();
+}
+
 /// Whoever invents origins fills no memory with them.
 #[test]
 fn origins_are_bounded_for_each_node_and_in_all() {
