@@ -254,7 +254,7 @@ pub(super) fn silent_owner_meets_a_living_client(world: &mut World) -> Told {
     world.run_until(|w| w.status(2, "m") == Some(Status::Up), 5 * SECOND)?;
     let (leftover, living) = (world.claim(0, "m"), world.claim(2, "m"));
     world.require(leftover > living, &format!("claims {leftover:?} and {living:?} test nothing"))?;
-    let lives = world.setup.seed % 3 == 0;
+    let lives = world.setup.seed.is_multiple_of(3);
     let between = if lives {
         world.keep_to(old, &[0]);
         Some(world.partition(&[0], &[1, 2]))
