@@ -131,7 +131,11 @@ impl Node {
     /// What outranks the registration of a client that is connected here and does not end it (C4): it is claimed anew.
     fn standing(&self, stored: &Stored) -> Option<Record> {
         let Stored { old, new, .. } = stored;
-        let old = old.as_ref().filter(|old| old.origin.index == self.map.origins.me() && old.stated() == Status::Up)?;
+        let me = self.map.origins.me();
+        let old = old.as_ref().filter(|old| old.origin.index == me && old.stated() == Status::Up)?;
+        if new.origin.index == me {
+            return None;
+        }
         let session = self.sessions.of_slot(new.slot).and_then(|session| self.sessions.get(session));
         let session = session.filter(|session| session.conn.is_some())?;
         if self.is_end(old, new, &session.client) {
