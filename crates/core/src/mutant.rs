@@ -73,14 +73,18 @@ mutants! {
     NoExchange: "D7", "differing context hashes are ignored";
     FloorNotRaised: "D8", "collection does not force lagging peers into a full merge";
     FullMergeKeepsAbsent: "D8", "a full merge drops nothing";
+    FullMergeTakesOwn: "D8", "a full merge drops what its receiver itself stands by";
     TombstonesCollectedEarly: "D8", "tombstones are kept for a tenth of their time";
     TombstoneNotRepeated: "D8", "a tombstone that meets news of an older claim stays silent";
+    InferenceNotSaid: "D8", "an inferred end that meets news of an older claim stays silent";
     NamesNotDropped: "D10", "the names of a dead node stay for ever";
     WrittenOffNotRestated: "D10", "a node that others gave up does not state its records again";
+    WrittenOffKept: "D10", "what others gave up of a node that died since is waited for once more";
     ClaimsStartOver: "D8", "claims of a key start over once its tombstone was collected";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of refusing it";
     UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";
     EarlierTombstoneWins: "C4", "the tombstone of somebody's earlier registration ends that of a living client";
+    SilentOwnerWins: "C4", "what a silent owner stated, or others inferred of it, ends the registration of a living client";
     LosingIsNotTold: "C4", "a session that lost its members keeps them and is not told";
     OldRequestsExecuted: "C5", "a request that was overtaken is executed";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";

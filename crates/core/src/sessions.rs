@@ -36,10 +36,21 @@ pub(crate) struct Sessions {
     free: Vec<u32>,
     by_client: BTreeMap<SmolStr, u32>,
     by_conn: BTreeMap<ConnId, Vec<u32>>,
-    /// Session of each slot, `NONE` if it is not fed by a session here.
-    of_slot: Vec<u32>,
+    /// Which session feeds each slot.
+    of_slot: Vec<Place>,
     len: usize,
 }
+
+/// Where a slot is listed.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// `NONE` if no session here feeds it.
+    session: u32,
+    /// Its position among the members of the session, so that one of many is taken away without a search.
+    at: u32,
+}
+
+const NOWHERE: Place = Place { session: NONE, at: NONE };
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -99,10 +110,8 @@ impl Sessions {
 
     /// The session that feeds a slot.
     pub(crate) fn of_slot(&self, slot: u32) -> Option<SessionId> {
-        match self.of_slot.get(slot as usize) {
-            None | Some(&NONE) => None,
-            Some(index) => Some(self.id(*index)),
-        }
+        let place = self.of_slot.get(slot as usize).filter(|place| place.session != NONE)?;
+        Some(self.id(place.session))
     }
 
     pub(crate) fn of_conn(&self, conn: ConnId) -> Vec<SessionId> {
@@ -117,22 +126,23 @@ impl Sessions {
             None => {}
         }
         if slot as usize >= self.of_slot.len() {
-            self.of_slot.resize(slot as usize + 1, NONE);
+            self.of_slot.resize(slot as usize + 1, NOWHERE);
         }
-        self.of_slot[slot as usize] = id.index;
         if let Some(session) = self.get_mut(id) {
             session.members.push(slot);
+            let at = session.members.len() as u32 - 1;
+            self.of_slot[slot as usize] = Place { session: id.index, at };
         }
     }
 
     /// Takes a slot from the session that feeds it.
     pub(crate) fn take(&mut self, slot: u32) {
         let Some(id) = self.of_slot(slot) else { return };
-        self.of_slot[slot as usize] = NONE;
-        if let Some(session) = self.get_mut(id)
-            && let Some(at) = session.members.iter().position(|member| *member == slot)
-        {
-            session.members.swap_remove(at);
+        let Place { at, .. } = std::mem::replace(&mut self.of_slot[slot as usize], NOWHERE);
+        let Some(session) = self.get_mut(id) else { return };
+        session.members.swap_remove(at as usize);
+        if let Some(moved) = session.members.get(at as usize).copied() {
+            self.of_slot[moved as usize].at = at;
         }
     }
 
@@ -165,7 +175,7 @@ impl Sessions {
         self.len -= 1;
         self.free.push(id.index);
         for slot in &session.members {
-            self.of_slot[*slot as usize] = NONE;
+            self.of_slot[*slot as usize] = NOWHERE;
         }
         self.unlink(id.index, session.conn, &session.client.id);
         Some(session)
@@ -186,6 +196,64 @@ impl Sessions {
             if sessions.is_empty() {
                 self.by_conn.remove(&conn);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn session(client: &str) -> Session {
+        Session {
+            client: Arc::new(Client { id: client.into(), nonce: 1 }),
+            claim: 1,
+            liveness: Liveness::Normal,
+            timeout: Duration::from_secs(20),
+            heard: Heard::default(),
+            last_seq: 0,
+            conn: None,
+            cut_at: None,
+            down: false,
+            superseded: false,
+            handed_over: false,
+            check_at: Time::MAX,
+            members: Vec::new(),
+        }
+    }
+
+    proptest! {
+        /// Slots go from session to session, and away: each is listed where it belongs, and nowhere else.
+        #[test]
+        fn every_slot_is_listed_by_the_session_that_feeds_it(steps in prop::collection::vec((0..20_u32, 0..4_usize), 0..200)) {
+            let mut sessions = Sessions::default();
+            let ids = ["a", "b", "c"].map(|client| sessions.insert(session(client)));
+            let mut expected: BTreeMap<u32, SessionId> = BTreeMap::new();
+            for (slot, to) in steps {
+                match ids.get(to) {
+                    Some(id) => {
+                        sessions.give(*id, slot);
+                        expected.insert(slot, *id);
+                    }
+                    None => {
+                        sessions.take(slot);
+                        expected.remove(&slot);
+                    }
+                }
+                for slot in 0..20 {
+                    prop_assert_eq!(sessions.of_slot(slot), expected.get(&slot).copied());
+                }
+                for id in ids {
+                    let mut listed = sessions.get(id).map_or(Vec::new(), |session| session.members.clone());
+                    listed.sort_unstable();
+                    let fed = expected.iter().filter(|(_, feeder)| **feeder == id).map(|(slot, _)| *slot);
+                    prop_assert_eq!(listed, fed.collect::<Vec<u32>>());
+                }
+            }
+            let [first, ..] = ids;
+            sessions.remove(first);
+            prop_assert!((0..20).all(|slot| sessions.of_slot(slot) != Some(first)));
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::network::Micros;
 use crate::truth::Claimed;
 use crate::world::{ClientTimer, Event, World, micros};
 use convoke_core::member::Status;
-use convoke_core::node::{Attached, Notice};
+use convoke_core::node::{Attached, Notice, SlotView};
 use convoke_core::version::Version;
 use convoke_core::{Code, Refusal};
 
@@ -176,6 +176,16 @@ impl World {
         };
         if ended && self.truth.get(id).is_some_and(long_ago) {
             self.violate(Violation::new("answers", self.now, format!("c{client} lost {id} to a tombstone")));
+        }
+    }
+
+    /// Nor does the record of an owner that is silent, unless it was written over that of this client (C4).
+    pub(crate) fn require_living_taker(&mut self, host: usize, id: &str) {
+        let Some(node) = &self.hosts[host].node else { return };
+        let leftover = |slot: &SlotView| slot.stated != Status::Left && slot.shown != Status::Up;
+        let taker = node.slot(id).filter(|slot| leftover(slot) && node.written_over(id) != Some(node.origin()));
+        if let Some(taker) = taker {
+            self.violate(Violation::new("answers", self.now, format!("n{host} gives {id} away to {taker:?}")));
         }
     }
 

@@ -142,6 +142,8 @@ pub struct Host {
     pub stopped_at: Option<Micros>,
     /// When it last took over somebody's whole state, which may drop slots whose tombstones it never had (D8).
     pub full_merge_at: Option<Micros>,
+    /// When it last had everything that some other node had.
+    pub exchanged_at: Micros,
     /// Partitions, crashes, slowness, spikes.
     pub trouble: Trouble,
     /// End of the last pause, and its length; pauses in quick succession count as one.
@@ -188,6 +190,7 @@ impl Host {
             alone: false,
             stopped_at: None,
             full_merge_at: None,
+            exchanged_at: 0,
             trouble: Trouble::default(),
             last_pause: (0, 0),
             link_lost_at: 0,

@@ -189,6 +189,7 @@ impl World {
 
     fn node_event(&mut self, host: usize, event: NodeEvent) {
         if matches!(event, NodeEvent::Exchanged { .. }) {
+            self.hosts[host].exchanged_at = self.now;
             return;
         }
         self.note(format!("n{host} says {event:?}"));

@@ -34,9 +34,10 @@ impl Claimed {
         self.wanted_by.is_empty() && self.releasing.is_empty()
     }
 
-    /// The one client that wants it, if no other ever did.
-    pub fn sole_holder(&self) -> Option<usize> {
-        if self.contested() { None } else { self.wanted_by.first().copied() }
+    /// The one client that wants it, if no other did after the given time.
+    pub fn sole_holder(&self, since: Micros) -> Option<usize> {
+        let disputed = self.contested() && (self.freed_at >= since || !self.releasing.is_empty());
+        self.wanted_by.first().copied().filter(|_| self.wanted_by.len() == 1 && !disputed)
     }
 }
 
@@ -93,5 +94,25 @@ impl Truth {
 
     pub fn get(&self, id: &str) -> Option<&Claimed> {
         self.ids.get(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_was_contested_has_a_sole_holder_again_after_a_while() {
+        let mut truth = Truth::default();
+        let sole = |truth: &Truth, since| truth.get("m").and_then(|claimed| claimed.sole_holder(since));
+        truth.wanted("m", 1, 10);
+        assert_eq!(sole(&truth, 0), Some(1), "nobody else ever wanted it");
+        truth.wanted("m", 2, 20);
+        assert_eq!(sole(&truth, 1000), None, "two want it");
+        truth.releasing("m", 2, 30);
+        assert_eq!(sole(&truth, 1000), None, "it may still be the other's");
+        truth.abandoned("m", 2, 40);
+        assert_eq!(sole(&truth, 40), None, "something may linger");
+        assert_eq!(sole(&truth, 41), Some(1));
     }
 }

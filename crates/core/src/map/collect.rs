@@ -2,7 +2,7 @@
 
 use super::{CausalMap, ItemRef};
 use crate::liveness::Inferred;
-use crate::member::{Kind, Record, Space};
+use crate::member::{Kind, Member, Record, Space};
 use crate::mutant::Mutant;
 use crate::time::{Clock, Duration, Heard, Time};
 use smol_str::SmolStr;
@@ -128,7 +128,23 @@ impl CausalMap {
             marks.clear(slot);
         }
         self.raise_floor(record.origin.index, record.n);
+        if record.space == Space::Member
+            && self.inferred.get(&record.id).is_some_and(|held| self.is_baseless(&record.id, held))
+        {
+            self.drop_inferred(&record.id);
+        }
         record
+    }
+
+    /// Whether the record an inference speaks of was here and was collected: then it speaks of nothing (H12).
+    pub(super) fn is_baseless(&self, id: &str, inferred: &Inferred) -> bool {
+        let about = &inferred.about.id;
+        self.slots.find(Space::Member, id).is_none()
+            && match self.origins.index_of(about) {
+                Some(index) => self.origins.covers(index, inferred.about_n),
+                None => self.origins.is_retired(about),
+            }
+            && !self.mutation.is(Mutant::InferredWithoutBasisKept)
     }
 
     fn raise_floor(&mut self, origin: u32, n: u64) {
@@ -149,6 +165,22 @@ impl CausalMap {
             self.write_off(index);
         }
         names.into_iter().map(|slot| (slot, self.remove_slot(slot))).collect()
+    }
+
+    /// Drops what others have written off of an origin that fell silent before it stated that again (D10). Returns the slots,
+    /// and what they showed.
+    pub(crate) fn drop_written_off(&mut self, index: u32) -> Vec<(u32, Member)> {
+        let entry = self.origins.entry_mut(index);
+        entry.dropped = entry.dropped.max(entry.written_off);
+        let written_off = entry.stated.range(0..).take_while(|(n, _)| *n <= entry.written_off);
+        let slots: Vec<u32> = written_off.map(|(_, slot)| *slot).collect();
+        let live: Vec<u32> = slots.into_iter().filter(|slot| self.at(*slot).is_live()).collect();
+        let drop = |slot| {
+            let shown = self.member(self.at(slot));
+            self.remove_slot(slot);
+            (slot, shown)
+        };
+        live.into_iter().map(drop).collect()
     }
 
     /// Remembers that records were dropped that their origin may still stand by; if it lives, it states them again.

@@ -2,7 +2,7 @@
 
 use super::{CausalMap, ItemRef, OriginEntry};
 use crate::liveness::Inferred;
-use crate::member::{Kind, Member, Record, Space};
+use crate::member::{Kind, Member, Record, Space, Status};
 use crate::mutant::Mutant;
 use crate::time::{Clock, Heard};
 use crate::version::{OriginId, VectorClock};
@@ -20,7 +20,7 @@ pub(crate) enum Outcome {
     Stored(Stored),
     /// An inferred record was taken in; the shown status of this id may have changed.
     Inferred,
-    /// Too many incarnations of one node, or a record that speaks in this node's own name.
+    /// Too many origins, a retired one, or a record that speaks in this node's own name.
     Refused,
 }
 
@@ -40,6 +40,8 @@ pub(crate) struct FullMerge {
     pub(crate) removed: Vec<(u32, Member)>,
     /// What members showed until the inferred record about them was dropped.
     pub(crate) uninferred: Vec<Member>,
+    /// Slots of live records of this node that the sender collected: it has yet to hear that somebody stands by them.
+    pub(crate) own: Vec<u32>,
 }
 
 impl CausalMap {
@@ -105,15 +107,17 @@ impl CausalMap {
         }
     }
 
-    /// News of a claim that a tombstone here outranks. Whoever has collected that tombstone takes the claim in and covers
-    /// the tombstone's dot; so it is said again, with a new one (D8). A session that thereby loses is told, and claims anew.
+    /// News of a claim that is outranked by what this node shows as left: a tombstone, or a record whose owner is silent.
+    /// Whoever has collected that takes the claim in and covers the dot of what it collected; so it is said again, as a
+    /// tombstone with a new dot (D8). A session that thereby loses claims anew (C4).
     fn repeat_tombstone(&mut self, loser: Arc<Record>, clock: Clock) -> Outcome {
         let Some(held) = self.record(loser.space, &loser.id) else { return Outcome::Outranked(loser) };
-        let settled = held.is_live() || !loser.is_live() || held.origin.index == loser.origin.index;
-        if settled || !self.may_write || self.mutation.is(Mutant::TombstoneNotRepeated) {
+        let settled = self.shown(held) != Status::Left || !loser.is_live() || held.origin.index == loser.origin.index;
+        let silent = if held.is_live() { Mutant::InferenceNotSaid } else { Mutant::TombstoneNotRepeated };
+        if settled || !self.may_write || self.mutation.is(silent) {
             return Outcome::Outranked(loser);
         }
-        let again = Record { seq: held.seq + 1, ..Record::clone(held) };
+        let again = Record { kind: Kind::Left, seq: held.seq + 1, ..Record::clone(held) };
         Outcome::Stored(self.write(again, clock))
     }
 
@@ -126,13 +130,6 @@ impl CausalMap {
             return Outcome::Refused;
         }
         let Some(about) = self.admit_origin(item.about, clock) else { return Outcome::Refused };
-        // The record it speaks of was here and was collected: it came from a lagging copy (H12).
-        if self.slots.find(Space::Member, item.id).is_none()
-            && self.origins.covers(about, item.about_n)
-            && !self.mutation.is(Mutant::InferredWithoutBasisKept)
-        {
-            return Outcome::Known;
-        }
         let inferred = Inferred {
             origin: self.origins.entry(origin).origin.clone(),
             n: item.n,
@@ -142,16 +139,21 @@ impl CausalMap {
             life: item.life,
             marked: false,
         };
+        // It came from a lagging copy.
+        if self.is_baseless(item.id, &inferred) {
+            return Outcome::Known;
+        }
         self.store_inferred(&SmolStr::new(item.id), inferred, Heard::ago(clock, item.age));
         Outcome::Inferred
     }
 
-    /// The index of a peer's origin; `None` if it was retired, or if its node already has too many incarnations.
+    /// The index of a peer's origin; `None` if it was retired, or if there are too many, of its node or in all.
     pub(crate) fn admit_origin(&mut self, origin: &OriginId, clock: Clock) -> Option<u32> {
         if let Some(index) = self.origins.index_of(origin) {
             return Some(index);
         }
-        let crowded = self.origins.incarnations(&origin.node).count() >= self.incarnations_limit;
+        let crowded = self.origins.incarnations(&origin.node).count() >= self.incarnations_limit
+            || self.origins.len() >= self.origins_limit;
         if crowded || self.origins.is_retired(origin) {
             return None;
         }
@@ -336,6 +338,11 @@ impl CausalMap {
                 && !self.known_better(record, context)
                 && !self.mutation.is(Mutant::FullMergeKeepsAbsent)
             {
+                let own = record.origin.index == self.origins.me() && record.is_live();
+                if own && !self.mutation.is(Mutant::FullMergeTakesOwn) {
+                    merge.own.push(slot);
+                    continue;
+                }
                 let shown = self.member(record);
                 self.remove_slot(slot);
                 merge.removed.push((slot, shown));
@@ -352,6 +359,10 @@ impl CausalMap {
             self.drop_inferred(&id);
         }
         self.join(context, clock);
+        let baseless = self.inferred.iter().filter(|(id, inferred)| self.is_baseless(id, inferred));
+        for id in baseless.map(|(id, _)| id.clone()).collect::<Vec<SmolStr>>() {
+            self.drop_inferred(&id);
+        }
         for (origin, n) in context.written_off.iter() {
             if let Some(index) = self.origins.index_of(origin) {
                 let entry = self.origins.entry_mut(index);

@@ -21,7 +21,7 @@ use crate::liveness::Inferred;
 use crate::member::{Kind, Member, Record, Space, Status};
 use crate::mutant::{Mutant, Mutation};
 use crate::time::{Clock, Heard};
-use crate::version::{NodeId, OriginId};
+use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::Context;
 use clients::Clients;
 use collect::Tombstones;
@@ -54,6 +54,7 @@ pub(crate) struct CausalMap {
     members_limit: usize,
     names_limit: usize,
     incarnations_limit: usize,
+    origins_limit: usize,
     recent_limit: usize,
     /// A starting node writes nothing: it may still take another incarnation (N1).
     pub(crate) may_write: bool,
@@ -79,6 +80,7 @@ impl CausalMap {
             members_limit: limits.members,
             names_limit: limits.names,
             incarnations_limit: limits.incarnations_per_node,
+            origins_limit: limits.incarnations_per_node.saturating_mul(limits.peers.saturating_add(1)),
             recent_limit: limits.push_backlog,
             may_write: false,
             mutation,
@@ -109,6 +111,10 @@ impl CausalMap {
 
     pub(crate) fn inferred(&self, id: &str) -> Option<&Inferred> {
         self.inferred.get(id)
+    }
+
+    pub(crate) fn inferences(&self) -> impl Iterator<Item = (&SmolStr, &Inferred)> {
+        self.inferred.iter()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Record>> {
@@ -232,7 +238,7 @@ impl CausalMap {
     }
 
     /// Highest incarnation of `node` in any table, other than `except`.
-    pub(crate) fn heard_of(&self, node: &NodeId, except: &OriginId) -> Option<crate::version::Incarnation> {
+    pub(crate) fn heard_of(&self, node: &NodeId, except: &OriginId) -> Option<Incarnation> {
         let known = self.origins.incarnations(node).map(|(i, _)| i).filter(|i| *i != except.incarnation).max();
         known.max(self.origins.retired().get(node).copied().filter(|i| *i != except.incarnation))
     }

@@ -91,6 +91,10 @@ impl Origins {
         origins
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
     pub(crate) fn me(&self) -> u32 {
         self.me
     }

@@ -2,11 +2,11 @@
 
 use super::{Effect, Event, LinkId, Node, Notice, Output};
 use crate::map::{Outcome, Stored};
-use crate::member::{Member, NODE_SERVICE, Record, Space, Status};
+use crate::member::{Client, Kind, Member, NODE_SERVICE, Record, Space, Status};
 use crate::mutant::Mutant;
 use crate::subscribe::Change;
 use crate::version::{Dot, NodeId};
-use crate::wire::{Item, Items, Message};
+use crate::wire::{Item, Items, Message, next_claim};
 use std::sync::Arc;
 
 impl Node {
@@ -27,7 +27,12 @@ impl Node {
                     self.on_outranked(&loser, out);
                 }
                 Outcome::Stored(stored) => {
-                    self.counters.records_applied += 1;
+                    if stored.new.origin.index == self.map.origins.me() {
+                        // A tombstone said again (D8).
+                        self.counters.local_writes += 1;
+                    } else {
+                        self.counters.records_applied += 1;
+                    }
                     self.on_stored(&stored, out);
                 }
                 Outcome::Inferred => {
@@ -94,6 +99,9 @@ impl Node {
         if let Some(draft) = self.standing(stored) {
             self.counters.local_writes += 1;
             let standing = self.map.write(draft, self.clock);
+            if stored.conflict {
+                self.report_conflict(&standing.new, &stored.new, out);
+            }
             return self.on_stored(&Stored { old: stored.old.clone(), ..standing }, out);
         }
         let Stored { old, new, conflict } = stored;
@@ -120,17 +128,39 @@ impl Node {
         self.mind_own(new, out);
     }
 
-    /// The tombstone of somebody else's earlier registration, higher in rank because its client had attached more often,
-    /// does not end the registration of a client that is connected here: it is claimed anew, above the tombstone (C4).
+    /// What outranks the registration of a client that is connected here and does not end it (C4): it is claimed anew.
     fn standing(&self, stored: &Stored) -> Option<Record> {
         let Stored { old, new, .. } = stored;
-        let old = old.as_ref().filter(|old| old.origin.index == self.map.origins.me() && old.stated() == Status::Up)?;
-        let session = self.sessions.of_slot(new.slot).and_then(|session| self.sessions.get(session));
-        let session = session.filter(|session| session.conn.is_some())?;
-        if new.is_live() || new.client.id == session.client.id || self.mutation.is(Mutant::EarlierTombstoneWins) {
+        let me = self.map.origins.me();
+        let old = old.as_ref().filter(|old| old.origin.index == me && old.stated() == Status::Up)?;
+        if new.origin.index == me {
             return None;
         }
-        Some(Record { claim: new.claim + 1, seq: new.seq.max(old.seq) + 1, ..Record::clone(old) })
+        let session = self.sessions.of_slot(new.slot).and_then(|session| self.sessions.get(session));
+        let session = session.filter(|session| session.conn.is_some())?;
+        if self.is_end(old, new, &session.client) {
+            return None;
+        }
+        // A drain mark outlives a change of owner (C7), not the registration it was set on.
+        let drain = if new.is_live() { old.drain.max(new.drain) } else { old.drain };
+        Some(Record { claim: next_claim(new.claim), seq: new.seq.max(old.seq) + 1, drain, ..Record::clone(old) })
+    }
+
+    /// Whether a record that outranks the one of a connected client ends its registration.
+    fn is_end(&self, old: &Record, new: &Record, client: &Client) -> bool {
+        if new.is_live() {
+            // Whoever wrote it over this one took it knowingly. Else it is the leftover of an earlier registration if it is
+            // not up: anyone could have registered over that (C2).
+            let knew = new.predecessor.0 == old.origin.tag;
+            let taken = knew || self.map.shown(new) == Status::Up || self.mutation.is(Mutant::SilentOwnerWins);
+            return taken || new.client.id == client.id;
+        }
+        // Only this node states the end of its own claim; others infer it (D8).
+        if new.client.id == client.id {
+            return new.claim != old.claim || self.mutation.is(Mutant::SilentOwnerWins);
+        }
+        // The tombstone of somebody else's registration, higher in rank because its client had attached more often.
+        self.mutation.is(Mutant::EarlierTombstoneWins)
     }
 
     /// A record from a peer that ranks below the one held.
@@ -233,7 +263,7 @@ impl Node {
     /// Writes the tombstone of a record in a slot, whoever's it was.
     pub(super) fn write_left(&mut self, slot: u32, out: &mut Output) {
         let held = self.map.at(slot);
-        let draft = Record { kind: crate::member::Kind::Left, seq: held.seq + 1, ..Record::clone(held) };
+        let draft = Record { kind: Kind::Left, seq: held.seq + 1, ..Record::clone(held) };
         self.write(draft, out);
     }
 }

@@ -5,7 +5,7 @@ use crate::map::{Cursor, Delta};
 use crate::mutant::Mutant;
 use crate::peer::{Incoming, Link, Outgoing, Pending};
 use crate::time::{Duration, Heard, Time};
-use crate::version::{NodeId, OriginId};
+use crate::version::{NodeId, OriginId, VectorClock};
 use crate::wire::{Chunk, Context, EvidenceItem, Items, ItemsWriter, Message};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -349,7 +349,7 @@ impl Node {
         node: &NodeId,
         full: bool,
         context: &Context,
-        floor: &crate::version::VectorClock,
+        floor: &VectorClock,
         out: &mut Output,
     ) {
         if let Some(link) = self.peers.links.get_mut(&id)
@@ -370,6 +370,9 @@ impl Node {
             out.events.push(Event::FullMerge { from: node.clone(), removed: merge.removed.len() });
             for (slot, before) in &merge.removed {
                 self.on_removed(*slot, before, out);
+            }
+            for slot in merge.own {
+                self.claim_anew(slot, out);
             }
             for before in merge.uninferred {
                 let id = before.id().to_owned();

@@ -86,8 +86,7 @@ impl Node {
         let age = Duration::from_millis(item.age_ms);
         let young = age < self.config.timers.admission_window();
         let heard = Heard::ago(self.clock, age);
-        let (node, incarnation) = (&item.origin.node, item.origin.incarnation);
-        let outlived = self.map.origins.incarnations(node).any(|(other, _)| other > incarnation);
+        let outlived = self.map.origins.is_outlived(&item.origin);
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
         let first = evidence.assumed;
         let newer = item.life > evidence.life;
@@ -291,7 +290,19 @@ impl Node {
             return;
         }
         for index in silent {
+            self.let_go_of_written_off(index, out);
             self.reshow(index, out, |map| map.origins.entry_mut(index).admitted = false);
+        }
+    }
+
+    /// An origin falls silent before it has stated again what others wrote off: that is not waited for where it is still held
+    /// (D10), since everybody else has done so.
+    fn let_go_of_written_off(&mut self, index: u32, out: &mut Output) {
+        if self.mutation.is(Mutant::WrittenOffKept) {
+            return;
+        }
+        for (slot, before) in self.map.drop_written_off(index) {
+            self.on_removed(slot, &before, out);
         }
     }
 

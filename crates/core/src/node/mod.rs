@@ -28,7 +28,7 @@ mod topology;
 pub use api::*;
 pub use counters::Counters;
 pub use explain::{EvidenceView, Explanation, InferredView, SessionView};
-pub use queries::{NameView, PeerView, ServiceView, Sizes, SlotView};
+pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotView};
 
 use crate::config::{Config, ConfigError};
 use crate::error::Refusal;

@@ -5,7 +5,7 @@ use crate::error::{Code, Refusal};
 use crate::member::{Kind, Metadata, NODE_SERVICE, Record, Space, Status, check_name};
 use crate::time::Time;
 use crate::version::Version;
-use crate::wire::Message;
+use crate::wire::{Message, next_claim};
 use smol_str::SmolStr;
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ impl Node {
         let held = self.map.record(space, id);
         let (claim, seq) = match held {
             Some(held) if held.origin.index == me && held.claim >= known => (held.claim, held.seq + 1),
-            Some(held) => (known + 1, held.seq + 1),
-            None => (known + 1, 1),
+            Some(held) => (next_claim(known), held.seq + 1),
+            None => (next_claim(known), 1),
         };
         let (created, drain) = held.map_or((self.wall_ms, 0), |held| (held.created, held.drain));
         Record {
@@ -91,18 +91,28 @@ impl Node {
 
     /// Claims this node's own records anew where an older run of it, given up by some and still held by others, may have
     /// claimed more (D10): to those who still hold its records the present ones would look old for ever.
-    pub(super) fn claim_above(&mut self, claim: u64, out: &mut Output) {
+    pub(super) fn claim_above(&mut self, floor: u64, out: &mut Output) {
+        let claim = next_claim(floor);
         let names = self.own_names.keys().map(|name| (Space::Name, name.clone()));
         let own: Vec<(Space, SmolStr)> = names.chain([(Space::Member, self.member_id.clone())]).collect();
         for (space, id) in own {
             let held = self.map.record(space, &id).filter(|record| {
-                record.is_live() && record.origin.index == self.map.origins.me() && record.claim <= claim
+                record.is_live() && record.origin.index == self.map.origins.me() && record.claim < claim
             });
             if let Some(held) = held {
-                let draft = Record { claim: claim + 1, seq: held.seq + 1, ..Record::clone(held) };
+                let draft = Record { claim, seq: held.seq + 1, ..Record::clone(held) };
                 self.write(draft, out);
             }
         }
+    }
+
+    /// Claims a live record of this node above everything that was collected anywhere: whoever collected what outranked it
+    /// has taken it in without keeping it (D8).
+    pub(super) fn claim_anew(&mut self, slot: u32, out: &mut Output) {
+        let held = self.map.at(slot);
+        let claim = next_claim(held.claim.max(self.map.claim_floor()));
+        let draft = Record { claim, seq: held.seq + 1, ..Record::clone(held) };
+        self.write(draft, out);
     }
 
     /// Unregisters a name of this node.

@@ -4,7 +4,7 @@ use super::{Counters, EvidenceView, Node, PeerState};
 use crate::filter::Filter;
 use crate::member::{Member, Metadata, NODE_ID_PREFIX, Record, Space, Status};
 use crate::peer::Peer;
-use crate::version::{Incarnation, NodeId, OriginId, VectorClock, Version};
+use crate::version::{Dot, Incarnation, NodeId, OriginId, VectorClock, Version};
 use std::sync::Arc;
 
 /// A peer as shown by `convoke nodes`.
@@ -56,6 +56,15 @@ pub struct SlotView {
     pub drained: bool,
     pub metadata: Metadata,
     pub inferred: bool,
+}
+
+/// An inference that is held without a stated record: for checks from outside.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LoneInference {
+    pub id: String,
+    pub written: Dot,
+    /// The record it speaks of.
+    pub about: Dot,
 }
 
 /// How much a node holds, for comparison with its limits.
@@ -196,6 +205,28 @@ impl Node {
         self.map.record(Space::Member, id).map(|record| self.slot_view(record))
     }
 
+    /// Whose record of this member the present one was written over, if that is known.
+    pub fn written_over(&self, id: &str) -> Option<&OriginId> {
+        let (tag, _) = self.map.record(Space::Member, id)?.predecessor;
+        self.map
+            .origins
+            .iter()
+            .map(|(_, entry)| &entry.origin)
+            .find(|origin| origin.tag == tag)
+            .map(|origin| &origin.id)
+    }
+
+    /// Inferences that wait for the record they speak of, or should not be here.
+    pub fn lone_inferences(&self) -> Vec<LoneInference> {
+        let lone = self.map.inferences().filter(|(id, _)| self.map.record(Space::Member, id).is_none());
+        lone.map(|(id, inferred)| LoneInference {
+            id: id.to_string(),
+            written: Dot { origin: inferred.origin.id.clone(), n: inferred.n },
+            about: Dot { origin: inferred.about.id.clone(), n: inferred.about_n },
+        })
+        .collect()
+    }
+
     fn slot_view(&self, record: &Arc<Record>) -> SlotView {
         SlotView {
             name: record.space == Space::Name,
@@ -223,7 +254,7 @@ impl Node {
             subscribers: self.subscribers.len(),
             subscriber_queue: self.subscribers.longest_queue(),
             links: self.peers.links.len(),
-            origins: self.map.origins.iter().count(),
+            origins: self.map.origins.len(),
             retired: self.map.origins.retired().len(),
             timers: self.timers.len(),
         }

@@ -2,7 +2,7 @@
 
 use super::{Attach, AttachMember, Attached, ConnId, Feeder, Node, Output, Reattach};
 use crate::error::{Code, Refusal};
-use crate::member::{MemberSpec, Record, Status};
+use crate::member::{MemberSpec, Record, Space, Status};
 use crate::time::Time;
 
 impl Node {
@@ -46,7 +46,7 @@ impl Node {
         let more = request.member.as_ref().map(|member| member.spec.id.as_str());
         let known = others.iter().map(|record| record.claim);
         let known = known.chain(session.map(|session| session.claim)).chain(previous);
-        let known = known.chain(more.map(|id| self.map.known_claim(crate::member::Space::Member, id))).max();
+        let known = known.chain(more.map(|id| self.map.known_claim(Space::Member, id))).max();
         let recalled = own.iter().filter(|record| Some(record.id.as_str()) != more);
         let recalled = recalled.map(|record| AttachMember { spec: spec_of(record), takeover: false });
         Ok(Attach {

@@ -84,6 +84,7 @@ impl Node {
         let known = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left);
         let regions: BTreeSet<String> = known.map(|peer| peer.region.clone()).collect();
         let linked = self.linked_regions();
+        self.unserved.retain(|region, _| regions.contains(region));
         for region in regions {
             let served =
                 region == self.config.region || linked.contains(&region) || self.sibling_serves(&region, |_| true);

@@ -152,9 +152,16 @@ impl Subscribers {
     }
 
     pub(crate) fn remove_all(&mut self) {
-        for index in 0..self.entries.len() as u32 {
-            self.remove(SubscriberId { index, generation: self.entries[index as usize].0 });
+        for (index, (generation, subscriber)) in self.entries.iter_mut().enumerate() {
+            if subscriber.take().is_some() {
+                *generation = generation.wrapping_add(1);
+                self.free.push(index as u32);
+            }
         }
+        self.by_service.clear();
+        self.general.clear();
+        self.names.clear();
+        self.len = 0;
     }
 
     fn list(&mut self, interest: &Interest) -> &mut Vec<u32> {

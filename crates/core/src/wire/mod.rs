@@ -29,5 +29,11 @@ pub(crate) const PAIRS_MAX: usize = 4 * 1024;
 pub(crate) const MAX_CLAIM: u64 = 1 << 48;
 pub(crate) const MAX_COUNTER: u64 = 1 << 56;
 
+/// The claim with which a node outbids another. At the end of all numbers it is the same: a record no peer takes in would
+/// help nobody, and the sequence decides then (D3).
+pub(crate) fn next_claim(claim: u64) -> u64 {
+    claim.saturating_add(1).min(MAX_CLAIM)
+}
+
 #[cfg(test)]
 mod tests;

@@ -3,11 +3,12 @@
 use crate::cluster::{Cluster, attach};
 use convoke_core::error::Code;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Status};
-use convoke_core::node::{Attach, AttachMember, ConnId, Notice};
+use convoke_core::node::{Attach, AttachMember, ConnId, Notice, SessionId};
 use std::time::Duration;
 
 const A: usize = 0;
 const B: usize = 1;
+const C: usize = 2;
 
 fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -82,6 +83,52 @@ fn a_takeover_that_is_asked_for_tells_the_loser_and_leaves_it_the_rest() {
         assert_eq!(refusal.unwrap_err().code, Code::PermissionDenied);
         cluster.run(secs(30));
         assert_eq!(cluster.member(A, "orders-1").status(), Status::Down, "by its own client's silence");
+    }
+}
+
+/// C hears of nothing until A is lost and has been silent for long; then it meets B, which knows what A had. Meanwhile the
+/// client of this session is connected to C.
+fn lose_a_and_heal(cluster: &mut Cluster, session: SessionId) {
+    cluster.run(secs(1));
+    cluster.crash(A);
+    for _ in 0..12 {
+        cluster.run(secs(5));
+        cluster.call(C, |node, now, out| node.heartbeat(now, session, out)).unwrap();
+    }
+    cluster.heal();
+    cluster.run(secs(10));
+}
+
+#[test]
+fn what_a_silent_owner_stated_takes_nothing_from_a_client_that_is_connected() {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    cluster.cut(A, C);
+    cluster.cut(B, C);
+    cluster.attach(A, 1, &attach("client", 7, &["orders-1"])).unwrap();
+    let session = cluster.attach(C, 2, &attach("newcomer", 1, &["orders-1"])).unwrap().session;
+    lose_a_and_heal(&mut cluster, session);
+    assert_eq!(cluster.notices(C, ConnId(2)), []);
+    for at in [B, C] {
+        let member = cluster.member(at, "orders-1");
+        assert_eq!((member.client(), member.status()), ("newcomer", Status::Up), "at {at}");
+        assert_eq!(cluster.node(at).slot("orders-1").unwrap().claim, 8, "above what was left");
+    }
+}
+
+/// What was taken over from this very registration is lost, even if the taker's node is.
+#[test]
+fn a_takeover_stands_when_its_node_falls_silent() {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    let session = cluster.attach(C, 2, &attach("client", 1, &["orders-1"])).unwrap().session;
+    cluster.run(secs(1));
+    cluster.cut(A, C);
+    cluster.cut(B, C);
+    cluster.attach(A, 1, &takeover("rival", 2, "orders-1")).unwrap();
+    lose_a_and_heal(&mut cluster, session);
+    assert_eq!(cluster.notices(C, ConnId(2)), [Notice::TakenOver { id: "orders-1".to_owned() }]);
+    for at in [B, C] {
+        let member = cluster.member(at, "orders-1");
+        assert_eq!((member.client(), member.status()), ("rival", Status::Down), "at {at}");
     }
 }
 

@@ -179,7 +179,7 @@ impl ContextTruthful {
             let holds = host.node.as_ref().and_then(|node| node.slot(&key.1)).is_some_and(this);
             let paused = host.calm_after_pause(world.now, long);
             // What was forgotten while it was in trouble only it can state again, and not in its sleep (D10).
-            holds && host.troubled_for(world.now) < long && paused > 10 * long
+            holds && host.troubled_for(world.now) < long && paused > long
         });
         calm && serving(world).all(|(_, node)| node.admits(origin))
     }

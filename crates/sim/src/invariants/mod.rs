@@ -4,6 +4,7 @@ mod clocks_irrelevant;
 mod context_truthful;
 mod converges_in_time;
 mod down_and_left_arrive;
+mod inferences_have_a_basis;
 mod never_vanishes;
 mod news_before_trust;
 mod no_false_down;
@@ -90,6 +91,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<peers_speak::PeersSpeak>::default(),
         Box::<queues_bounded::QueuesBounded>::default(),
         Box::<context_truthful::ContextTruthful>::default(),
+        Box::<inferences_have_a_basis::InferencesHaveABasis>::default(),
         Box::<converges_in_time::ConvergesInTime>::default(),
         Box::<published::PublishedIsShown>::default(),
     ]
@@ -111,6 +113,11 @@ pub(crate) fn notice_time(world: &World) -> Micros {
     micros(timers.admission_window()) + micros(timers.heartbeat_timeout) + 5 * SECOND
 }
 
+/// What somebody else gave up before this time has been waited for, and its tombstone is forgotten.
+pub(crate) fn settled_since(world: &World) -> Micros {
+    world.now.saturating_sub(world.linger() + micros(world.setup.timers.tombstone_timeout))
+}
+
 /// Whether nothing has been done to a host for so long that it has no excuse. One that could not find the others is a
 /// cluster of its own.
 pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
@@ -123,9 +130,9 @@ pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
         && !(held.alone && world.hosts.len() > 1)
 }
 
-/// Whether a removal is the one of an earlier registration, told late by a node that catches up or was cut off: an earlier
-/// process of the client may have had higher claims.
-pub(crate) fn is_old_news(world: &World, client: usize, event: &StreamEvent) -> bool {
+/// Whether a removal is the one of an earlier registration, told late: to a node that catches up, or by one that was cut off
+/// and knows of an earlier process of the client that had higher claims.
+pub(crate) fn is_old_news(world: &World, host: usize, client: usize, event: &StreamEvent) -> bool {
     let StreamEvent::Unregistered { id, version } = event else { return false };
     let given_up = world.truth.get(id).is_some_and(|claimed| claimed.freed_at > 0);
     let client = &world.clients[client];
@@ -133,7 +140,8 @@ pub(crate) fn is_old_news(world: &World, client: usize, event: &StreamEvent) -> 
     given_up
         && acknowledged.is_some_and(|now| {
             let earlier = version.claim > now.claim && version.claim <= client.past_claim;
-            (version.claim, version.seq) < (now.claim, now.seq) || earlier
+            let behind = !no_false_down::observer_is_calm(world, host) || !findable(world, notice_time(world));
+            earlier || (behind && (version.claim, version.seq) < (now.claim, now.seq))
         })
 }
 

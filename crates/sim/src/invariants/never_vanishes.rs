@@ -5,7 +5,7 @@ use super::{Found, Invariant, notice_time, report, serving, undisturbed};
 use crate::network::{Micros, SECOND};
 use crate::world::{World, micros};
 use convoke_core::member::Status;
-use convoke_core::node::{PeerState, StreamEvent};
+use convoke_core::node::StreamEvent;
 
 const NAME: &str = "never_vanishes";
 /// Long enough for everybody to have heard.
@@ -33,7 +33,7 @@ impl Invariant for NeverVanishes {
         match event {
             StreamEvent::Unregistered { id, .. } => {
                 let Some(client) = unforgettable(world, host, id) else { return };
-                if super::is_old_news(world, client, event) {
+                if super::is_old_news(world, host, client, event) {
                     return;
                 }
                 self.checks += 1;
@@ -48,9 +48,7 @@ impl Invariant for NeverVanishes {
     /// Also what never was shown counts: a node that serves must know members that are older than its last trouble.
     fn periodically(&mut self, world: &World, found: &mut Found) {
         for (host, node) in serving(world) {
-            // A node that has not found anybody since its start has nobody to know from (N3).
-            let alone = node.peers().iter().all(|peer| peer.state != PeerState::Up);
-            if alone || !undisturbed(world, host, RECENT) {
+            if !undisturbed(world, host, RECENT) {
                 continue;
             }
             for (id, claimed) in &world.truth.ids {
@@ -60,11 +58,6 @@ impl Invariant for NeverVanishes {
                 let Some(client) = unforgettable(world, host, id) else { continue };
                 let mut used = world.clients[client].history.iter().rev().take(3);
                 if !used.all(|(host, ..)| undisturbed(world, *host, RECENT)) {
-                    continue;
-                }
-                // It found somebody only a moment ago, and has not heard of the owner at all.
-                let owner = world.clients[client].attached_to().and_then(|host| world.hosts[host].node.as_ref());
-                if owner.is_none_or(|owner| node.context().get(owner.origin()) == 0) {
                     continue;
                 }
                 self.checks += 1;
@@ -105,12 +98,12 @@ impl NeverVanishes {
     }
 }
 
-/// The living client of a member that no node can have a reason to drop: it alone ever had the id, has not been silent
+/// The living client of a member that no node can have a reason to drop: no other had the id lately, it has not been silent
 /// for long, and neither this host nor any that the client used was in trouble for as long as a takeover needs.
 fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
     let reconnect = micros(world.setup.timers.reconnect_timeout);
     let claimed = world.truth.get(id)?;
-    let index = claimed.sole_holder()?;
+    let index = claimed.sole_holder(super::settled_since(world))?;
     let client = &world.clients[index];
     client.members.get(id)?.acknowledged?;
     if client.shares_id {

@@ -4,13 +4,14 @@ use super::{Found, Invariant, notice_time, report, serving};
 use crate::network::{Micros, SECOND};
 use crate::truth::Claimed;
 use crate::world::{World, micros};
+use convoke_core::Node;
 use convoke_core::member::{Member, Status};
 use convoke_core::node::StreamEvent;
 use convoke_core::version::OriginId;
 use std::collections::BTreeMap;
 
 const NAME: &str = "no_resurrection";
-/// From the end of a split to the end of the exchanges that follow it.
+/// From the end of a split to the end of the first exchange after it, at the latest.
 const CATCHING_UP: Micros = 10 * SECOND;
 
 #[derive(Debug, Default)]
@@ -64,7 +65,9 @@ impl NoResurrection {
         let reader = &world.subscribers[subscriber];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
         // Cut off until a moment ago, it hears that an owner lives before it hears what others wrote over its members.
-        if world.hosts[host].trouble.calm_for(world.now) < CATCHING_UP {
+        let calm = world.hosts[host].trouble.calm_for(world.now);
+        let caught_up = world.hosts[host].exchanged_at > world.now - calm && !behind_owner(world, host, member);
+        if calm < CATCHING_UP && !caught_up {
             return;
         }
         self.checks += 1;
@@ -84,18 +87,18 @@ impl NoResurrection {
             return;
         }
         self.checks += 1;
-        let alone = |client: &usize| !world.clients[*client].shares_id;
-        // Where nobody knew of an earlier process of the client, the claims of this one began below. What that process left
-        // at a node that was away outranks the tombstone (C1), until it has been waited for there (C6).
+        // Another client, another process of the same client, or an earlier one of which nobody knew, may have claimed more.
+        // What it left at a node that was away outranks the tombstone (C1) until it has been waited for there (C6).
         let shown = member.version().claim;
-        let outranked = |client: &usize| shown > claim && shown <= world.clients[*client].past_claim;
+        let another = |client: &usize| world.clients[*client].shares_id || shown <= world.clients[*client].past_claim;
+        let outranked = |claimed: &Claimed| claimed.contested() || claimed.ever.iter().any(another);
+        // Once the tombstone is collected, what ranks below it may be brought as well.
+        let remembered = world.now - told < micros(world.setup.timers.tombstone_timeout) * 9 / 10;
         let since = |claimed: &Claimed| {
             claimed.unwanted()
                 && claimed.freed_at < told
                 && long_ago(world, told)
-                && !claimed.contested()
-                && claimed.ever.iter().all(alone)
-                && !claimed.ever.iter().any(outranked)
+                && !(outranked(claimed) && (shown > claim || !remembered))
         };
         if world.truth.get(member.id()).is_some_and(since) {
             let ago = (world.now - told) / SECOND;
@@ -170,11 +173,20 @@ impl Invariant for NoResurrection {
     }
 }
 
+/// Whether a node has yet to hear what the owner of a member wrote last: it may have had everything from another that lags.
+fn behind_owner(world: &World, host: usize, member: &Member) -> bool {
+    let rank = member.rank();
+    let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
+    let heard = |node: &Node| node.context().get(&origin);
+    let mut nodes = world.hosts.iter().filter_map(|held| held.node.as_ref());
+    let written = nodes.find(|node| *node.origin() == origin).map_or(0, heard);
+    world.hosts[host].node.as_ref().is_some_and(|node| heard(node) < written)
+}
+
 /// A node that lags may hold the tombstone of an earlier registration, and has yet to see the later one come and go.
 fn same_tombstone_everywhere(world: &World, id: &str) -> bool {
-    let tombstone = |node: &convoke_core::Node| {
-        node.slot(id).filter(|slot| slot.stated == Status::Left).map(|slot| (slot.claim, slot.seq))
-    };
+    let tombstone =
+        |node: &Node| node.slot(id).filter(|slot| slot.stated == Status::Left).map(|slot| (slot.claim, slot.seq));
     let mut tombstones = serving(world).map(|(_, node)| tombstone(node));
     let Some(Some(first)) = tombstones.next() else { return false };
     tombstones.all(|tombstone| tombstone == Some(first))

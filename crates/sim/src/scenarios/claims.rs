@@ -4,7 +4,7 @@ use super::log::{Log, Seen};
 use super::support::Told;
 use crate::client::ClientState;
 use crate::network::{MINUTE, SECOND};
-use crate::world::{Setup, World};
+use crate::world::{Crash, Setup, World};
 use convoke_core::member::{MetadataUpdate, Status};
 
 /// B claims, A takes it over having seen that, C claims without having seen either; with ids A < C < B. Each seed is one
@@ -234,5 +234,49 @@ pub(super) fn earlier_tombstone_meets_a_living_client(world: &mut World) -> Told
     world.heal_all();
     world.go(newcomer, 1);
     world.run_until(|w| w.at(newcomer, 1) && w.owned_by("m", 1), 20 * SECOND)?;
+    world.settle()
+}
+
+/// On one side of a split a client that had attached often dies with its node; on the other side a newcomer registers the
+/// same id, knowing nothing of it. What the silent owner stated ranks higher, but the newcomer lives. Seeds: it arrives
+/// before or after it was inferred to be left; or that client lives, and is told that it lost.
+pub(super) fn silent_owner_meets_a_living_client(world: &mut World) -> Told {
+    world.begin()?;
+    let cuts = world.partition(&[0, 1], &[2]);
+    world.pass(30 * SECOND)?;
+    let old = world.add_client_at("old", &["m"], 0);
+    for turn in 1..7 {
+        world.go(old, turn % 2);
+        world.run_until(|w| w.at(old, turn % 2), 5 * SECOND)?;
+    }
+    world.run_until(|w| w.status(1, "m") == Some(Status::Up) && w.claim(0, "m") == w.claim(1, "m"), 5 * SECOND)?;
+    let newcomer = world.add_client_fixed("newcomer", &["m"], 2);
+    world.run_until(|w| w.status(2, "m") == Some(Status::Up), 5 * SECOND)?;
+    let (leftover, living) = (world.claim(0, "m"), world.claim(2, "m"));
+    world.require(leftover > living, &format!("claims {leftover:?} and {living:?} test nothing"))?;
+    let lives = world.setup.seed.is_multiple_of(3);
+    let between = if lives {
+        world.keep_to(old, &[0]);
+        Some(world.partition(&[0], &[1, 2]))
+    } else {
+        world.client_crash(old, true);
+        world.lose(0, Crash::Silent);
+        None
+    };
+    let inferred = world.setup.seed % 3 == 2;
+    let expected = if inferred { None } else { Some(Status::Down) };
+    world.run_until(|w| w.status(1, "m") == expected, 7 * MINUTE)?;
+    let log = Log::on(world);
+    world.rejoin(cuts);
+    world.run_until(|w| (1..3).all(|host| w.status(host, "m") == Some(Status::Up)), 20 * SECOND)?;
+    let gone = |seen: &Seen| seen.host == 2 && seen.shown().is_some_and(|(_, status)| status != Status::Up);
+    world.require(!log.of("m").iter().any(gone), "its own node showed it as gone")?;
+    world.require(world.holds(newcomer, "m"), "the newcomer gave up")?;
+    if let Some(between) = between {
+        world.rejoin(between);
+        world.run_until(|w| !w.holds(old, "m"), 20 * SECOND)?;
+        let claim = world.claim(2, "m");
+        world.throughout(30 * SECOND, "the two go on fighting", |w| w.claim(2, "m") == claim && w.owned_by("m", 2))?;
+    }
     world.settle()
 }

@@ -1,11 +1,12 @@
 //! Tombstones and their end: nothing unregistered comes back, nothing else goes with it (D4, D8, D10, N5).
 
-use super::log::Log;
+use super::log::{Log, Seen};
 use super::support::Told;
 use crate::network::{MINUTE, Place, SECOND, Spike};
 use crate::world::{Crash, Setup, World, micros};
 use convoke_core::Limits;
 use convoke_core::member::Status;
+use convoke_core::node::PeerState;
 
 /// Many small chunks, so that a full merge takes its time.
 pub(super) fn small_chunks() -> Setup {
@@ -15,6 +16,16 @@ pub(super) fn small_chunks() -> Setup {
 
 pub(super) fn ids(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|i| format!("{prefix}{i}")).collect()
+}
+
+/// Time passes in small steps, to the moment when something happens.
+fn step_until(world: &mut World, happened: impl Fn(&World) -> bool) -> Told {
+    let start = world.now;
+    while !happened(world) {
+        world.pass(SECOND / 2000)?;
+        world.require(world.now < start + 20 * SECOND, "it did not happen")?;
+    }
+    Ok(())
 }
 
 fn borrowed(ids: &[String]) -> Vec<&str> {
@@ -203,6 +214,109 @@ pub(super) fn lower_claim_meets_a_tombstone(world: &mut World) -> Told {
     world.rejoin(late);
     world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 2), 20 * SECOND)?;
     world.require(world.holds(far, "m"), "the living client gave up")?;
+    world.settle()
+}
+
+/// The same where the higher claim ended with its client and its node: what one has collected and the other has not is an
+/// inference. The late one says it as a tombstone; to collect it in silence would lose the lower claim there.
+pub(super) fn lower_claim_meets_an_inference(world: &mut World) -> Told {
+    world.begin()?;
+    let far = world.add_client_fixed("far", &["far"], 3);
+    let near = world.add_client_fixed("near", &["near"], 0);
+    world.up(&["far", "near"])?;
+    let cuts = world.partition(&[0, 1, 2], &[3]);
+    world.clients[near].claim += 10;
+    world.go(near, 0);
+    world.run_until(|w| w.attached(near), 5 * SECOND)?;
+    world.register(near, "m");
+    world.register(far, "m");
+    world.pass(30 * SECOND)?;
+    world.require(world.claim(3, "m") < world.claim(0, "m"), "the claims are the other way round")?;
+    let owner = world.node(0).origin().clone();
+    world.client_crash(near, true);
+    world.lose(0, Crash::Silent);
+    world.run_until(|w| w.status(1, "m") == Some(Status::Down) && w.status(2, "m") == Some(Status::Down), MINUTE)?;
+    let responsible = world.node(1).responsible_for(&owner);
+    let (first, late) = if responsible.as_ref() == Some(&world.hosts[1].id) { (1, 2) } else { (2, 1) };
+    world.pass(micros(world.setup.timers.reconnect_timeout) - 5 * SECOND)?;
+    // The push is under way; read late, it looks young.
+    step_until(world, |w| w.status(first, "m").is_none())?;
+    world.pause(late, 15 * SECOND);
+    world.run_until(|w| w.forgotten(first, "m"), 33 * MINUTE)?;
+    world.require(!world.forgotten(late, "m"), "both collected at the same time")?;
+    let apart = world.partition(&[late], &[3]);
+    world.rejoin(cuts);
+    world.run_until(|w| !w.forgotten(first, "m"), 10 * SECOND)?;
+    world.require(!world.forgotten(late, "m"), "the late one collected before they met")?;
+    world.pass(20 * SECOND)?;
+    world.rejoin(apart);
+    world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 3), 20 * SECOND)?;
+    world.require(world.holds(far, "m"), "the living client gave up")?;
+    world.settle()
+}
+
+/// A node hears of a lower claim that a tombstone outranks, and is cut off before it can say so. By the time they meet again
+/// the tombstone is forgotten: the full merge does not take from the other what its client stands by.
+pub(super) fn full_merge_meets_a_living_client(world: &mut World) -> Told {
+    world.begin()?;
+    let far = world.add_client_fixed("far", &["far"], 2);
+    let near = world.add_client_fixed("near", &["near"], 0);
+    world.up(&["far", "near"])?;
+    let mut cuts = world.partition(&[0, 1], &[2]).to_vec();
+    world.clients[near].claim += 10;
+    world.go(near, 0);
+    world.run_until(|w| w.attached(near), 5 * SECOND)?;
+    world.register(near, "m");
+    world.register(far, "m");
+    world.pass(20 * SECOND)?;
+    world.require(world.claim(2, "m") < world.claim(0, "m"), "the claims are the other way round")?;
+    world.client_unregister(near, "m");
+    world.run_until(|w| w.member(0, "m").is_none() && w.member(1, "m").is_none(), 5 * SECOND)?;
+    let (id, extra) = (world.network.number(), SECOND / 4);
+    world.network.spikes.push(Spike { id, places: Place::Host(2).bit(), extra });
+    let (before, origin) = (world.node(2).slot("m"), world.node(2).origin().clone());
+    let written = before.as_ref().map_or(0, |slot| slot.n);
+    // Who accepts a connection is the first to say what it has.
+    loop {
+        world.rejoin(std::mem::take(&mut cuts));
+        let met = |w: &World, one: usize, other: usize| w.peer_state(one, other) == Some(PeerState::Up);
+        step_until(world, |w| (0..2).any(|host| met(w, host, 2) || met(w, 2, host)))?;
+        if (0..2).any(|host| met(world, 2, host)) {
+            break;
+        }
+        cuts = world.partition(&[0, 1], &[2]).to_vec();
+        world.pass(30 * SECOND)?;
+    }
+    step_until(world, |w| (0..2).any(|host| w.node(host).context().get(&origin) >= written))?;
+    let again = world.partition(&[0, 1], &[2]);
+    world.network.spikes.retain(|spike| spike.id != id);
+    world.require(world.node(2).slot("m") == before, "the tombstone arrived")?;
+    world.run_until(|w| (0..2).all(|host| w.forgotten(host, "m")), 33 * MINUTE)?;
+    world.require(world.status(2, "m") == Some(Status::Up), "it was lost before")?;
+    let log = Log::on(world);
+    world.rejoin(again);
+    world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 2), 20 * SECOND)?;
+    world.require(world.holds(far, "m"), "the living client gave up")?;
+    let gone = |seen: &Seen| seen.host == 2 && seen.shown().is_some_and(|(_, status)| status != Status::Up);
+    world.require(!log.of("m").iter().any(gone), "its own node showed it as gone")?;
+    world.settle()
+}
+
+/// Two sides were apart for longer than any horizon when an owner and its client die, just before they meet: those who heard
+/// it to the last keep what the others have forgotten, and all agree nevertheless.
+pub(super) fn owner_dies_as_the_sides_meet(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_fixed("c", &["m"], 0);
+    world.up(&["m"])?;
+    let cuts = world.partition(&[0, 1], &[2, 3]);
+    world.run_until(|w| w.forgotten(2, "m") && w.forgotten(3, "m"), 40 * MINUTE)?;
+    world.require(world.status(1, "m") == Some(Status::Up), "it is down on its own side")?;
+    world.client_crash(client, true);
+    world.lose(0, Crash::Silent);
+    world.rejoin(cuts);
+    world.pass(10 * SECOND)?;
+    world.settle()?;
+    world.run_until(|w| w.absent_everywhere("m"), 8 * MINUTE)?;
     world.settle()
 }
 

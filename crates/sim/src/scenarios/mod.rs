@@ -78,6 +78,7 @@ scenarios! {
 
     claims::three_claims_in_all_orders, 6, four, "D3, D9, D11", "three claims, one winner, in all six orders of arrival";
     claims::earlier_tombstone_meets_a_living_client, 3, three, "C4", "an old client's tombstone does not end a living client's registration";
+    claims::silent_owner_meets_a_living_client, 3, three, "C4", "nor does what a silent owner had stated";
     claims::takeover_while_ex_owner_updates_metadata, 1, three, "D3", "an ex-owner does not win by writing more";
     claims::unregister_then_reregister_elsewhere, 4, three, "D3, C3", "the client's last call counts, in any order of arrival";
     claims::two_clients_one_id_two_sides, 3, three, "D3, C4", "one wins, the other is told, no blows";
@@ -110,6 +111,9 @@ scenarios! {
     forgetting::collection_at_different_times, 4, three, "D8", "a tombstone collected minutes later at one node";
     forgetting::earlier_tombstone_expires_in_sleep, 1, three, "D8, C6", "an old tombstone of another client does not stand in for a lost one";
     forgetting::lower_claim_meets_a_tombstone, 1, three, "D8", "what outlived its tombstone at one node only is told again";
+    forgetting::lower_claim_meets_an_inference, 1, four, "D8, C4", "nor is an inference collected in silence";
+    forgetting::full_merge_meets_a_living_client, 1, three, "D8", "a full merge takes nothing that its receiver stands by";
+    forgetting::owner_dies_as_the_sides_meet, 1, four, "D8, D10", "what some have forgotten and others saw to the last";
     forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D8", "a full merge takes no living member away";
     forgetting::collected_while_a_full_merge_is_sent, 1, forgetting::small_chunks, "D8", "a full merge leaves nothing behind that its sender forgot meanwhile";
     forgetting::long_sleep, 2, three, "N5", "a node that slept for 40 minutes starts a new run";

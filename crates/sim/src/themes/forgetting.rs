@@ -2,9 +2,12 @@
 
 use crate::client::ClientState;
 use crate::faults::Fault;
-use crate::network::{Micros, SECOND};
+use crate::invariants::serving;
+use crate::network::{Micros, Place, SECOND, Spike};
 use crate::truth::Claimed;
-use crate::world::{World, micros};
+use crate::world::{Crash, World, micros};
+use convoke_core::Node;
+use convoke_core::node::PeerState;
 
 /// One side forgets what the other has not heard was unregistered, or has registered itself meanwhile, and both return
 /// before either has inferred and forgotten the rest. Then there is peace: the next operation might hide what this did.
@@ -27,12 +30,32 @@ fn return_after_a_burst(world: &mut World, host: usize) {
     world.client_close(closing);
     let burst = world.duration(2 * SECOND, window);
     world.busy(burst, apart);
-    let healed = begun + tombstones(world) + world.rng.u64(..window);
+    // In some cases even what one side inferred of the other is forgotten.
+    let long = world.rng.u32(..3) == 0;
+    let healed = begun + tombstones(world) + world.rng.u64(..window) + if long { window } else { 0 };
     rest_until(world, healed - 5 * SECOND);
     begin_anew(world, closing, &former);
     world.busy(healed.saturating_sub(world.now), apart);
+    if long {
+        die_at_the_last_moment(world);
+    }
     world.heal_cuts(cuts);
     world.advance(4 * SECOND);
+}
+
+/// A node and its clients die together, and soon after those who miss them meet those who have forgotten them.
+fn die_at_the_last_moment(world: &mut World) {
+    let host = world.any_host();
+    for client in 0..world.clients.len() {
+        if world.clients[client].attached_to() == Some(host) {
+            world.client_crash(client, true);
+            world.faults.count(Fault::ClientCrash);
+        }
+    }
+    world.crash(host, Crash::Silent);
+    world.faults.count(Fault::PowerCut);
+    let pause = world.rng.u64(..2 * SECOND);
+    world.advance(pause);
 }
 
 /// A client that closed is run again and wants what it had, with claims that start over.
@@ -51,12 +74,11 @@ fn begin_anew(world: &mut World, client: usize, former: &[String]) {
     }
 }
 
-/// Both sides have the same id, one of them unregisters it, and they meet when some have forgotten that and some have
-/// not.
+/// Both sides have the same id, on one of them it ends, and they meet when some have forgotten that and some have not.
 pub(super) fn torn(world: &mut World, _until: Micros) {
     world.busy(10 * SECOND, SECOND / 4);
     let host = world.any_host();
-    let cuts = world.split(&[host]);
+    let mut cuts = world.split(&[host]).to_vec();
     world.busy(6 * SECOND, SECOND / 3);
     let Some((here, there)) = one_on_each_side(world, host) else { return world.heal_cuts(cuts) };
     let id = format!("torn-{}", world.rng.u32(..3));
@@ -75,16 +97,104 @@ pub(super) fn torn(world: &mut World, _until: Micros) {
     world.advance(SECOND);
     // Who hears of it late forgets it late, and is met through the others.
     let at = world.clients[here].attached_to();
-    let late = world.running_hosts().into_iter().find(|other| *other != host && Some(*other) != at).unwrap_or(host);
     let pause = world.rng.u64(2 * SECOND..4 * SECOND);
-    world.pause(late, pause);
-    world.client_unregister(here, &id);
-    let met = world.now + tombstones(world) + world.rng.u64(..2 * SECOND);
+    let (met, late) = match at.filter(|_| world.rng.bool()) {
+        Some(at) => die_together(world, here, at, host, &id, pause),
+        None => {
+            let late = another(world, &[Some(host), at]);
+            world.pause(late.unwrap_or(host), pause);
+            world.client_unregister(here, &id);
+            if world.rng.u32(..3) == 0 {
+                cuts = brush(world, host, &id, cuts);
+            }
+            (world.now + tombstones(world) + world.rng.u64(..2 * SECOND), late)
+        }
+    };
     rest_until(world, met - 3 * SECOND / 2);
-    let apart = if late == host { [0; 2] } else { world.partition(&[late], &[host]) };
+    let apart = late.map(|late| world.partition(&[late], &[host]));
     world.heal_cuts(cuts);
     world.advance(6 * SECOND);
-    world.heal_cuts(apart);
+    world.heal_cuts(apart.into_iter().flatten());
+}
+
+/// A host that runs and is none of these.
+fn another(world: &World, than: &[Option<usize>]) -> Option<usize> {
+    world.running_hosts().into_iter().find(|host| !than.contains(&Some(*host)))
+}
+
+/// The two sides meet, over slow links, and are parted when one has heard what the other registered and not yet answered.
+fn brush(world: &mut World, host: usize, member: &str, mut cuts: Vec<u64>) -> Vec<u64> {
+    let Some(slot) = world.hosts[host].node.as_ref().and_then(|node| node.slot(member)) else { return cuts };
+    let held = world.network.cuts.iter().filter(|cut| cuts.contains(&cut.id));
+    let sides: Vec<(u128, u128)> = held.map(|cut| (cut.from, cut.to)).collect();
+    let (id, extra) = (world.network.number(), world.rng.u64(SECOND / 10..SECOND / 2));
+    world.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
+    let others: Vec<usize> = world.running_hosts().into_iter().filter(|other| *other != host).collect();
+    for _ in 0..4 {
+        world.heal_cuts(cuts);
+        let here = |w: &World| others.iter().any(|other| sees(w, host, *other));
+        let there = |w: &World| others.iter().any(|other| sees(w, *other, host));
+        step_until(world, |w| here(w) || there(w));
+        // Who accepts a connection is the first to say what it has.
+        let first = here(world);
+        if first {
+            let covers = |node: &Node| node.context().get(&slot.origin) >= slot.n;
+            step_until(world, |w| serving(w).any(|(other, node)| other != host && covers(node)));
+        }
+        cuts = sides.iter().map(|(from, to)| world.cut(*from, *to)).collect();
+        if first {
+            break;
+        }
+        world.advance(6 * SECOND);
+    }
+    world.network.spikes.retain(|spike| spike.id != id);
+    cuts
+}
+
+/// Whether one host has a link to another.
+fn sees(world: &World, one: usize, other: usize) -> bool {
+    let up =
+        |node: &Node| node.peers().iter().any(|peer| peer.node == world.hosts[other].id && peer.state == PeerState::Up);
+    world.hosts[one].node.as_ref().is_some_and(up)
+}
+
+/// A claim ends with its client and its node: what is left is a record that nobody stands by, then an inference, then
+/// nothing. Returns when to meet, in one of two cases about when the inference is forgotten, otherwise any time before; and
+/// who heard of it late.
+fn die_together(
+    world: &mut World,
+    client: usize,
+    host: usize,
+    apart: usize,
+    member: &str,
+    pause: Micros,
+) -> (Micros, Option<usize>) {
+    world.client_crash(client, true);
+    world.faults.count(Fault::ClientCrash);
+    world.crash(host, Crash::Silent);
+    world.faults.count(Fault::PowerCut);
+    let (lost, inferred) = (world.now, world.inference_after());
+    if world.rng.bool() {
+        return (lost + world.rng.u64(3 * SECOND..inferred + tombstones(world)), None);
+    }
+    rest_until(world, lost + inferred - SECOND);
+    let infers = |node: &Node| node.slot(member).is_some_and(|slot| slot.inferred);
+    step_until(world, |w| serving(w).any(|(other, node)| other != apart && infers(node)));
+    // What was inferred is under way to the others; read late, it looks young.
+    let first = serving(world).find(|(other, node)| *other != apart && infers(node)).map(|(other, _)| other);
+    let late = another(world, &[Some(apart), first]);
+    if let Some(late) = late {
+        world.pause(late, pause);
+    }
+    (world.now + tombstones(world) + world.rng.u64(..2 * SECOND), late)
+}
+
+/// Time passes in small steps, to the moment when something happens, or for ten seconds.
+fn step_until(world: &mut World, happened: impl Fn(&World) -> bool) {
+    let end = world.now + 10 * SECOND;
+    while !happened(world) && world.now < end && world.violation.is_none() {
+        world.advance(SECOND / 2000);
+    }
 }
 
 /// A client that is attached to another host than this one, and one that is attached to it.

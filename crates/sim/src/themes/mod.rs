@@ -70,15 +70,15 @@ pub const ALL: &[Theme] = &[
         play: forgetting::play,
     },
     Theme {
-        name: "torn: one id on both sides of a split, with a tombstone on one",
-        nodes: 3..=4,
+        name: "torn: one id on both sides of a split, and its end on one",
+        nodes: 4..=4,
         timers: lasting_timers,
         small_chunks: false,
         faults: &[],
         fault_interval: 20 * SECOND..=40 * SECOND,
         check_period: 10 * SECOND,
         chaos: 20 * SECOND..=30 * SECOND,
-        rounds: 3,
+        rounds: 6,
         play: forgetting::torn,
     },
     Theme {

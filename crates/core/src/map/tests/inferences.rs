@@ -3,6 +3,7 @@
 use super::replica::{Key, Replica, member};
 use crate::map::{Delta, Outcome};
 use crate::member::Status;
+use crate::time::Duration;
 
 fn shown(replica: &Replica, key: &Key) -> Option<Status> {
     replica.record(key).map(|record| replica.map.shown(&record))
@@ -131,4 +132,65 @@ fn a_full_merge_takes_inferences_along_and_removes_those_collected_at_the_sender
     assert_eq!(c.pull_full(&b), [x]);
     assert!(c.inferred().is_empty(), "{:?}", c.inferred());
     c.check_indexes();
+}
+
+#[test]
+fn an_inference_goes_with_the_slot_that_is_collected() {
+    let (x, mut a, mut b, mut c) = silent_owner();
+    let timeout = Duration::from_secs(60);
+    a.unregister(&x);
+    c.pull(&a);
+    c.now = c.now + Duration::from_secs(50);
+    b.infer_left("x");
+    c.pull(&b);
+    assert_eq!(c.inferred(), b.inferred(), "it is younger than the tombstone");
+    c.now = c.now + Duration::from_secs(10);
+    assert_eq!(c.map.collect(c.clock(), timeout).len(), 1);
+    assert!(c.inferred().is_empty() && c.rank(&x).is_none());
+    c.check_indexes();
+}
+
+#[test]
+fn an_inference_stays_if_the_slot_that_is_collected_is_not_what_it_speaks_of() {
+    let (x, mut a, mut b, mut c) = silent_owner();
+    a.unregister(&x);
+    c.pull(&a);
+    // The next claim, and what was inferred of it; of the two only the latter has arrived.
+    let mut d = Replica::new("d");
+    d.register(&x, 2, "client");
+    b.pull(&d);
+    b.infer_left("x");
+    c.now = c.now + Duration::from_secs(60);
+    c.apply(&b.encode_inferred("x"));
+    c.set_admitted(&d.origin(), false);
+    assert_eq!(c.map.collect(c.clock(), Duration::from_secs(60)).len(), 1);
+    assert_eq!(c.inferred(), b.inferred());
+    c.apply(&d.encode_key(&x));
+    assert_eq!(shown(&c, &x), Some(Status::Left));
+    c.check_indexes();
+}
+
+/// Whoever has collected what this node still shows as left would take a lower claim in, and it would be lost here.
+#[test]
+fn what_was_inferred_is_said_as_a_tombstone_to_news_of_a_lower_claim() {
+    let x = member("x");
+    for admitted in [true, false] {
+        let (mut a, mut b, mut d) = (Replica::new("a"), Replica::new("b"), Replica::new("d"));
+        a.register(&x, 9, "client");
+        d.register(&x, 1, "newcomer");
+        b.map.may_write = true;
+        b.pull(&a);
+        b.infer_left("x");
+        b.set_admitted(&a.origin(), admitted);
+        let outcomes = b.apply(&d.encode_key(&x));
+        if admitted {
+            assert!(matches!(outcomes[..], [Outcome::Outranked(_)]), "the owner lives: {outcomes:?}");
+            continue;
+        }
+        let [Outcome::Stored(stored)] = &outcomes[..] else { panic!("it stays silent: {outcomes:?}") };
+        assert_eq!((stored.new.claim, stored.new.stated()), (9, Status::Left));
+        assert_eq!(stored.new.origin.id, b.origin());
+        d.apply(&b.encode_key(&x));
+        assert_eq!(shown(&d, &x), Some(Status::Left));
+    }
 }

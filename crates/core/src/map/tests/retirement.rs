@@ -1,7 +1,11 @@
 //! Names and old runs of nodes that are long gone (D10).
 
 use super::replica::{Replica, member, name};
-use crate::map::{Delta, Outcome};
+use crate::config::Limits;
+use crate::map::{CausalMap, Delta, Outcome};
+use crate::mutant::Mutation;
+use crate::time::Clock;
+use crate::version::{Incarnation, NodeId, OriginId};
 
 #[test]
 fn the_names_of_a_silent_origin_are_dropped_and_its_members_are_not() {
@@ -129,4 +133,42 @@ fn entries_of_retired_runs_are_freed_and_used_again() {
     }
     assert_eq!(b.map.origins.iter().count(), 2, "this node and the last run");
     assert_eq!(b.map.origins.retired().len(), 1);
+}
+
+/// An owner that died before it stated again what others gave up: who held it to the last lets go, of that and no more.
+#[test]
+fn what_was_written_off_goes_when_its_origin_falls_silent() {
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&member("m"), 1, "client");
+    a.register(&member("gone"), 1, "client");
+    a.unregister(&member("gone"));
+    b.pull(&a);
+    b.infer_left("m");
+    b.collect_all();
+    a.register(&member("later"), 2, "client");
+    c.pull(&a);
+    c.pull_full(&b);
+    assert!(c.is_live(&member("m")), "its owner is alive there");
+    let index = c.map.origins.index_of(&a.origin()).unwrap();
+    let dropped = c.map.drop_written_off(index);
+    assert_eq!(dropped.iter().map(|(_, member)| member.id()).collect::<Vec<_>>(), ["m"]);
+    assert!(c.is_live(&member("later")) && c.rank(&member("m")).is_none());
+    assert_eq!(c.map.drop_written_off(index).len(), 0);
+    c.check_indexes();
+}
+
+/// Whoever invents origins fills no memory with them.
+#[test]
+fn origins_are_bounded_for_each_node_and_in_all() {
+    let origin = |node: String, number| OriginId {
+        node: NodeId::new(&node).unwrap(),
+        incarnation: Incarnation { number, nonce: 0 },
+    };
+    let limits = Limits { peers: 3, incarnations_per_node: 2, ..Limits::default() };
+    let mut map = CausalMap::new(origin("me".to_owned(), 1), &limits, 0, Clock::default(), Mutation::none());
+    let mut admit = |node: String, number| map.admit_origin(&origin(node, number), Clock::default()).is_some();
+    assert_eq!([1, 2, 3].map(|number| admit("a".to_owned(), number)), [true, true, false]);
+    let admitted = (0..20).filter(|i| admit(format!("n{i}"), 1)).count();
+    assert_eq!(admitted, 2 * (3 + 1) - 3, "this node and two runs are there already");
+    assert!(admit("a".to_owned(), 2), "who is known stays so");
 }
