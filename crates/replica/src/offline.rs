@@ -188,8 +188,15 @@ async fn found(
         uncommitted: 0,
         kept_in: None,
     };
-    let identity =
-        Identity { log, replica, node: node.to_owned(), genesis, inherited: machine.applied().index, founding: None };
+    let identity = Identity {
+        log,
+        replica,
+        node: node.to_owned(),
+        genesis,
+        inherited: machine.applied().index,
+        founding: None,
+        agreed: BTreeSet::new(),
+    };
     let meta = SnapshotMeta { last_log_id: last, last_membership: StoredMembership::new(last, membership) };
     let image = Image { meta, machine: Arc::new(machine) };
     snapshot_file::save(&*disk, &image).map_err(failed("write to", directory))?;

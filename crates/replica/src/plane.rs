@@ -13,6 +13,7 @@ use crate::store::identity::Identity;
 use arc_swap::ArcSwapOption;
 use convoke_log::command::Replica as Place;
 use smol_str::SmolStr;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -233,6 +234,7 @@ impl Plane {
             genesis: adopt.state,
             inherited: 0,
             founding: None,
+            agreed: BTreeSet::new(),
         };
         crate::replica::begin(self, identity).await.map_err(|error| {
             self.fail(error.to_string());

@@ -176,6 +176,7 @@ pub(crate) fn founder(plane: &Plane, members: Vec<Place>) -> Result<Identity, St
         genesis: Machine::new(plane.config.state.clone())?.snapshot().to_bytes(),
         inherited: 0,
         founding: Some(founding),
+        agreed: BTreeSet::new(),
     })
 }
 

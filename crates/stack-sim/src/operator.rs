@@ -96,7 +96,12 @@ async fn carry_out(ambassador: &Ambassador, order: Order, book: &Book) {
             None => {}
             Some(change) => {
                 let changed = ambassador.change(&change, PATIENCE, Some(PATIENCE)).await;
-                book.note(now(), &format!("{change:?}: {}", changed.as_ref().map_or("no", |_| "yes")));
+                let came_of_it = match &changed {
+                    Ok(changed) if changed.settled => "done".to_owned(),
+                    Ok(changed) => format!("recorded; {}", changed.obstacle),
+                    Err(error) => error.to_string(),
+                };
+                book.note(now(), &format!("{change:?}: {came_of_it}"));
                 if let (Order::Transfer { .. }, Ok(_)) = (order, &changed) {
                     book.fault(now(), Fault::Transfer, "the leader hands over");
                     return;

@@ -10,12 +10,16 @@ use std::path::Path;
 /// is written: a log that was restored or recovered there is a replica under that id and no other.
 pub(crate) fn of(settings: &Settings) -> Outcome<String> {
     let data_dir = &settings.data_dir;
-    let of_log = of_log(data_dir)?;
+    let (recorded, of_log) = (convoke_node::id_of_data_dir(data_dir), of_log(data_dir)?);
     let id = match settings.id.as_str() {
-        "" => convoke_node::id_of_data_dir(data_dir).or_else(|| of_log.clone()),
+        "" => recorded.clone().or_else(|| of_log.clone()),
         id => Some(id.to_owned()),
     };
     let id = id.unwrap_or_else(|| from_host(&rustix::system::uname().nodename().to_string_lossy(), settings.peer_port));
+    if recorded.is_some_and(|recorded| recorded != id) {
+        // The node itself refuses the directory.
+        return Ok(id);
+    }
     match of_log {
         Some(found) if found != id => Err(Failure::usage(format!(
             "{} holds the log of node {found}, not of {id}: start it with --id {found}, or use another data directory",

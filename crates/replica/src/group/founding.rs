@@ -3,6 +3,9 @@
 //! Whoever begins a log has written down with whom before it asks anybody. Each node agrees to be a replica of one log
 //! only, durably, before it answers; and nothing is committed without a majority. So whatever crashes in between, there
 //! is at most one log that can decide anything.
+//!
+//! Each is asked until it has agreed, which is written down, and never again: a node that lost its disk since is not to come back under
+//! the id with which it has voted (M2). It is replaced.
 
 use super::adopt;
 use crate::plane::{Member, Plane};
@@ -13,12 +16,17 @@ use tokio::time::{Instant, sleep};
 
 const REMIND: Duration = Duration::from_secs(10);
 
-/// Asks every other member until each has agreed. Repeated after a restart: those who have agreed do so again.
+/// Asks every other member until each has agreed. After a restart it goes on with those who have not.
 pub(crate) async fn gather(plane: Arc<Plane>, member: Member) {
+    let mut identity = (*member.identity).clone();
     let Some(founding) = &member.identity.founding else { return };
-    let me = member.identity.replica;
-    let mut missing: Vec<(u64, Place)> =
-        founding.nodes().filter(|(id, _)| **id != me).map(|(id, place)| (*id, place.clone())).collect();
+    let others = founding.nodes().filter(|(id, _)| **id != identity.replica && !identity.agreed.contains(id));
+    let mut missing: Vec<(u64, Place)> = others.map(|(id, place)| (*id, place.clone())).collect();
+    // What it knew before a restart, it knows again before it asks: who was removed meanwhile is not wanted any more.
+    let known = member.engine.store.committed().map_or(0, |committed| committed.index + 1);
+    if member.engine.reach(known).await.is_err() {
+        return;
+    }
     let mut reminded = Instant::now();
     while !missing.is_empty() {
         let mut still = Vec::new();
@@ -27,12 +35,21 @@ pub(crate) async fn gather(plane: Arc<Plane>, member: Member) {
             if !is_wanted(&member, id) {
                 continue;
             }
-            if let Err(error) = adopt(&plane, &member, id, &place).await {
-                if reminded.elapsed() > REMIND {
-                    reminded = Instant::now();
-                    tracing::warn!(node = %plane.config.node, "node {} is not yet a replica: {error}", place.node);
+            match adopt(&plane, &member, id, &place).await {
+                Ok(()) => {
+                    identity.agreed.insert(id);
+                    let saved = plane.disk().map_or(Ok(()), |disk| identity.save(&*disk));
+                    if let Err(error) = saved {
+                        return plane.fail(format!("cannot write who has agreed to the log: {error}"));
+                    }
                 }
-                still.push((id, place));
+                Err(error) => {
+                    if reminded.elapsed() > REMIND {
+                        reminded = Instant::now();
+                        tracing::warn!(node = %plane.config.node, "node {} is not yet a replica: {error}", place.node);
+                    }
+                    still.push((id, place));
+                }
             }
         }
         missing = still;

@@ -1,16 +1,18 @@
-//! Which replica of which log a directory belongs to. Written once, when the node becomes one; never changed.
+//! Which replica of which log a directory belongs to. Written when the node becomes one; who begins a log adds who has agreed to it.
 
 use super::StoreError;
 use super::disk::{Disk, read, replace};
 use crate::raft::Membership;
 use convoke_log::Machine;
 use convoke_log::codec::{CodecError, Reader, Writer};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "identity";
 const MAGIC: [u8; 8] = *b"cvkid\x00\x01\n";
 const TEXT_MAX: u64 = 4 * 1024;
+const REPLICAS_MAX: u64 = 256;
 
 /// A replica of a log.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +27,9 @@ pub(crate) struct Identity {
     pub(crate) inherited: u64,
     /// Whom it begins the log with, if it is the one that does.
     pub(crate) founding: Option<Membership>,
+    /// Who of them has agreed. Nobody is asked again: one that has lost its disk since would agree anew, under an id with which it has
+    /// voted and promised to hold what it no longer holds.
+    pub(crate) agreed: BTreeSet<u64>,
 }
 
 impl Identity {
@@ -66,6 +71,10 @@ impl Identity {
         w.sized(&self.genesis);
         w.varint(self.inherited);
         w.option(self.founding.as_ref(), crate::codec::put_membership);
+        w.count(self.agreed.len());
+        for id in &self.agreed {
+            w.varint(*id);
+        }
         let mut bytes = w.into_bytes();
         let checksum = crc32c::crc32c(&bytes);
         bytes.extend_from_slice(&checksum.to_le_bytes());
@@ -88,10 +97,19 @@ impl Identity {
             genesis: r.bytes("genesis", TEXT_MAX)?.to_vec(),
             inherited: r.counter("inherited")?,
             founding: r.option("founding", crate::codec::membership)?,
+            agreed: agreed(&mut r)?,
         };
         r.end()?;
         Ok(identity)
     }
+}
+
+/// Not there in the first files of this form.
+fn agreed(r: &mut Reader<'_>) -> Result<BTreeSet<u64>, CodecError> {
+    if r.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    (0..r.count("agreed", 1, REPLICAS_MAX)?).map(|_| r.varint("agreed")).collect()
 }
 
 fn damaged(path: PathBuf, error: &CodecError) -> StoreError {

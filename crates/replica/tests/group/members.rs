@@ -235,3 +235,30 @@ async fn whoever_joins_has_the_limits_of_the_log() {
     let answer = client.submit(&hosts, Body::put("k", "12345")).await;
     assert!(matches!(answer.verdict.as_deref(), Ok(Outcome::NotApplied { .. })), "{answer:?}");
 }
+
+/// M2: a founder that starts again asks nobody a second time. One that lost its disk would agree, and vote, and hold nothing of what it
+/// has promised to hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_founding_member_that_lost_its_disk_does_not_come_back_under_its_id() {
+    let disks = Disks::new();
+    let mut hosts = together(&disks, &["a", "b", "c"]).await;
+    let mut client = Client::open(&hosts).await;
+    client.put(&hosts, "k", "1").await;
+    agree(&hosts).await;
+    let lost = hosts.pop().unwrap().stop().await;
+    std::fs::remove_dir_all(disks.of("c")).unwrap();
+    let lost = Host::start(lost).await;
+    // Whoever began the log starts anew.
+    let founder = hosts.remove(0).stop().await;
+    hosts.insert(0, Host::start(founder).await);
+    client.put(&hosts, "k", "2").await;
+    // Longer than it takes to be asked.
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(lost.handle().status().role, Role::Outside);
+    let address = lost.config.address.as_str().into();
+    change(&hosts, Edit::Replace { old: "c".into(), node: "c".into(), address }).await;
+    assert_eq!(lost.handle().status().replica.map(|id| id.0), Some(4));
+    hosts.push(lost);
+    client.put(&hosts, "k", "3").await;
+    agree(&hosts).await;
+}

@@ -86,7 +86,7 @@ pub(crate) fn refusal(why: &Refusal) -> Error {
         Refusal::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
         Refusal::Busy { limit, .. } | Refusal::TooLarge { limit, .. } => error.limit(*limit),
         Refusal::Unreadable(CodecError::TooLarge { what, limit, .. }) => error.field(*what).limit(*limit),
-        Refusal::Unreadable(why) => why.part().into_iter().fold(error, |error, part| error.field(part)),
+        Refusal::Unreadable(why) => why.part().into_iter().fold(error, Error::field),
         Refusal::NoSession { .. } => error.field("request"),
         _ => error,
     }
