@@ -2,6 +2,7 @@
 
 use super::log::{Log, Seen};
 use super::support::Told;
+use crate::invariants::Violation;
 use crate::network::{MINUTE, Place, SECOND, Spike};
 use crate::world::{Crash, Setup, World, micros};
 use convoke_core::Limits;
@@ -217,14 +218,28 @@ pub(super) fn lower_claim_meets_a_tombstone(world: &mut World) -> Told {
     world.settle()
 }
 
-/// The same where the higher claim ended with its client and its node: what one has collected and the other has not is an
-/// inference. The late one says it as a tombstone; to collect it in silence would lose the lower claim there.
-pub(super) fn lower_claim_meets_an_inference(world: &mut World) -> Told {
+/// The same where the higher claim was inferred to have ended: one node has collected the inference and takes the lower claim
+/// in, the other has not, and is about to hear of it.
+struct LateInference {
+    near: usize,
+    far: usize,
+    first: usize,
+    late: usize,
+    /// Between the late one and the node of the lower claim.
+    apart: [u64; 2],
+}
+
+/// `silence` makes the node and the client of the higher claim, which are the first ones, fall silent.
+fn inference_collected_by_one(
+    world: &mut World,
+    silence: impl FnOnce(&mut World, usize),
+) -> Result<LateInference, Violation> {
     world.begin()?;
     let far = world.add_client_fixed("far", &["far"], 3);
     let near = world.add_client_fixed("near", &["near"], 0);
     world.up(&["far", "near"])?;
-    let cuts = world.partition(&[0, 1, 2], &[3]);
+    let cuts = world.partition(&[1, 2], &[3]);
+    world.partition(&[0], &[3]);
     world.clients[near].claim += 10;
     world.go(near, 0);
     world.run_until(|w| w.attached(near), 5 * SECOND)?;
@@ -233,8 +248,7 @@ pub(super) fn lower_claim_meets_an_inference(world: &mut World) -> Told {
     world.pass(30 * SECOND)?;
     world.require(world.claim(3, "m") < world.claim(0, "m"), "the claims are the other way round")?;
     let owner = world.node(0).origin().clone();
-    world.client_crash(near, true);
-    world.lose(0, Crash::Silent);
+    silence(world, near);
     world.run_until(|w| w.status(1, "m") == Some(Status::Down) && w.status(2, "m") == Some(Status::Down), MINUTE)?;
     let responsible = world.node(1).responsible_for(&owner);
     let (first, late) = if responsible.as_ref() == Some(&world.hosts[1].id) { (1, 2) } else { (2, 1) };
@@ -246,12 +260,42 @@ pub(super) fn lower_claim_meets_an_inference(world: &mut World) -> Told {
     world.require(!world.forgotten(late, "m"), "both collected at the same time")?;
     let apart = world.partition(&[late], &[3]);
     world.rejoin(cuts);
-    world.run_until(|w| !w.forgotten(first, "m"), 10 * SECOND)?;
+    step_until(world, |w| !w.forgotten(first, "m"))?;
     world.require(!world.forgotten(late, "m"), "the late one collected before they met")?;
+    Ok(LateInference { near, far, first, late, apart })
+}
+
+/// The late one says what was inferred as a tombstone; to collect it in silence would lose the lower claim there.
+pub(super) fn lower_claim_meets_an_inference(world: &mut World) -> Told {
+    let story = inference_collected_by_one(world, |world, near| {
+        world.client_crash(near, true);
+        world.lose(0, Crash::Silent);
+    })?;
     world.pass(20 * SECOND)?;
-    world.rejoin(apart);
+    world.rejoin(story.apart);
     world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 3), 20 * SECOND)?;
-    world.require(world.holds(far, "m"), "the living client gave up")?;
+    world.require(world.holds(story.far, "m"), "the living client gave up")?;
+    world.settle()
+}
+
+/// The owner of the higher claim was only cut off, and the lower one dies when the late one has said so: the tombstone of its
+/// own claim, which others inferred, ends nothing.
+pub(super) fn inferred_end_meets_its_owner(world: &mut World) -> Told {
+    let story = inference_collected_by_one(world, |world, _| {
+        world.partition(&[0], &[1, 2]);
+    })?;
+    let said = |w: &World| w.node(story.late).slot("m").is_some_and(|slot| slot.stated == Status::Left);
+    step_until(world, said)?;
+    world.client_crash(story.far, true);
+    world.lose(3, Crash::Silent);
+    world.run_until(|w| w.claim(story.first, "m") == w.claim(story.late, "m"), 5 * SECOND)?;
+    world.require(world.status(0, "m") == Some(Status::Up), "it ended by itself")?;
+    let log = Log::on(world);
+    world.heal_all();
+    world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 0), 20 * SECOND)?;
+    world.require(world.holds(story.near, "m"), "the living client gave up")?;
+    let gone = |seen: &Seen| seen.host == 0 && seen.shown().is_some_and(|(_, status)| status != Status::Up);
+    world.require(!log.of("m").iter().any(gone), "its own node showed it as gone")?;
     world.settle()
 }
 

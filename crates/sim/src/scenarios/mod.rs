@@ -112,6 +112,7 @@ scenarios! {
     forgetting::earlier_tombstone_expires_in_sleep, 1, three, "D8, C6", "an old tombstone of another client does not stand in for a lost one";
     forgetting::lower_claim_meets_a_tombstone, 1, three, "D8", "what outlived its tombstone at one node only is told again";
     forgetting::lower_claim_meets_an_inference, 1, four, "D8, C4", "nor is an inference collected in silence";
+    forgetting::inferred_end_meets_its_owner, 1, four, "C4, D8", "nor does it end what its owner stands by";
     forgetting::full_merge_meets_a_living_client, 1, three, "D8", "a full merge takes nothing that its receiver stands by";
     forgetting::owner_dies_as_the_sides_meet, 1, four, "D8, D10", "what some have forgotten and others saw to the last";
     forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D8", "a full merge takes no living member away";
