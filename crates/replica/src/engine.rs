@@ -193,11 +193,14 @@ impl Engine {
     /// Whether this replica was taken out of the group, as far as it knows: by what is recorded, or by what it was told. Its id is never
     /// used again (M2).
     pub(crate) fn is_removed(&self) -> bool {
-        let machine = self.state.machine();
-        let me = self.state.me();
+        self.is_recorded_out() || self.lock_without().is_some()
+    }
+
+    /// Whether the record has a group without this replica. The engine may be on its way there.
+    pub(crate) fn is_recorded_out(&self) -> bool {
+        let (machine, me) = (self.state.machine(), self.state.me());
         // Below the highest id: not one that is yet to be recorded, which has only begun to catch up.
-        let recorded = machine.highest_replica() >= me && machine.configuration().replica(me).is_none();
-        recorded || self.lock_without().is_some()
+        machine.highest_replica() >= me && machine.configuration().replica(me).is_none()
     }
 
     fn lock_without(&self) -> std::sync::MutexGuard<'_, Option<Group>> {

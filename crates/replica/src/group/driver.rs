@@ -19,8 +19,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Pause after a step that failed.
 const RETRY: Duration = Duration::from_millis(500);
-/// How often a leader looks although nothing seems to have changed.
+/// How often a replica looks although nothing seems to have changed.
 const LOOK: Duration = Duration::from_secs(5);
+/// The same while the group is on its way: that the engine has moved is no entry that anybody waits for.
+const LOOK_ON_THE_WAY: Duration = Duration::from_millis(100);
 /// Entries that a learner may lag behind when it becomes a voter.
 const LAG_MAX: u64 = 1_000;
 /// How often a step that does not succeed is spoken of.
@@ -75,8 +77,7 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
             // A follower knows where the group is from the leader's entries.
             _ => {
                 plane.obstructed(None);
-                observe(&plane, &member);
-                LOOK
+                if observe(&plane, &member) { LOOK } else { LOOK_ON_THE_WAY }
             }
         };
         if pause == RETRY {
@@ -95,18 +96,23 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
                     sleep(Duration::from_millis(20)).await;
                 }
             };
-            let _ = timeout(LOOK, changed).await;
+            let _ = timeout(pause, changed).await;
         }
     }
 }
 
-/// Notes where the engine is, for those who wait for it at a replica that does not lead.
-fn observe(plane: &Plane, member: &Member) {
-    let machine = member.engine.state.machine();
+/// Notes where the engine is, for those who wait for it at a replica that does not lead; says whether it has arrived. A replica that is taken out
+/// is not told the end of it: it has arrived when the leader says that the group goes on without it.
+fn observe(plane: &Plane, member: &Member) -> bool {
+    let engine = &member.engine;
+    let machine = engine.state.machine();
     let wanted = machine.configuration();
-    if wanted.number > 0 && next_step(wanted, &membership(member)) == Step::Arrived {
+    let outside = engine.is_recorded_out() && engine.without().is_some();
+    let arrived = outside || next_step(wanted, &membership(member)) == Step::Arrived;
+    if wanted.number > 0 && arrived {
         plane.settled.send_if_modified(|settled| std::mem::replace(settled, wanted.number) != wanted.number);
     }
+    arrived
 }
 
 fn membership(member: &Member) -> Membership {

@@ -7,18 +7,33 @@ use crate::plane::Plane;
 use crate::status::Group;
 use convoke_log::ReplicaId;
 use futures_util::future::join_all;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// How often it asks.
 const LOOK: Duration = Duration::from_secs(2);
+/// The same while it knows that it is to go: whoever has asked for that waits.
+const LOOK_FOR_THE_END: Duration = Duration::from_millis(200);
 
-/// Asks the others of the group while no leader is heard.
+/// Asks the others of the group while no leader is heard, or while it waits to be let go.
 pub(crate) async fn look(plane: Arc<Plane>, engine: Arc<Engine>) {
+    let goes = || engine.is_recorded_out() && engine.without().is_none();
+    let mut progress = engine.state.progress();
     loop {
-        sleep(LOOK).await;
-        if engine.is_led() || engine.state.term().epoch().is_some() {
+        // What is recorded comes with an entry.
+        let told_to_go = async {
+            while !goes() {
+                if progress.changed().await.is_err() {
+                    return pending().await;
+                }
+                sleep(LOOK_FOR_THE_END).await;
+            }
+            sleep(LOOK_FOR_THE_END).await;
+        };
+        let _ = timeout(LOOK, told_to_go).await;
+        if engine.is_led() && !goes() || engine.state.term().epoch().is_some() {
             continue;
         }
         let (me, own) = (engine.state.me(), engine.own_group());
@@ -31,8 +46,8 @@ pub(crate) async fn look(plane: Arc<Plane>, engine: Arc<Engine>) {
         let asking = join_all(addresses.into_iter().map(|member| probe(&plane, &member.address)));
         let answers: Vec<Probed> = asking.await.into_iter().flatten().collect();
         let found = judge(engine.log, me, &own, &answers);
-        // Asked meanwhile, and a leader spoke: that counts more.
-        if !engine.is_led() && engine.goes_on_without(found) {
+        // Asked meanwhile, and a leader spoke: that counts more, unless it is known how it ends.
+        if (!engine.is_led() || goes()) && engine.goes_on_without(found) {
             tracing::warn!(
                 node = %plane.config.node,
                 "replica {me} is not in the group any more; to add this node again, stop it, move its log directory away and start it"
