@@ -1,6 +1,6 @@
 //! What clients make of what nodes tell them (C1–C5).
 
-use crate::client::{ClientState, NodeMessage, Pending};
+use crate::client::{Client, ClientState, NodeMessage, Pending};
 use crate::host::Host;
 use crate::invariants::Violation;
 use crate::network::Micros;
@@ -179,9 +179,11 @@ impl World {
         }
     }
 
-    /// Nor does the record of an owner that is silent, unless it was written over that of this client (C4).
-    pub(crate) fn require_living_taker(&mut self, host: usize, id: &str) {
-        let Some(node) = &self.hosts[host].node else { return };
+    /// Nor does the record of an owner that is silent, unless it was written over that of this client (C4). A client that has left without a word
+    /// is not one it is taken from: the node shows it as down, and its end of the connection is all there is of it.
+    pub(crate) fn require_living_taker(&mut self, host: usize, conn: u64, id: &str) {
+        let attached = |c: &Client| c.conn() == Some(conn) && c.attached_to() == Some(host);
+        let Some(node) = self.hosts[host].node.as_ref().filter(|_| self.clients.iter().any(attached)) else { return };
         let leftover = |slot: &SlotView| slot.stated != Status::Left && slot.shown != Status::Up;
         let taker = node.slot(id).filter(|slot| leftover(slot) && node.written_over(id) != Some(node.origin()));
         if let Some(taker) = taker {
