@@ -1,34 +1,54 @@
 //! Panics of simulated nodes are findings: they are kept for the report instead of being printed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 use std::sync::Once;
 
 /// More of a message is not kept.
 const MESSAGE_MAX: usize = 2_000;
 
 thread_local! {
+    static KEEPING: Cell<bool> = const { Cell::new(false) };
     static FIRST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps panics from now on, the first of each thread, and forgets those of this thread so far. With `CONVOKE_SIM_PANICS` in the environment
-/// they are printed, too.
-pub fn keep() {
+/// While this is held, panics of its thread belong to a run.
+#[derive(Debug)]
+#[must_use = "panics are kept while this is held"]
+pub struct Keeping {
+    /// It stays on its thread.
+    here: PhantomData<*const ()>,
+}
+
+/// Keeps the first panic of this thread from now until the guard is dropped, and forgets those so far. All others are printed as ever:
+/// a test that fails has to say why. With `CONVOKE_SIM_PANICS` in the environment those of runs are printed, too.
+pub fn keep() -> Keeping {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            FIRST.with_borrow_mut(|first| {
-                first.get_or_insert_with(|| info.to_string().chars().take(MESSAGE_MAX).collect());
-            });
-            if std::env::var_os("CONVOKE_SIM_PANICS").is_some() {
+            if KEEPING.get() {
+                FIRST.with_borrow_mut(|first| {
+                    first.get_or_insert_with(|| info.to_string().chars().take(MESSAGE_MAX).collect());
+                });
+            }
+            if !KEEPING.get() || std::env::var_os("CONVOKE_SIM_PANICS").is_some() {
                 before(info);
             }
         }));
     });
+    KEEPING.set(true);
     take();
+    Keeping { here: PhantomData }
 }
 
-/// The first panic of this thread that was not taken yet.
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        KEEPING.set(false);
+    }
+}
+
+/// The first panic of this thread that was kept and not taken yet.
 pub fn take() -> Option<String> {
     FIRST.take()
 }

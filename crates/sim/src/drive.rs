@@ -40,7 +40,7 @@ pub fn run_seed(seed: u64) -> Outcome {
 
 /// Runs a plan to its end or to its first violation. A panic anywhere is a violation of `no_panic`.
 pub fn run_plan(plan: &Plan, verbose: bool) -> Outcome {
-    panics::keep();
+    let _keeping = panics::keep();
     let mut world = plan.world();
     world.trace.verbose = verbose;
     let result = catch_unwind(AssertUnwindSafe(|| phases(&mut world, plan)));
@@ -58,7 +58,7 @@ pub fn run_script(
     script: impl FnOnce(&mut World) -> Result<(), Violation>,
     verbose: bool,
 ) -> Outcome {
-    panics::keep();
+    let _keeping = panics::keep();
     world.trace.verbose = verbose;
     let result = catch_unwind(AssertUnwindSafe(|| script(&mut world).and_then(|()| world.finish())));
     let violation = match result {

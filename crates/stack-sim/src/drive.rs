@@ -43,7 +43,7 @@ pub struct Outcome {
 
 /// Runs a plan to its end, or to the first violation.
 pub fn run(plan: &Plan, aloud: bool) -> Outcome {
-    panics::keep();
+    let _keeping = panics::keep();
     fastrand::seed(plan.seed);
     convoke_replica::seed_thread(plan.seed);
     let shared = Arc::new(Shared::new(plan.clone(), aloud));
