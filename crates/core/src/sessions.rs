@@ -48,9 +48,11 @@ struct Place {
     session: u32,
     /// Its position among the members of the session, so that one of many is taken away without a search.
     at: u32,
+    /// The write with which the session got it.
+    since: u64,
 }
 
-const NOWHERE: Place = Place { session: NONE, at: NONE };
+const NOWHERE: Place = Place { session: NONE, at: NONE, since: 0 };
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -114,12 +116,17 @@ impl Sessions {
         Some(self.id(place.session))
     }
 
+    /// The write of this node with which the session that feeds a slot got it.
+    pub(crate) fn fed_since(&self, slot: u32) -> Option<u64> {
+        self.of_slot.get(slot as usize).filter(|place| place.session != NONE).map(|place| place.since)
+    }
+
     pub(crate) fn of_conn(&self, conn: ConnId) -> Vec<SessionId> {
         self.by_conn.get(&conn).into_iter().flatten().map(|index| self.id(*index)).collect()
     }
 
-    /// Gives a slot to a session, taking it from whichever had it.
-    pub(crate) fn give(&mut self, id: SessionId, slot: u32) {
+    /// Gives a slot to a session with a write of this node, taking it from whichever had it.
+    pub(crate) fn give(&mut self, id: SessionId, slot: u32, since: u64) {
         match self.of_slot(slot) {
             Some(owner) if owner == id => return,
             Some(_) => self.take(slot),
@@ -131,7 +138,7 @@ impl Sessions {
         if let Some(session) = self.get_mut(id) {
             session.members.push(slot);
             let at = session.members.len() as u32 - 1;
-            self.of_slot[slot as usize] = Place { session: id.index, at };
+            self.of_slot[slot as usize] = Place { session: id.index, at, since };
         }
     }
 
@@ -233,7 +240,7 @@ mod tests {
             for (slot, to) in steps {
                 match ids.get(to) {
                     Some(id) => {
-                        sessions.give(*id, slot);
+                        sessions.give(*id, slot, 1);
                         expected.insert(slot, *id);
                     }
                     None => {

@@ -8,7 +8,7 @@ use crate::truth::Claimed;
 use crate::world::{ClientTimer, Event, World, micros};
 use convoke_core::member::Status;
 use convoke_core::node::{Attached, Notice, SlotView};
-use convoke_core::version::Version;
+use convoke_core::version::{Dot, Version};
 use convoke_core::{Code, Refusal};
 
 impl World {
@@ -179,13 +179,15 @@ impl World {
         }
     }
 
-    /// Nor does the record of an owner that is silent, unless it was written over that of this client (C4). A client that has left without a word
-    /// is not one it is taken from: the node shows it as down, and its end of the connection is all there is of it.
+    /// Nor does the record of an owner that is silent, unless it was written over that of this client, not over an earlier one of the same node (C4).
+    /// A client that has left without a word is not one it is taken from: the node shows it as down, and its end of the connection is all there is of it.
     pub(crate) fn require_living_taker(&mut self, host: usize, conn: u64, id: &str) {
         let attached = |c: &Client| c.conn() == Some(conn) && c.attached_to() == Some(host);
         let Some(node) = self.hosts[host].node.as_ref().filter(|_| self.clients.iter().any(attached)) else { return };
         let leftover = |slot: &SlotView| slot.stated != Status::Left && slot.shown != Status::Up;
-        let taker = node.slot(id).filter(|slot| leftover(slot) && node.written_over(id) != Some(node.origin()));
+        let registered = self.network.connections.get(&conn).and_then(|held| held.registered.get(id));
+        let knew = |over: Dot| over.origin == *node.origin() && registered.is_some_and(|n| over.n >= *n);
+        let taker = node.slot(id).filter(|slot| leftover(slot) && !node.written_over(id).is_some_and(knew));
         if let Some(taker) = taker {
             self.violate(Violation::new("answers", self.now, format!("n{host} gives {id} away to {taker:?}")));
         }

@@ -88,6 +88,8 @@ pub struct Connection {
     pub extra: Micros,
     /// The dial that made it, until the dialer knows.
     pub dial: u64,
+    /// What a client has registered over it, and the node's write that did it.
+    pub registered: BTreeMap<String, u64>,
 }
 
 /// Blocks everything from one set of places to another.
@@ -140,7 +142,8 @@ impl Network {
     pub fn connect(&mut self, kind: Kind, dialer: End, acceptor: End, dial: u64) -> u64 {
         let id = self.number();
         let pipes = [Pipe::default(), Pipe::default()];
-        self.connections.insert(id, Connection { kind, ends: [dialer, acceptor], pipes, extra: 0, dial });
+        let registered = BTreeMap::new();
+        self.connections.insert(id, Connection { kind, ends: [dialer, acceptor], pipes, extra: 0, dial, registered });
         id
     }
 

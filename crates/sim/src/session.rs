@@ -46,6 +46,14 @@ impl World {
                 let claim = request.claim;
                 let result =
                     self.with_node(host, |node, time, out| Some(node.attach(time, wall, ConnId(conn), &request, out)));
+                if let Some(Ok(attached)) = &result {
+                    if let Some(connection) = self.network.connections.get_mut(&conn) {
+                        connection.registered.clear();
+                    }
+                    for (id, _) in &attached.versions {
+                        self.registered(host, conn, id);
+                    }
+                }
                 result.map(|result| NodeMessage::Attached { claim, result })
             }
             ClientMessage::Heartbeat { session, sent } => {
@@ -54,14 +62,19 @@ impl World {
             }
             ClientMessage::Request { session, seq, body } => {
                 let result = self.with_node(host, |node, time, out| {
-                    Some(match body {
-                        Body::Register(member) => node.register(time, wall, session, seq, &member, out).map(Some),
+                    Some(match &body {
+                        Body::Register(member) => node.register(time, wall, session, seq, member, out).map(Some),
                         Body::Update { id, update, expected } => {
-                            node.update(time, session, seq, &id, &update, expected, out).map(Some)
+                            node.update(time, session, seq, id, update, *expected, out).map(Some)
                         }
-                        Body::Unregister { id } => node.unregister(time, session, seq, &id, out).map(|()| None),
+                        Body::Unregister { id } => node.unregister(time, session, seq, id, out).map(|()| None),
                     })
                 });
+                match (&result, &body) {
+                    (Some(Ok(_)), Body::Register(member)) => self.registered(host, conn, &member.spec.id),
+                    (Some(Ok(_)), Body::Unregister { id }) => self.unregistered(conn, id),
+                    _ => {}
+                }
                 result.map(|result| NodeMessage::Answer { seq, result })
             }
             ClientMessage::Close { session } => {
@@ -74,10 +87,26 @@ impl World {
         }
     }
 
+    /// A node has just acknowledged a registration. Registering again what it has is a mere update.
+    fn registered(&mut self, host: usize, conn: u64, id: &str) {
+        let slot = self.hosts[host].node.as_ref().and_then(|node| node.slot(id));
+        if let (Some(slot), Some(connection)) = (slot, self.network.connections.get_mut(&conn)) {
+            connection.registered.entry(id.to_owned()).or_insert(slot.n);
+        }
+    }
+
+    /// The member is no longer registered over this connection.
+    fn unregistered(&mut self, conn: u64, id: &str) {
+        if let Some(connection) = self.network.connections.get_mut(&conn) {
+            connection.registered.remove(id);
+        }
+    }
+
     pub(crate) fn notify(&mut self, host: usize, conn: u64, notice: Notice) {
         self.note(format!("n{host} notifies connection {conn}: {notice:?}"));
         if let Notice::TakenOver { id } = &notice {
             self.require_living_taker(host, conn, id);
+            self.unregistered(conn, id);
         }
         self.push(conn, 1, Item::ToClient(Box::new(NodeMessage::Notice(notice))));
     }

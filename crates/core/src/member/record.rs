@@ -71,7 +71,8 @@ pub struct Record {
     pub(crate) n: u64,
     pub(crate) claim: u64,
     pub(crate) seq: u64,
-    /// Dot of the record this one replaced: origin index + 1 (0 = none) and n.
+    /// Dot of the record this one replaced, tag of the origin and n; (0, 0) if there was none. As long as its node goes on
+    /// with a live record, the last one of another origin.
     pub(crate) predecessor: (u32, u64),
     pub(crate) client: Arc<Client>,
     pub(crate) deployment: Arc<Deployment>,

@@ -221,7 +221,7 @@ impl Node {
         };
         let stored = self.write(draft, out);
         self.tell_taken_over(stored.new.slot, client, out);
-        self.sessions.give(session, stored.new.slot);
+        self.sessions.give(session, stored.new.slot, stored.new.n);
         Ok(self.map.member(&stored.new).version())
     }
 

@@ -149,9 +149,10 @@ impl Node {
     /// Whether a record that outranks the one of a connected client ends its registration.
     fn is_end(&self, old: &Record, new: &Record, client: &Client) -> bool {
         if new.is_live() {
-            // Whoever wrote it over this one took it knowingly. Else it is the leftover of an earlier registration if it is
-            // not up: anyone could have registered over that (C2).
-            let knew = new.predecessor.0 == old.origin.tag;
+            // Whoever wrote it over this one, not over an earlier one of the same node, took it knowingly. Else it is the
+            // leftover of an earlier registration if it is not up: anyone could have registered over that (C2).
+            let (tag, n) = new.predecessor;
+            let knew = tag == old.origin.tag && self.sessions.fed_since(new.slot).is_some_and(|since| n >= since);
             let taken = knew || self.map.shown(new) == Status::Up || self.mutation.is(Mutant::SilentOwnerWins);
             return taken || new.client.id == client.id;
         }

@@ -205,15 +205,11 @@ impl Node {
         self.map.record(Space::Member, id).map(|record| self.slot_view(record))
     }
 
-    /// Whose record of this member the present one was written over, if that is known.
-    pub fn written_over(&self, id: &str) -> Option<&OriginId> {
-        let (tag, _) = self.map.record(Space::Member, id)?.predecessor;
-        self.map
-            .origins
-            .iter()
-            .map(|(_, entry)| &entry.origin)
-            .find(|origin| origin.tag == tag)
-            .map(|origin| &origin.id)
+    /// The write that the present record of this member was written over, if its origin is known.
+    pub fn written_over(&self, id: &str) -> Option<Dot> {
+        let (tag, n) = self.map.record(Space::Member, id)?.predecessor;
+        let (_, entry) = self.map.origins.iter().find(|(_, entry)| entry.origin.tag == tag)?;
+        Some(Dot { origin: entry.origin.id.clone(), n })
     }
 
     /// Inferences that wait for the record they speak of, or should not be here.

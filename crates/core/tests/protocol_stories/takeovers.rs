@@ -123,12 +123,38 @@ fn a_takeover_stands_when_its_node_falls_silent() {
     cluster.run(secs(1));
     cluster.cut(A, C);
     cluster.cut(B, C);
-    cluster.attach(A, 1, &takeover("rival", 2, "orders-1")).unwrap();
+    let rival = cluster.attach(A, 1, &takeover("rival", 2, "orders-1")).unwrap().session;
+    // Nor does it matter what the taker has done with it since.
+    let update = MetadataUpdate::set("k", "v");
+    cluster.call(A, |node, now, out| node.update(now, rival, 1, "orders-1", &update, None, out)).unwrap();
+    cluster.attach(A, 1, &attach("rival", 3, &["orders-1"])).unwrap();
     lose_a_and_heal(&mut cluster, session);
     assert_eq!(cluster.notices(C, ConnId(2)), [Notice::TakenOver { id: "orders-1".to_owned() }]);
     for at in [B, C] {
         let member = cluster.member(at, "orders-1");
         assert_eq!((member.client(), member.status()), ("rival", Status::Down), "at {at}");
+    }
+}
+
+/// What was taken over from an earlier registration takes nothing from the one that came after it at the same node.
+#[test]
+fn a_takeover_of_an_earlier_registration_leaves_the_next_one_alone() {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    // The newcomer's session is older than what was taken over.
+    let newcomer = cluster.attach(C, 3, &attach("newcomer", 5, &[])).unwrap().session;
+    let first = cluster.attach(C, 2, &attach("client", 1, &["orders-1"])).unwrap().session;
+    cluster.run(secs(1));
+    cluster.cut(A, C);
+    cluster.cut(B, C);
+    cluster.attach(A, 1, &takeover("rival", 9, "orders-1")).unwrap();
+    cluster.call(C, |node, now, out| node.unregister(now, first, 1, "orders-1", out)).unwrap();
+    let member = AttachMember { spec: MemberSpec::new("orders-1", "orders"), takeover: false };
+    cluster.call(C, |node, now, out| node.register(now, 1, newcomer, 1, &member, out)).unwrap();
+    lose_a_and_heal(&mut cluster, newcomer);
+    assert_eq!(cluster.notices(C, ConnId(3)), []);
+    for at in [B, C] {
+        let member = cluster.member(at, "orders-1");
+        assert_eq!((member.client(), member.status()), ("newcomer", Status::Up), "at {at}");
     }
 }
 

@@ -280,3 +280,35 @@ pub(super) fn silent_owner_meets_a_living_client(world: &mut World) -> Told {
     }
     world.settle()
 }
+
+/// A client takes over what another had registered behind a split, and dies with its node. Seeds: it took what is still
+/// registered there, and that is lost; or somebody registered it since, who has lost nothing.
+pub(super) fn takeover_by_a_client_that_dies(world: &mut World) -> Told {
+    world.begin()?;
+    let newcomer = world.add_client_fixed("newcomer", &["own"], 2);
+    let first = world.add_client_fixed("first", &["m"], 2);
+    world.up(&["own", "m"])?;
+    let cuts = world.partition(&[0, 1], &[2]);
+    let rival = world.add_taker_at("rival", &["m"], 0);
+    world.clients[rival].claim = 10;
+    world.run_until(|w| w.attached(rival) && w.claim(1, "m") > w.claim(2, "m"), 10 * SECOND)?;
+    world.set(rival, "m", &"taken");
+    world.run_until(|w| w.value(1, "m").as_deref() == Some("taken"), 5 * SECOND)?;
+    let since = world.even_seed();
+    if since {
+        world.client_unregister(first, "m");
+        world.run_until(|w| w.clients[first].unregistered.is_empty(), 5 * SECOND)?;
+        world.register(newcomer, "m");
+        world.run_until(|w| w.status(2, "m") == Some(Status::Up) && w.attached(newcomer), 5 * SECOND)?;
+        world.require(world.claim(0, "m") > world.claim(2, "m"), "the claims are the other way round")?;
+    }
+    world.client_crash(rival, true);
+    world.lose(0, Crash::Silent);
+    world.run_until(|w| w.status(1, "m") == Some(Status::Down), 2 * MINUTE)?;
+    world.rejoin(cuts);
+    let (expected, client) = if since { (Status::Up, "newcomer") } else { (Status::Down, "rival") };
+    let shown = |w: &World, host| w.member(host, "m").is_some_and(|m| m.status() == expected && m.client() == client);
+    world.run_until(|w| (1..3).all(|host| shown(w, host)), 20 * SECOND)?;
+    world.require(!world.holds(first, "m") && world.holds(newcomer, "m") == since, "the wrong client was told")?;
+    world.settle()
+}

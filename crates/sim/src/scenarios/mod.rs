@@ -79,6 +79,7 @@ scenarios! {
     claims::three_claims_in_all_orders, 6, four, "D3, D9, D11", "three claims, one winner, in all six orders of arrival";
     claims::earlier_tombstone_meets_a_living_client, 3, three, "C4", "an old client's tombstone does not end a living client's registration";
     claims::silent_owner_meets_a_living_client, 3, three, "C4", "nor does what a silent owner had stated";
+    claims::takeover_by_a_client_that_dies, 2, three, "C4", "a takeover stands, and ends nothing that came after it";
     claims::takeover_while_ex_owner_updates_metadata, 1, three, "D3", "an ex-owner does not win by writing more";
     claims::unregister_then_reregister_elsewhere, 4, three, "D3, C3", "the client's last call counts, in any order of arrival";
     claims::two_clients_one_id_two_sides, 3, three, "D3, C4", "one wins, the other is told, no blows";

@@ -124,9 +124,15 @@ fn a_takeover_that_knew_of_what_it_replaced_is_no_conflict() {
     b.pull(&a);
     b.register(&x, 2, "client");
     assert!(!stored(a.apply(&b.encode_key(&x))).conflict);
-    // Nor is the next write of the new owner, which names its own write before as predecessor.
+    // Nor is the next write of the new owner, where the one before has arrived and where it has not.
+    let mut c = Replica::new("c");
+    let mut by_a = Replica::new("a");
+    by_a.register(&x, 1, "client");
+    c.pull(&by_a);
     b.update(&x, |record| record.drain += 1);
-    assert!(!stored(a.apply(&b.encode_key(&x))).conflict);
+    for replica in [&mut a, &mut c] {
+        assert!(!stored(replica.apply(&b.encode_key(&x))).conflict);
+    }
 }
 
 #[test]
@@ -137,8 +143,12 @@ fn a_takeover_of_something_older_than_what_it_meets_is_a_conflict() {
     b.pull(&a);
     b.register(&x, 2, "client");
     a.update(&x, |record| record.drain += 1);
-    // B's write names A's first one, which A has and has moved on from.
+    // B's write names A's first one, which A has and has moved on from. So does what B writes next.
+    let mut c = Replica::new("c");
+    c.pull(&a);
     assert!(stored(a.apply(&b.encode_key(&x))).conflict);
+    b.update(&x, |record| record.drain += 1);
+    assert!(stored(c.apply(&b.encode_key(&x))).conflict);
 }
 
 #[test]
