@@ -109,7 +109,7 @@ impl CausalMap {
             return None;
         }
         let (slot, owner) = (record.slot, record.origin.index);
-        self.write_off(owner);
+        self.write_off(owner, true);
         self.raise_floor(inferred.origin.index, inferred.n);
         Some((slot, self.remove_slot(slot)))
     }
@@ -162,7 +162,7 @@ impl CausalMap {
         let names = slots.into_iter().filter(|slot| self.at(*slot).space == Space::Name && self.at(*slot).is_live());
         let names: Vec<u32> = names.collect();
         if !names.is_empty() {
-            self.write_off(index);
+            self.write_off(index, false);
         }
         names.into_iter().map(|slot| (slot, self.remove_slot(slot))).collect()
     }
@@ -171,10 +171,14 @@ impl CausalMap {
     /// and what they showed.
     pub(crate) fn drop_written_off(&mut self, index: u32) -> Vec<(u32, Member)> {
         let entry = self.origins.entry_mut(index);
-        entry.dropped = entry.dropped.max(entry.written_off);
-        let written_off = entry.stated.range(0..).take_while(|(n, _)| *n <= entry.written_off);
+        let (names, members) = (entry.written_off, entry.members_written_off);
+        entry.let_go = (names, members);
+        let written_off = entry.stated.range(0..).take_while(|(n, _)| *n <= names);
         let slots: Vec<u32> = written_off.map(|(_, slot)| *slot).collect();
-        let live: Vec<u32> = slots.into_iter().filter(|slot| self.at(*slot).is_live()).collect();
+        let given_up = |record: &Record| record.is_live() && (record.space == Space::Name || record.n <= members);
+        let live: Vec<u32> = slots.into_iter().filter(|slot| given_up(self.at(*slot))).collect();
+        let entry = self.origins.entry_mut(index);
+        entry.dropped = entry.dropped.max(names);
         let drop = |slot| {
             let shown = self.member(self.at(slot));
             self.remove_slot(slot);
@@ -184,8 +188,9 @@ impl CausalMap {
     }
 
     /// Remembers that records were dropped that their origin may still stand by; if it lives, it states them again.
-    fn write_off(&mut self, index: u32) {
-        let entry = self.origins.entry_mut(index);
-        (entry.written_off, entry.dropped) = (entry.seen, entry.seen);
+    fn write_off(&mut self, index: u32, members: bool) {
+        let seen = self.origins.entry(index).seen;
+        self.origins.write_off(index, seen, if members { seen } else { 0 });
+        self.origins.entry_mut(index).dropped = seen;
     }
 }

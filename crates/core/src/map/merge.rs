@@ -273,8 +273,8 @@ impl CausalMap {
         self.claim_floor = self.claim_floor.max(context.claim_floor);
         for (origin, n) in context.written_off.iter() {
             if let Some(index) = self.admit_origin(origin, clock) {
+                self.origins.write_off(index, n, context.members_written_off.get(origin));
                 let entry = self.origins.entry_mut(index);
-                entry.written_off = entry.written_off.max(n);
                 // What this node has not seen before the sender dropped it, it will not see any more.
                 if entry.seen < n {
                     entry.dropped = entry.dropped.max(n);
@@ -295,8 +295,7 @@ impl CausalMap {
     pub(crate) fn note_written_off(&mut self, context: &Context) {
         for (origin, n) in context.written_off.iter() {
             if let Some(index) = self.origins.index_of(origin).filter(|index| self.origins.covers(*index, n)) {
-                let entry = self.origins.entry_mut(index);
-                entry.written_off = entry.written_off.max(n);
+                self.origins.write_off(index, n, context.members_written_off.get(origin));
             }
         }
     }
@@ -382,7 +381,8 @@ impl CausalMap {
     /// off: then the sender collected a mere inference. Otherwise it was a tombstone, whoever wrote it.
     fn known_better(&self, record: &Record, context: &Context) -> bool {
         let (entry, origin) = (self.origins.entry(record.origin.index), &record.origin.id);
-        let written_off = context.written_off.get(origin) >= record.n;
-        written_off && entry.admitted && entry.seen >= context.clock.get(origin)
+        context.has_written_off(record.space, origin, record.n)
+            && entry.admitted
+            && entry.seen >= context.clock.get(origin)
     }
 }

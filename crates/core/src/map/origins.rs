@@ -20,9 +20,12 @@ pub(crate) struct OriginEntry {
     /// Writes up to this number may have been collected here.
     pub(crate) floor: u64,
     /// Records of writes up to this number were dropped, here or elsewhere, although their origin may still stand by
-    /// them (D10).
+    /// them: its names, and up to the second number members, too (D10).
     pub(crate) written_off: u64,
-    /// The same, as far as this node may really lack them: it dropped them itself, or never had them. A node that holds
+    pub(crate) members_written_off: u64,
+    /// What had been written off when that was last looked for here.
+    pub(crate) let_go: (u64, u64),
+    /// The same as `written_off`, as far as this node may really lack them: it dropped them itself, or never had them. A node that holds
     /// records others have written off must not tell its subscribers otherwise (S3).
     pub(crate) dropped: u64,
     /// n → slot of the stated records that carry this origin's dots.
@@ -119,6 +122,8 @@ impl Origins {
             seen: 0,
             floor: 0,
             written_off: 0,
+            members_written_off: 0,
+            let_go: (0, 0),
             dropped: 0,
             stated: Writes::default(),
             inferred: BTreeMap::new(),
@@ -170,7 +175,21 @@ impl Origins {
         if n == 0 { 0 } else { self.hasher.hash_one((tag_input(origin), n)) }
     }
 
-    /// Hash of the context, for comparison in pings (D7).
+    /// Remembers what was written off of `index`: its names up to `n`, and members up to another number.
+    pub(crate) fn write_off(&mut self, index: u32, n: u64, members: u64) {
+        let before = self.written_off_term(self.entry(index));
+        let entry = self.entry_mut(index);
+        entry.written_off = entry.written_off.max(n).max(members);
+        entry.members_written_off = entry.members_written_off.max(members);
+        self.hash ^= before ^ self.written_off_term(self.entry(index));
+    }
+
+    fn written_off_term(&self, entry: &OriginEntry) -> u64 {
+        let written_off = (entry.written_off, entry.members_written_off);
+        if written_off == (0, 0) { 0 } else { self.hasher.hash_one((tag_input(&entry.origin.id), written_off)) }
+    }
+
+    /// Hash of the context and of what was written off, for comparison in pings (D7).
     pub(crate) fn context_hash(&self) -> u64 {
         self.hash
     }
@@ -179,7 +198,8 @@ impl Origins {
         Context {
             clock: self.clock_of(|entry| entry.seen),
             retired: self.retired.clone(),
-            written_off: self.written_off(),
+            written_off: self.clock_of(|entry| entry.written_off),
+            members_written_off: self.clock_of(|entry| entry.members_written_off),
             claim_floor: 0,
             grace_ms: 0,
         }
@@ -187,10 +207,6 @@ impl Origins {
 
     pub(crate) fn floor(&self) -> VectorClock {
         self.clock_of(|entry| entry.floor)
-    }
-
-    pub(crate) fn written_off(&self) -> VectorClock {
-        self.clock_of(|entry| entry.written_off)
     }
 
     pub(crate) fn dropped(&self) -> VectorClock {
@@ -239,7 +255,7 @@ impl Origins {
             if !unused || !self.is_outlived(&entry.origin.id) || !done_with(entry) {
                 break;
             }
-            self.hash ^= self.term(&entry.origin.id, entry.seen);
+            self.hash ^= self.term(&entry.origin.id, entry.seen) ^ self.written_off_term(entry);
             if let Some(entry) = self.entries[index as usize].take() {
                 let id = entry.origin.id.clone();
                 self.by_id.remove(&id);

@@ -286,23 +286,33 @@ impl Node {
             .filter(|(index, entry)| *index != me && entry.admitted && self.silence(*index) > window)
             .map(|(index, _)| index)
             .collect();
-        if silent.is_empty() || self.hold_nodes(out) {
-            return;
+        if !silent.is_empty() && !self.hold_nodes(out) {
+            for index in silent {
+                self.reshow(index, out, |map| map.origins.entry_mut(index).admitted = false);
+            }
         }
-        for index in silent {
-            self.let_go_of_written_off(index, out);
-            self.reshow(index, out, |map| map.origins.entry_mut(index).admitted = false);
-        }
+        self.let_go_of_written_off(out);
     }
 
-    /// An origin falls silent before it has stated again what others wrote off: that is not waited for where it is still held
-    /// (D10), since everybody else has done so.
-    fn let_go_of_written_off(&mut self, index: u32, out: &mut Output) {
+    /// An origin fell silent before it stated again what others wrote off: that is not waited for where it is still held (D10),
+    /// since somebody else has done so and holds it no longer. Nobody but that one might be responsible for it (L4).
+    fn let_go_of_written_off(&mut self, out: &mut Output) {
         if self.mutation.is(Mutant::WrittenOffKept) {
             return;
         }
-        for (slot, before) in self.map.drop_written_off(index) {
-            self.on_removed(slot, &before, out);
+        let window = self.config.timers.admission_window();
+        let more = |entry: &OriginEntry| entry.let_go != (entry.written_off, entry.members_written_off);
+        let found: Vec<u32> = self
+            .map
+            .origins
+            .iter()
+            .filter(|(index, entry)| !entry.admitted && more(entry) && self.silence(*index) > window)
+            .map(|(index, _)| index)
+            .collect();
+        for index in found {
+            for (slot, before) in self.map.drop_written_off(index) {
+                self.on_removed(slot, &before, out);
+            }
         }
     }
 

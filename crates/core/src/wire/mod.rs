@@ -17,7 +17,7 @@ pub use reader::WireError;
 pub(crate) use writer::Writer;
 
 /// Version of this format, named in every Hello. Peers of another version are refused, not guessed at.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Hard bounds of the format; no configuration may allow more.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 * 1024;

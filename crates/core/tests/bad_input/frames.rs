@@ -3,6 +3,7 @@
 use super::Lone;
 use convoke_core::node::{Effect, Event, LinkId, Start};
 use convoke_core::version::NodeId;
+use convoke_core::wire::PROTOCOL_VERSION;
 use convoke_core::{Config, Limits, Node, Output, Time};
 use std::time::Duration;
 
@@ -70,8 +71,8 @@ fn whatever_comes_before_a_hello_closes_the_link() {
 fn another_cluster_another_version_and_oneself_are_refused() {
     let mut lone = Lone::new();
     let mut another_version = hello(|_| ());
-    assert_eq!(another_version[1], 1, "the version stands first");
-    another_version[1] = 2;
+    assert_eq!(u32::from(another_version[1]), PROTOCOL_VERSION, "the version stands first");
+    another_version[1] += 1;
     let foreign = hello(|config| config.cluster = "another".to_owned());
     let namesake = hello(|config| config.node = NodeId::new("a").unwrap());
     for (count, (frame, reason)) in

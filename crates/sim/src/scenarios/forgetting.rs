@@ -364,6 +364,51 @@ pub(super) fn owner_dies_as_the_sides_meet(world: &mut World) -> Told {
     world.settle()
 }
 
+/// A node that was alone for long enough to give up another's names, and no more, meets those who heard that one to the
+/// last: its members are down, as they are for everybody whose owner is out of reach.
+pub(super) fn names_given_up_and_members_not(world: &mut World) -> Told {
+    world.begin()?;
+    world.add_client_fixed("c", &["m"], 0);
+    world.register_name(0, "name", "zero");
+    world.up(&["m"])?;
+    let alone = world.partition(&[1], &[0, 2]);
+    world.run_until(|w| w.location(1, "name").is_none(), 16 * MINUTE)?;
+    world.require(!world.forgotten(1, "m"), "the members were given up, too")?;
+    let apart = world.partition(&[0], &[1, 2]);
+    world.rejoin(alone);
+    let down = |w: &World, id: &str| (1..3).all(|host| w.status(host, id) == Some(Status::Down));
+    world.run_until(|w| down(w, "m") && down(w, "convoke.n0"), 40 * SECOND)?;
+    world.run_until(|w| (1..3).all(|host| w.location(host, "name").is_none()), SECOND)?;
+    world.throughout(4 * MINUTE, "a member went that nobody gave up", |w| down(w, "m") && down(w, "convoke.n0"))?;
+    world.rejoin(apart);
+    world.up(&["m", "convoke.n0"])?;
+    world.run_until(|w| w.named_everywhere("name", "zero"), 10 * SECOND)?;
+    world.settle()
+}
+
+/// A node is alone for longer than any horizon and has forgotten a member that the others took for left once, and saw again.
+/// The owner and its client die; then one of the others hears what was forgotten, before (odd seeds) or after it judges the
+/// owner, the other one never meets that node. Nobody keeps what nobody will infer any more.
+pub(super) fn forgotten_by_one_who_was_alone(world: &mut World) -> Told {
+    world.begin()?;
+    let client = world.add_client_fixed("c", &["m"], 0);
+    world.up(&["m"])?;
+    let away = world.partition(&[0], &[1, 2, 3]);
+    world.run_until(|w| (1..4).all(|host| w.node(host).slot("m").is_some_and(|slot| slot.inferred)), 7 * MINUTE)?;
+    let alone = world.partition(&[1], &[2]);
+    world.partition(&[1], &[0, 3]);
+    world.rejoin(away);
+    world.run_until(|w| [0, 2, 3].iter().all(|host| w.status(*host, "m") == Some(Status::Up)), 20 * SECOND)?;
+    world.run_until(|w| w.forgotten(1, "m"), 33 * MINUTE)?;
+    world.client_crash(client, true);
+    world.lose(0, Crash::Silent);
+    world.pass(if world.even_seed() { 40 * SECOND } else { 10 * SECOND })?;
+    world.require((2..4).all(|host| !world.forgotten(host, "m")), "it was not waited for")?;
+    world.rejoin(alone);
+    world.run_until(|w| (1..4).all(|host| w.forgotten(host, "m")), MINUTE)?;
+    world.settle()
+}
+
 /// A side that was alone for longer than any horizon has collected what it inferred about the other; its full merge
 /// must not take those living members away, not even for a moment.
 pub(super) fn entry_count_never_drops_during_a_full_merge(world: &mut World) -> Told {

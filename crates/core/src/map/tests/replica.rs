@@ -345,10 +345,7 @@ impl Replica {
     /// The hash another replica has once it has the same context.
     fn hash_of_context(&self) -> u64 {
         let mut other = Replica::new("hash");
-        for (origin, n) in self.context().clock.iter() {
-            let index = other.map.admit_origin(origin, other.clock()).expect("few incarnations");
-            other.map.origins.raise(index, n);
-        }
+        other.map.join(&self.context(), other.clock());
         other.map.origins.context_hash()
     }
 }

@@ -157,6 +157,25 @@ fn what_was_written_off_goes_when_its_origin_falls_silent() {
     c.check_indexes();
 }
 
+/// Who gave up names has not given up members.
+#[test]
+fn only_names_go_where_only_names_were_written_off() {
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&member("m"), 1, "client");
+    a.register(&name("n"), 1, "a");
+    b.pull(&a);
+    c.pull(&a);
+    let index = b.map.origins.index_of(&a.origin()).unwrap();
+    b.map.drop_names(index);
+    assert_ne!(b.map.origins.context_hash(), c.map.origins.context_hash(), "there is something to tell");
+    c.exchange_from(&b);
+    assert_eq!(b.map.origins.context_hash(), c.map.origins.context_hash());
+    let index = c.map.origins.index_of(&a.origin()).unwrap();
+    let dropped = c.map.drop_written_off(index);
+    assert_eq!(dropped.iter().map(|(_, member)| member.id()).collect::<Vec<_>>(), ["n"]);
+    assert!(c.is_live(&member("m")));
+}
+
 /// Whoever invents origins fills no memory with them.
 #[test]
 fn origins_are_bounded_for_each_node_and_in_all() {

@@ -221,11 +221,12 @@ fn clock() -> impl Strategy<Value = VectorClock> {
 }
 
 pub(super) fn context() -> impl Strategy<Value = Context> {
-    (clock(), btree_map(node_id(), incarnation(), 0..3), clock(), up_to(MAX_CLAIM), counter()).prop_map(
-        |(clock, retired, written_off, claim_floor, grace_ms)| Context {
+    (clock(), btree_map(node_id(), incarnation(), 0..3), [clock(), clock()], up_to(MAX_CLAIM), counter()).prop_map(
+        |(clock, retired, [written_off, members_written_off], claim_floor, grace_ms)| Context {
             clock,
             retired,
             written_off,
+            members_written_off,
             claim_floor,
             grace_ms,
         },
