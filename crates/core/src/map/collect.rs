@@ -177,8 +177,10 @@ impl CausalMap {
         let slots: Vec<u32> = written_off.map(|(_, slot)| *slot).collect();
         let given_up = |record: &Record| record.is_live() && (record.space == Space::Name || record.n <= members);
         let live: Vec<u32> = slots.into_iter().filter(|slot| given_up(self.at(*slot))).collect();
-        let entry = self.origins.entry_mut(index);
-        entry.dropped = entry.dropped.max(names);
+        if !live.is_empty() {
+            let entry = self.origins.entry_mut(index);
+            entry.dropped = entry.dropped.max(names);
+        }
         let drop = |slot| {
             let shown = self.member(self.at(slot));
             self.remove_slot(slot);

@@ -176,6 +176,24 @@ fn only_names_go_where_only_names_were_written_off() {
     assert!(c.is_live(&member("m")));
 }
 
+/// An origin that stated everything again and died long after: nothing of it goes, so no token is too old (S4).
+#[test]
+fn nothing_is_dropped_of_an_origin_that_stated_everything_again() {
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&name("n"), 1, "a");
+    b.pull(&a);
+    c.pull(&a);
+    let index = b.map.origins.index_of(&a.origin()).unwrap();
+    b.map.drop_names(index);
+    c.exchange_from(&b);
+    a.update(&name("n"), |_| ());
+    c.pull(&a);
+    let before = c.map.origins.dropped();
+    let index = c.map.origins.index_of(&a.origin()).unwrap();
+    assert_eq!(c.map.drop_written_off(index).len(), 0);
+    assert_eq!(c.map.origins.dropped(), before);
+}
+
 /// Whoever invents origins fills no memory with them.
 #[test]
 fn origins_are_bounded_for_each_node_and_in_all() {
