@@ -6,7 +6,7 @@ use crate::member::{Kind, Member, Record, Space, Status};
 use crate::mutant::Mutant;
 use crate::time::{Clock, Heard};
 use crate::version::{OriginId, VectorClock};
-use crate::wire::{Context, InferredItem, Item, RecordItem};
+use crate::wire::{Context, InferredItem, Item, MAX_DRAIN_TAKEN, MAX_SEQ_TAKEN, RecordItem};
 use smol_str::SmolStr;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) enum Outcome {
     Stored(Stored),
     /// An inferred record was taken in; the shown status of this id may have changed.
     Inferred,
-    /// Too many origins, a retired one, or a record that speaks in this node's own name.
+    /// Too many origins, a retired one, a record that speaks in this node's own name, or one whose counters leave no room.
     Refused,
 }
 
@@ -73,6 +73,9 @@ impl CausalMap {
     }
 
     fn apply_record(&mut self, item: &RecordItem<'_>, clock: Clock) -> Outcome {
+        if item.seq > MAX_SEQ_TAKEN || item.drain > MAX_DRAIN_TAKEN {
+            return Outcome::Refused;
+        }
         let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Refused };
         if self.origins.covers(origin, item.n) && !self.mutation.is(Mutant::CoveredRecordsAccepted) {
             return Outcome::Known;

@@ -6,7 +6,7 @@ use crate::member::{Client, Kind, Member, NODE_SERVICE, Record, Space, Status};
 use crate::mutant::Mutant;
 use crate::subscribe::Change;
 use crate::version::{Dot, NodeId};
-use crate::wire::{Item, Items, Message, next_claim};
+use crate::wire::{Item, Items, MAX_DRAIN_TAKEN, Message, next_claim};
 use std::sync::Arc;
 
 impl Node {
@@ -227,6 +227,10 @@ impl Node {
     }
 
     pub(super) fn handle_drain(&mut self, link: LinkId, id: &str, drain: u32, out: &mut Output) {
+        if drain > MAX_DRAIN_TAKEN {
+            self.counters.records_refused += 1;
+            return;
+        }
         let Some(held) = self.map.record(Space::Member, id).cloned() else { return };
         if !held.is_live() || held.drain >= drain {
             return;

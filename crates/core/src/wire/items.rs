@@ -1,6 +1,6 @@
 //! Records on the wire: a table of origins and clients, then the items that refer to it.
 
-use super::{MAX_CLAIM, MAX_COUNTER, PAIRS_MAX, Reader, TEXT_BYTES_MAX, WireError, Writer};
+use super::{MAX_CLAIM, MAX_COUNTER, MAX_DRAIN, PAIRS_MAX, Reader, TEXT_BYTES_MAX, WireError, Writer};
 use crate::liveness::Inferred;
 use crate::member::{Client, Kind, Metadata, Origin, Pairs, Record, Space, Status};
 use crate::time::Duration;
@@ -147,7 +147,7 @@ fn decode_item<'f: 'i, 'i>(
     }
     let seq = reader.bounded("seq", MAX_COUNTER)?;
     let predecessor = (reader.fixed32("predecessor")?, reader.bounded("predecessor", MAX_COUNTER)?);
-    let drain = reader.bounded("drain", u64::from(u32::MAX / 2))? as u32;
+    let drain = reader.bounded("drain", u64::from(MAX_DRAIN))? as u32;
     let weight = reader.bounded("weight", u64::from(u16::MAX))? as u16;
     let at = reader.bounded("client", u64::MAX)? as usize;
     let &(client, nonce) = clients.get(at).ok_or(WireError::Invalid("client"))?;

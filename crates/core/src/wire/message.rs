@@ -2,8 +2,8 @@
 
 use super::items::{decode_incarnation, decode_node_id, decode_origin, encode_incarnation, encode_origin};
 use super::{
-    ADDRESS_BYTES_MAX, EvidenceItem, ID_BYTES_MAX, Items, ItemsWriter, MAX_CLAIM, MAX_COUNTER, Reader, WireError,
-    Writer,
+    ADDRESS_BYTES_MAX, EvidenceItem, ID_BYTES_MAX, Items, ItemsWriter, MAX_CLAIM, MAX_COUNTER, MAX_DRAIN, Reader,
+    WireError, Writer,
 };
 use crate::member::Space;
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
@@ -380,7 +380,7 @@ impl<'a> Message<'a> {
             }
             11 => Message::Drain {
                 id: reader.text("id", ID_BYTES_MAX)?,
-                drain: reader.bounded("drain", u64::from(u32::MAX / 2))? as u32,
+                drain: reader.bounded("drain", u64::from(MAX_DRAIN))? as u32,
             },
             12 => Message::Goodbye { leaving: reader.flag("leaving")? },
             other => return Err(WireError::UnknownMessage(other)),

@@ -29,6 +29,13 @@ pub(crate) const PAIRS_MAX: usize = 4 * 1024;
 pub(crate) const MAX_CLAIM: u64 = 1 << 48;
 pub(crate) const MAX_COUNTER: u64 = 1 << 56;
 
+pub(crate) const MAX_DRAIN: u32 = u32::MAX / 2;
+
+/// Whoever takes over a member counts its sequence and its drain mark on. What others bring is therefore taken in only with
+/// as much room left as was used up, which no counting fills: beyond the bounds of the format nobody would understand it.
+pub(crate) const MAX_SEQ_TAKEN: u64 = MAX_COUNTER / 2;
+pub(crate) const MAX_DRAIN_TAKEN: u32 = MAX_DRAIN / 2;
+
 /// The claim with which a node outbids another. At the end of all numbers it is the same: a record no peer takes in would
 /// help nobody, and the sequence decides then (D3).
 pub(crate) fn next_claim(claim: u64) -> u64 {

@@ -51,10 +51,16 @@ impl Frame {
 
     /// A push of one record, written by `writer` and sent as a write of `sender`.
     fn push(sender: &OriginId, writer: &OriginId, from: u64, to: u64, claim: u64) -> Self {
+        Frame::push_counted(sender, writer, [from, to], [claim, 1, 0])
+    }
+
+    /// The same with any claim, sequence and drain mark.
+    fn push_counted(sender: &OriginId, writer: &OriginId, [from, to]: [u64; 2], [claim, seq, drain]: [u64; 3]) -> Self {
         let items = Frame::of(4).origin(sender).number(from).number(to);
         let items = items.number(1).origin(writer).number(1).text("mallory").fixed(&[0; 8]).number(1);
-        let record = items.byte(0b1000).number(0).number(to.max(1)).text("evil").number(claim).number(1).fixed(&[0; 4]);
-        let record = record.number(0).number(0).number(0).number(0).text("s").text("").text("").number(0).number(0);
+        let record =
+            items.byte(0b1000).number(0).number(to.max(1)).text("evil").number(claim).number(seq).fixed(&[0; 4]);
+        let record = record.number(0).number(drain).number(0).number(0).text("s").text("").text("").number(0).number(0);
         record.text("").number(0).number(0)
     }
 }
@@ -166,6 +172,38 @@ pub(super) fn hostile_claim_jumps(world: &mut World) -> Told {
     world.register(client, "late");
     world.add_client_at("d", &["later"], 0);
     world.up(&["late", "later"])?;
+    world.settle()
+}
+
+/// Sequences and drain marks at the end of what a frame may say: whoever counted on from there could not be understood by
+/// anybody.
+pub(super) fn hostile_counters(world: &mut World) -> Told {
+    const SEQ_MAX: u64 = 1 << 56;
+    const DRAIN_MAX: u64 = (u32::MAX / 2) as u64;
+    world.begin()?;
+    world.add_client_fixed("c", &["m"], 0);
+    world.up(&["m"])?;
+    let peer = world.node(1).origin().clone();
+    for (n, counters) in [(1 << 40, [1, SEQ_MAX, 0]), (1 << 41, [2, 1, DRAIN_MAX])] {
+        inject(world, Frame::push_counted(&peer, &peer, [n, n + 1], counters))?;
+        world.pass(SECOND)?;
+    }
+    inject(world, Frame::of(11).text("m").number(DRAIN_MAX))?;
+    world.pass(SECOND)?;
+    let victim = world.add_client_fixed("victim", &["evil"], 0);
+    world.run_until(|w| w.attached(victim), 5 * SECOND)?;
+    for id in ["evil", "m"] {
+        for drained in [true, false] {
+            let done = world.with_node(0, |node, time, out| Some(node.drain(time, id, drained, out).is_ok()));
+            world.require(done == Some(true), &format!("{id} is not marked"))?;
+        }
+    }
+    world.set(victim, "evil", &"changed");
+    world.run_until(|w| (0..3).all(|host| w.value(host, "evil").as_deref() == Some("changed")), 10 * SECOND)?;
+    world
+        .require((0..3).all(|host| world.node(host).counters().frames_malformed == 0), "somebody was not understood")?;
+    world.require(world.node(0).counters().records_refused >= 3, "what leaves no room was taken in")?;
+    world.up(&["m", "evil"])?;
     world.settle()
 }
 

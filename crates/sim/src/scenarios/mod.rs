@@ -150,6 +150,7 @@ scenarios! {
     regions::region_link_partition_heals, 1, regions::three_regions, "P9", "regions lose each other, and one is alone";
     hostile::hostile_lengths, 1, three, "P7", "lengths and counts that nothing backs up";
     hostile::deaf_peer_is_lost, 1, three, "P6", "a peer that says that it hears nothing";
+    hostile::hostile_counters, 1, three, "P7, C7", "sequences and drain marks at the end of all numbers";
     hostile::hostile_claim_jumps, 1, three, "C1, P7", "claims beyond all claims";
 
     streams::offline_subscriber_returns_to_the_same_node, 3, three, "S3, S4", "the exact view, nothing vanishes in between";
