@@ -9,6 +9,7 @@ mod changes;
 mod counters;
 mod exchange;
 mod explain;
+mod forget;
 mod frames;
 mod handshake;
 mod health;
