@@ -175,7 +175,11 @@ impl CausalMap {
         entry.let_go = (names, members);
         let written_off = entry.stated.range(0..).take_while(|(n, _)| *n <= names);
         let slots: Vec<u32> = written_off.map(|(_, slot)| *slot).collect();
-        let given_up = |record: &Record| record.is_live() && (record.space == Space::Name || record.n <= members);
+        let names_go = !self.mutation.is(Mutant::NamesNotDropped);
+        let given_up = |record: &Record| match record.space {
+            Space::Name => record.is_live() && names_go,
+            Space::Member => record.is_live() && record.n <= members,
+        };
         let live: Vec<u32> = slots.into_iter().filter(|slot| given_up(self.at(*slot))).collect();
         if !live.is_empty() {
             let entry = self.origins.entry_mut(index);
