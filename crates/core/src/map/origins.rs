@@ -51,6 +51,13 @@ pub(crate) struct OriginEntry {
     pub(crate) names_dropped: Option<u64>,
 }
 
+impl OriginEntry {
+    /// The life number that all of it is judged by, if all of it is shown as silent: not while it returns.
+    pub(crate) fn silent_life(&self) -> Option<u64> {
+        (!self.admitted && self.news_above == u64::MAX).then_some(self.judged_life)
+    }
+}
+
 /// Youngest sign of life.
 #[derive(Clone, Debug)]
 pub(crate) struct Evidence {

@@ -9,4 +9,5 @@ mod merging;
 mod replica;
 mod retirement;
 mod steps;
+mod tokens;
 mod world;

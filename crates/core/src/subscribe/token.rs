@@ -20,6 +20,8 @@ pub(crate) struct Token {
 
 const FORMAT: u8 = 1;
 const LIFE_MAX: u64 = crate::wire::MAX_COUNTER;
+/// In place of a life number: some of it was shown as stated, some as silent (L3). No origin looks like that anywhere else.
+const RETURNING: u64 = LIFE_MAX;
 
 impl Token {
     /// The token of everything `map` shows now.
@@ -28,7 +30,7 @@ impl Token {
             .origins
             .iter()
             .filter(|(_, entry)| !entry.admitted)
-            .map(|(_, entry)| (entry.origin.id.clone(), entry.judged_life))
+            .map(|(_, entry)| (entry.origin.id.clone(), entry.silent_life().unwrap_or(RETURNING)))
             .collect();
         Token { clock: map.origins.context().clock, dropped: map.origins.dropped(), silent }
     }
@@ -77,24 +79,24 @@ impl Token {
     }
 
     /// The slots of everything that may look different now. Only once the token is reached; `None` if it is too old.
-    fn changed(&self, map: &CausalMap, mutation: Mutation) -> Option<Vec<u32>> {
+    pub(crate) fn changed(&self, map: &CausalMap, mutation: Mutation) -> Option<Vec<u32>> {
         if self.too_old(map) && !mutation.is(Mutant::ResumeIgnoresFloor) {
             return None;
         }
         let mut slots = Vec::new();
         for (_, entry) in map.origins.iter() {
             let id = &entry.origin.id;
-            let restored = self.dropped.get(id) > entry.dropped;
             let from = match (self.silent.get(id), entry.admitted) {
-                // Given up where the token was made, but not here.
-                _ if restored => 0,
                 // Shown as stated then and now, or silent then and ever since: only writes count.
                 (None, true) => self.clock.get(id) + 1,
-                (Some(life), false) if *life == entry.judged_life => self.clock.get(id) + 1,
+                (Some(life), false) if Some(*life) == entry.silent_life() => self.clock.get(id) + 1,
                 _ if mutation.is(Mutant::ResumeIgnoresAdmission) => self.clock.get(id) + 1,
                 _ => 0,
             };
             slots.extend(entry.stated.range(from..).map(|(_, slot)| *slot));
+            // Given up where the token was made, but not here. That as much was written off here says nothing: what is known better is kept (D8).
+            let given_up = entry.stated.range(0..).take_while(|(n, _)| *n <= self.dropped.get(id));
+            slots.extend(given_up.map(|(_, slot)| *slot));
             let inferred = entry.inferred.range(self.clock.get(id) + 1..);
             slots.extend(inferred.filter_map(|(_, id)| map.slot_of(Space::Member, id)));
         }

@@ -92,6 +92,8 @@ impl NoResurrection {
         let shown = member.version().claim;
         let another = |client: &usize| world.clients[*client].shares_id || shown <= world.clients[*client].past_claim;
         let outranked = |claimed: &Claimed| claimed.contested() || claimed.ever.iter().any(another);
+        // It was told of an earlier registration, and what ended this one was lost with the only node that had heard of it.
+        let forgotten = shown > claim && !has_tombstone_above(world, member.id(), shown);
         // Once the tombstone is collected, what ranks below it may be brought as well.
         let remembered = world.now - told < micros(world.setup.timers.tombstone_timeout) * 9 / 10;
         let since = |claimed: &Claimed| {
@@ -99,6 +101,7 @@ impl NoResurrection {
                 && claimed.freed_at < told
                 && long_ago(world, told)
                 && !(outranked(claimed) && (shown > claim || !remembered))
+                && !forgotten
         };
         if world.truth.get(member.id()).is_some_and(since) {
             let ago = (world.now - told) / SECOND;
@@ -181,6 +184,12 @@ fn behind_owner(world: &World, host: usize, member: &Member) -> bool {
     let mut nodes = world.hosts.iter().filter_map(|held| held.node.as_ref());
     let written = nodes.find(|node| *node.origin() == origin).map_or(0, heard);
     world.hosts[host].node.as_ref().is_some_and(|node| heard(node) < written)
+}
+
+/// Whether somebody knows that a registration of this claim, or a later one, has ended.
+fn has_tombstone_above(world: &World, id: &str, claim: u64) -> bool {
+    let ended = |node: &Node| node.slot(id).is_some_and(|slot| slot.stated == Status::Left && slot.claim >= claim);
+    world.hosts.iter().filter_map(|held| held.node.as_ref()).any(ended)
 }
 
 /// A node that lags may hold the tombstone of an earlier registration, and has yet to see the later one come and go.

@@ -1,0 +1,44 @@
+//! Resume tokens of one replica, looked at by another (S3).
+
+use super::replica::{Replica, member};
+use crate::mutant::Mutation;
+use crate::subscribe::Token;
+
+/// Ids that a subscriber who comes from one replica is told of by another.
+fn told(from: &Replica, at: &Replica) -> Vec<String> {
+    let slots = Token::of(&from.map).changed(&at.map, Mutation::none()).expect("nothing is too old");
+    slots.into_iter().map(|slot| at.map.at(slot).id.to_string()).collect()
+}
+
+/// Both have written off as much, but one of them knew better and kept it.
+#[test]
+fn what_was_given_up_where_the_token_was_made_is_told_where_it_is_held() {
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&member("m"), 1, "client");
+    b.pull(&a);
+    c.pull(&a);
+    c.set_admitted(&a.origin(), true);
+    b.infer_left("m");
+    assert_eq!(b.collect_all(), 1);
+    b.set_admitted(&a.origin(), true);
+    assert_eq!(c.pull_full(&b), [], "the owner lives, it is kept");
+    assert_eq!(told(&b, &c), ["m"]);
+}
+
+/// An owner returns: what it writes is believed, what it had written before not yet (L3). It looks like that nowhere else.
+#[test]
+fn an_owner_that_returns_is_compared_anew() {
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&member("old"), 1, "client");
+    a.register(&member("new"), 1, "client");
+    for replica in [&mut b, &mut c] {
+        replica.pull(&a);
+        replica.set_admitted(&a.origin(), false);
+    }
+    assert!(told(&b, &c).is_empty(), "silent at both, for as long");
+    let index = b.map.origins.index_of(&a.origin()).unwrap();
+    b.map.origins.entry_mut(index).news_above = 1;
+    for (from, at) in [(&b, &c), (&c, &b)] {
+        assert_eq!(told(from, at), ["old", "new"]);
+    }
+}
