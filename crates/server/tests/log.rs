@@ -157,9 +157,8 @@ async fn bytes_left_in_an_old_socket_do_nothing_after_a_reconnect() {
     let kv = ambassador.kv();
     kv.put("a", "first").await.unwrap();
     proxy.block(true);
-    let mut given_up = kv.put("a", "given up");
-    let request = given_up.request().expect("it was sent at once: the session is open and the link is up");
-    drop(given_up);
+    let given_up = kv.put("a", "given up").abandon();
+    let request = given_up.expect("it was sent at once: the session is open and the link is up");
     let log = cluster.node(leader).replica.handle();
     let arrived = || log.counters().proposals + log.counters().refused;
     let before = arrived();
