@@ -135,7 +135,8 @@ impl Ambassador {
         }
     }
 
-    /// The whole state, in pieces to be written one behind the other; the first names what it contains.
+    /// The whole state, in pieces to be written one behind the other; the first names what it contains. A leader that gives several already
+    /// refuses with `RESOURCE_EXHAUSTED`, at once: they may take long.
     pub async fn backup(&self, timeout: Option<Duration>) -> Result<tonic::Streaming<v1::BackupResponse>, Error> {
         let asking = async {
             loop {
@@ -143,7 +144,10 @@ impl Ambassador {
                 let mut leader = client(linked.channel);
                 match self.shared.answer_over(linked.link, leader.backup(v1::BackupRequest {})).await {
                     Some(Ok(response)) => return Ok(response.into_inner()),
-                    Some(Err(status)) => retry(&self.shared, linked.link, status.into()).await?,
+                    Some(Err(status)) => match Error::from(status) {
+                        error if error.code == Code::ResourceExhausted => return Err(error),
+                        error => retry(&self.shared, linked.link, error).await?,
+                    },
                     None => {}
                 }
             }
