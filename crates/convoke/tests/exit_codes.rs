@@ -34,6 +34,8 @@ fn bad_usage_is_2() {
     }
     let error = fails(&["status", "--addr", "two words"], 2);
     assert!(error.contains("write HOST:PORT"), "{error}");
+    let error = fails(&["log", "add", "n4", "--wait", "10000000000000000000"], 2);
+    assert!(error.contains("at most 365d"), "{error}");
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl Ambassador {
                 }
             }
         };
-        let timeout = timeout.map(|timeout| timeout + wait);
+        let timeout = timeout.map(|timeout| timeout.saturating_add(wait));
         match within(timeout, changing).await {
             Err(error) if error.code == Code::Timeout => {
                 let message =

@@ -137,8 +137,9 @@ impl Core {
         if let Session::Dead(error) = &lane.session {
             return Err(error.clone());
         }
-        let patience = lane.options.timeout.map(|timeout| now + timeout);
-        let number = lane.issue(body, bytes, patience, deadline.map(|deadline| now + deadline), traceparent);
+        let patience = lane.options.timeout.map(|timeout| now.saturating_add(timeout));
+        let deadline = deadline.map(|deadline| now.saturating_add(deadline));
+        let number = lane.issue(body, bytes, patience, deadline, traceparent);
         self.calls += 1;
         self.bytes += bytes;
         if let Some(at) = patience {
@@ -183,7 +184,7 @@ impl Core {
         };
         let mut ending = None;
         if there_is_one {
-            let patience = patience.map(|patience| now + patience);
+            let patience = patience.map(|patience| now.saturating_add(patience));
             let number = lane.issue(Body::End(v1::EndSession {}), 0, patience, None, String::new());
             self.calls += 1;
             if let Some(at) = patience {
