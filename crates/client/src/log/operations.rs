@@ -1,7 +1,7 @@
 //! What operators and the careful ask: fates, status, membership, backups.
 
 use super::ambassador::Ambassador;
-use super::read::{PAUSE, at_leader, client, link, retry, within};
+use super::read::{PAUSE, at_leader, client, link, no_leader, retry, within};
 use super::{Fate, RequestId, Status};
 use crate::{Code, Error};
 use convoke_proto::v1;
@@ -35,7 +35,7 @@ pub enum Change {
 impl Ambassador {
     /// What became of a request, so far. Changes nothing; `Open` may still become anything.
     pub async fn peek(&self, request: RequestId, timeout: Option<Duration>) -> Result<Fate, Error> {
-        let response = within(timeout, at_leader(&self.shared, What::Peek(request), None)).await?;
+        let response = within(timeout, no_leader, at_leader(&self.shared, What::Peek(request), None)).await?;
         Ok(response.fate.unwrap_or_default())
     }
 
@@ -55,7 +55,7 @@ impl Ambassador {
                 }
             }
         };
-        within(timeout, resolving).await
+        within(timeout, no_leader, resolving).await
     }
 
     /// How the leader sees the log.
@@ -71,7 +71,7 @@ impl Ambassador {
                 }
             }
         };
-        within(timeout, asking).await
+        within(timeout, no_leader, asking).await
     }
 
     /// Changes the group of replicas and waits for `wait` until it has arrived there. The number of the configuration recorded, and whether
@@ -125,7 +125,7 @@ impl Ambassador {
             }
         };
         let timeout = timeout.map(|timeout| timeout.saturating_add(wait));
-        match within(timeout, changing).await {
+        match within(timeout, no_leader, changing).await {
             Err(error) if error.code == Code::Timeout => {
                 let message =
                     "no answer in time; the change may or may not have been recorded: the status of the log tells";
@@ -152,7 +152,7 @@ impl Ambassador {
                 }
             }
         };
-        within(timeout, asking).await
+        within(timeout, no_leader, asking).await
     }
 }
 
