@@ -14,20 +14,28 @@ pub(crate) struct Backoff {
     attempts: u32,
     /// When the last connection that worked was lost.
     lost_at: Time,
+    /// Over how long the node asked its clients to spread their return.
+    spread: Duration,
 }
 
 impl Backoff {
     /// The pause after one more failure.
     pub(crate) fn pause(&mut self, now: Time, heartbeat_timeout: Duration, random: &mut fastrand::Rng) -> Duration {
-        if self.attempts == 0 {
-            self.lost_at = now;
-        }
         let mut limit = (BASE * 2u32.saturating_pow(self.attempts.min(10))).min(CAP);
+        if self.attempts == 0 {
+            // Only now do all of a crowd begin at the same moment.
+            (self.lost_at, limit) = (now, limit.max(self.spread));
+        }
         if now.saturating_sub(self.lost_at) < HURRY {
             limit = limit.min(heartbeat_timeout / 2);
         }
         self.attempts += 1;
         limit.mul_f64(random.f64())
+    }
+
+    /// The node has so many clients that, should they all lose it, they had better come back over this time.
+    pub(crate) fn spread(&mut self, over: Duration) {
+        self.spread = over;
     }
 
     /// The connection works.
@@ -71,6 +79,28 @@ mod tests {
             assert!(shortest[attempt] < limit.mul_f64(0.1), "full jitter reaches down to nothing");
         }
         assert!(longest[39] <= CAP && longest[39] > CAP.mul_f64(0.9));
+    }
+
+    #[test]
+    fn a_crowd_spreads_its_return_as_its_node_asked() {
+        const CLIENTS: u32 = 10_000;
+        let (over, tenth) = (Duration::from_secs(5), Duration::from_millis(500));
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut back = [0; 10];
+        for _ in 0..CLIENTS {
+            let mut backoff = Backoff::default();
+            backoff.spread(over);
+            let pause = backoff.pause(Duration::ZERO, TIMEOUT, &mut random);
+            back[(pause.as_millis() / tenth.as_millis()) as usize] += 1;
+        }
+        assert!(back.iter().all(|count| (800..1_200).contains(count)), "{back:?}");
+        // Nobody is kept away for so long that it is missed, whatever the node says.
+        for _ in 0..1_000 {
+            let mut backoff = Backoff::default();
+            backoff.spread(Duration::from_secs(1_000));
+            assert!(backoff.pause(Duration::ZERO, TIMEOUT, &mut random) <= TIMEOUT / 2);
+            assert!(backoff.pause(TIMEOUT, TIMEOUT, &mut random) <= 2 * BASE, "the next one is as ever");
+        }
     }
 
     #[test]

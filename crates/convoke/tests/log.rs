@@ -197,6 +197,26 @@ async fn wall_clocks_that_jump_change_nothing_in_the_log() {
     }
 }
 
+/// M5: one after another every node starts again with another peer port, as containers do with other addresses.
+#[test]
+fn nodes_that_come_back_at_other_addresses_go_on_with_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut three = Three::start(dir.path());
+    three.leader();
+    eventually_output(&["kv", "put", "k", "0", "--addr", &three.addresses()]);
+    for index in 0..3 {
+        three.kill(index);
+        three.peers[index] = free_address();
+        three.spawn(dir.path(), index);
+        let other = (index + 1) % 3;
+        // Now a majority needs the one that moved.
+        three.kill(other);
+        eventually_output(&["kv", "put", "k", &index.to_string(), "--addr", &three.addresses()]);
+        three.spawn(dir.path(), other);
+        three.leader();
+    }
+}
+
 #[test]
 fn after_the_loss_of_a_majority_one_node_goes_on_alone_if_told_so_loudly() {
     let dir = tempfile::tempdir().unwrap();

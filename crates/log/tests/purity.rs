@@ -4,26 +4,8 @@
 use std::path::Path;
 
 #[test]
-fn the_machine_is_built_from_an_allowed_list_of_crates() {
-    let allowed = [
-        "bytes",
-        "convoke-core",
-        "convoke-filter",
-        "convoke-log",
-        "crc32c",
-        "fastrand",
-        "foldhash",
-        "hashbrown",
-        "proc-macro2",
-        "quote",
-        "smol_str",
-        "syn",
-        "thiserror",
-        "thiserror-impl",
-        "unicode-ident",
-        "xxhash-rust",
-    ];
-    convoke_purity::assert_built_from("convoke-log", &allowed);
+fn the_machine_is_built_from_the_core_and_two_checksums() {
+    convoke_purity::assert_adds("convoke-log", "convoke-core", &["convoke-log", "crc32c", "xxhash-rust"]);
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn what_nodes_answer() {
         &from_node(server_message::Message::AttachRefused(refused)),
         "121708ac021212080d12026e6f1a05636c61696d200028ac02",
     );
-    let ack = v1::HeartbeatAck { sent: 300, error: None };
+    let ack = v1::HeartbeatAck { sent: 300, ..Default::default() };
     assert_golden(&from_node(server_message::Message::HeartbeatAck(ack)), "1a0308ac02");
     let answers = v1::Answers {
         answers: vec![

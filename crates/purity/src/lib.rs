@@ -41,9 +41,23 @@ const FORBIDDEN_WORDS: &[&str] = &[
 /// # Panics
 /// If it is not, or if one of them is never allowed.
 pub fn assert_built_from(package: &str, allowed: &[&str]) {
-    let found = dependency_closure(package);
+    assert_allowed(package, &dependency_closure(package), allowed);
+}
+
+/// The same for a package that stands on another one of this workspace: what that is built from is for its own check.
+///
+/// # Panics
+/// If it adds other crates than these, or one that is never allowed.
+pub fn assert_adds(package: &str, base: &str, allowed: &[&str]) {
+    let known = dependency_closure(base);
+    let mut added = dependency_closure(package);
+    added.retain(|name| !known.contains(name));
+    assert_allowed(package, &added, allowed);
+}
+
+fn assert_allowed(package: &str, found: &[String], allowed: &[&str]) {
     assert_eq!(found, allowed, "the crates that {package} is built from have changed");
-    assert_eq!(forbidden_crates(&found), Vec::<&str>::new());
+    assert_eq!(forbidden_crates(found), Vec::<&str>::new());
 }
 
 /// Checks the sources below some directories, without their tests.
@@ -61,8 +75,12 @@ pub fn assert_clean<'a>(directories: impl IntoIterator<Item = &'a Path>) {
     assert!(violations.is_empty(), "forbidden words in pure code:\n{}", violations.join("\n"));
 }
 
-/// Names of all crates a package is built from, sorted.
-fn dependency_closure(package: &str) -> Vec<String> {
+/// Names of all crates a package of this workspace is built from, sorted.
+///
+/// # Panics
+/// If there is no such package.
+#[must_use]
+pub fn dependency_closure(package: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--offline"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -107,6 +107,12 @@ impl Plane {
         Place { node: SmolStr::new(&self.config.node), address: SmolStr::new(&self.config.address) }
     }
 
+    /// Where a node is now, as far as this one knows.
+    pub(crate) fn whereabouts(&self, node: &str) -> Option<SmolStr> {
+        let own = (node == self.config.node).then(|| self.config.address.clone());
+        own.or_else(|| self.dialer.find(node)).map(SmolStr::from)
+    }
+
     pub(crate) fn nonce(&self) -> u64 {
         self.nonce
     }

@@ -88,6 +88,11 @@ impl Surface {
         })
     }
 
+    /// How many clients are attached.
+    pub(crate) fn attached(&self) -> usize {
+        self.config.limits.attaches.saturating_sub(self.gates.attaches.available_permits())
+    }
+
     /// Follows the node through its life.
     pub(crate) async fn follow(self: Arc<Self>) {
         let sweeping = async {

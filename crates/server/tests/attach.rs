@@ -204,6 +204,22 @@ async fn refused_members_are_named() {
     assert!(matches!(notice.notice, Some(Notice::TakenOver(taken)) if taken.id == "a"));
 }
 
+/// the more there are, the longer they take to come to the others when they lose their node.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answered_heartbeat_says_over_how_long_to_come_back() {
+    let served = Served::alone().await;
+    let mut crowd = Vec::new();
+    for (count, spread_ms) in [(1, 0), (4, 2), (10, 5)] {
+        while crowd.len() < count {
+            let client = format!("c{}", crowd.len());
+            crowd.push(Attachment::attached(&served, attach(&client, 1, &[])).await.0);
+        }
+        crowd[0].say(ClientMessage::Heartbeat(v1::Heartbeat { sent: 1 })).await;
+        let ServerMessage::HeartbeatAck(ack) = crowd[0].hear().await else { panic!() };
+        assert_eq!((ack.error, ack.spread_ms), (None, spread_ms), "{count} clients");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_older_stream_of_a_client_is_told() {
     let served = Served::alone().await;

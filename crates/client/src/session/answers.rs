@@ -43,7 +43,10 @@ impl Session {
             return;
         }
         match answer.error {
-            None => self.last_echo = self.last_echo.max(Duration::from_micros(answer.sent).min(now)),
+            None => {
+                self.last_echo = self.last_echo.max(Duration::from_micros(answer.sent).min(now));
+                self.backoff.spread(Duration::from_millis(answer.spread_ms.into()));
+            }
             Some(error) => self.lost(now, &error.message, out),
         }
     }

@@ -52,7 +52,7 @@ impl Session {
         self.sequence += 1;
         say(&self.send, ClientMessage::Heartbeat(v1::Heartbeat { sent: self.sequence })).await?;
         match self.hear().await? {
-            ServerMessage::HeartbeatAck(v1::HeartbeatAck { sent, error: None }) if sent == self.sequence => Ok(()),
+            ServerMessage::HeartbeatAck(v1::HeartbeatAck { sent, error: None, .. }) if sent == self.sequence => Ok(()),
             ServerMessage::HeartbeatAck(v1::HeartbeatAck { error: Some(error), .. }) => Err(error.into()),
             _ => Err(unexpected()),
         }

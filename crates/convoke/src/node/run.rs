@@ -4,11 +4,13 @@ use super::Plan;
 use super::announce;
 use crate::failure::{Failure, Outcome, exit};
 use crate::signals::{Signal, Signals};
-use convoke_node::{Ending, LogConnection, Node};
-use convoke_replica::Replica;
+use convoke_node::core::member::NODE_ID_PREFIX;
+use convoke_node::{Ending, LogConnection, Node, NodeHandle};
+use convoke_replica::{Guided, Replica};
 use convoke_server::{Bound, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a node that waits for others says so.
@@ -125,11 +127,13 @@ async fn start(plan: &Plan) -> Outcome<Running> {
     Ok(Running { node, server, log })
 }
 
-/// The log plane shares the node's peer port, and nothing else.
+/// The log plane shares the node's peer port, and asks the registry where nodes are that have moved; nothing else.
 async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Outcome<Replica> {
     node.peer_address().clone_into(&mut config.address);
     let mut connections = node.log_connections();
-    let replica = Replica::start(config).await.map_err(|error| {
+    let registry = node.handle();
+    let guided = Guided(move |node: &str| whereabouts(&registry, node));
+    let replica = Replica::start_with(config, Arc::new(guided)).await.map_err(|error| {
         use convoke_replica::StartError as E;
         let exit = match error {
             E::Config(_) | E::Limits(_) | E::OfAnother { .. } => exit::USAGE,
@@ -145,6 +149,12 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Outcome<
         }
     });
     Ok(replica)
+}
+
+/// The peer address of a node, as it said itself.
+fn whereabouts(registry: &NodeHandle, node: &str) -> Option<String> {
+    let record = registry.member(&format!("{NODE_ID_PREFIX}{node}"))?;
+    record.metadata().get("peer_address").filter(|address| !address.is_empty()).map(str::to_owned)
 }
 
 async fn bind(plan: &Plan) -> Outcome<Bound> {

@@ -3,8 +3,9 @@
 //! Every step is taken again if it fails, by this leader or the next: each looks at where the engine is, not at what was
 //! done before.
 
-use super::adopt;
-use crate::handle::LogHandle;
+use super::{adopt, probe};
+use crate::handle::{Edit, LogHandle};
+use crate::net::message::Probed;
 use crate::plane::{Member, Plane};
 use crate::raft::Membership;
 use convoke_log::command::{Body, Change, Replica as Place};
@@ -77,7 +78,11 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
             // A follower knows where the group is from the leader's entries.
             _ => {
                 plane.obstructed(None);
-                if observe(&plane, &member) { LOOK } else { LOOK_ON_THE_WAY }
+                let arrived = observe(&plane, &member);
+                if arrived && epoch.is_some() {
+                    follow_moves(&plane, &member).await;
+                }
+                if arrived { LOOK } else { LOOK_ON_THE_WAY }
             }
         };
         if pause == RETRY {
@@ -99,6 +104,37 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
             let _ = timeout(pause, changed).await;
         }
     }
+}
+
+/// Records where replicas are that are not where they were recorded (M5). A move is believed if the replica answers there, and no longer where it
+/// was.
+async fn follow_moves(plane: &Arc<Plane>, member: &Member) {
+    let machine = member.engine.state.machine();
+    let configuration = machine.configuration();
+    for (_, place) in configuration.replicas() {
+        let Some(address) = plane.whereabouts(&place.node).filter(|address| *address != place.address) else {
+            continue;
+        };
+        if is_at(plane, member, place, &place.address).await || !is_at(plane, member, place, &address).await {
+            continue;
+        }
+        let edit = Edit::Move { node: place.node.clone(), address: address.clone() };
+        match (LogHandle { plane: plane.clone() }).change_from(&edit, Some(configuration.number)).await {
+            Ok(_) => {
+                tracing::info!(node = %plane.config.node, "{} has moved from {} to {address}", place.node, place.address);
+            }
+            // The next look finds it still to do.
+            Err(error) => {
+                tracing::debug!(node = %plane.config.node, "cannot record that {} has moved: {error}", place.node);
+            }
+        }
+        return;
+    }
+}
+
+async fn is_at(plane: &Arc<Plane>, member: &Member, place: &Place, address: &str) -> bool {
+    let is_it = |probed: Probed| probed.node == place.node && probed.log == Some(member.engine.log);
+    probe(plane, address).await.is_ok_and(is_it)
 }
 
 /// Notes where the engine is, for those who wait for it at a replica that does not lead; says whether it has arrived. A replica that is taken out

@@ -26,6 +26,8 @@ pub enum Edit {
     Remove { node: SmolStr },
     /// A replica leaves, another one takes its place, with the same vote. For nodes that died, and for the same node after it lost its disk.
     Replace { old: SmolStr, node: SmolStr, address: SmolStr },
+    /// A replica is found at another address (M5).
+    Move { node: SmolStr, address: SmolStr },
 }
 
 impl LogHandle {
@@ -163,12 +165,18 @@ impl Edit {
                 side.remove(&id);
                 side.insert(next, replica);
             }
+            Edit::Move { node, address } => {
+                let id = known(current, node)?;
+                let place = change.voters.get_mut(&id).or_else(|| change.learners.get_mut(&id));
+                place.ok_or_else(|| ChangeError::NoReplica(node.clone()))?.address = address.clone();
+            }
         }
         if change.voters.is_empty() {
             let (Edit::Remove { node }
             | Edit::Demote { node }
             | Edit::Promote { node }
             | Edit::Add { node, .. }
+            | Edit::Move { node, .. }
             | Edit::Replace { old: node, .. }) = self;
             return Err(ChangeError::LastVoter(node.clone()));
         }

@@ -33,28 +33,29 @@ impl Network {
     fn client(&self, target: u64, node: &Replica, patience: Duration) -> Client {
         let to = Target { log: self.log, replica: target };
         let network = self.clone();
-        let link = network.link(&node.address, to, patience);
-        Client { link, network, address: node.address.to_string(), to, patience }
+        let link = network.link(node, to, patience);
+        Client { link, network, node: node.clone(), to, patience }
     }
 
-    fn link(&self, address: &str, to: Target, patience: Duration) -> Link {
-        link(&self.config, &self.dialer, &self.counting, address, Some(to), patience)
+    fn link(&self, node: &Replica, to: Target, patience: Duration) -> Link {
+        link(&self.config, &self.dialer, &self.counting, &node.address, Some((to, node)), patience)
     }
 }
 
-/// A connection to an address, to a replica or to whoever is there.
+/// A connection to whoever is at an address, or to a replica, wherever its node is now.
 pub(crate) fn link(
     config: &Config,
     dialer: &Arc<dyn Dial>,
     counting: &Arc<Counting>,
     address: &str,
-    to: Option<Target>,
+    to: Option<(Target, &Replica)>,
     patience: Duration,
 ) -> Link {
     Link::open(LinkConfig {
         dialer: dialer.clone(),
         address: address.to_owned(),
-        hello: Hello { cluster: config.cluster.clone(), node: config.node.clone(), to },
+        node: to.map(|(_, replica)| replica.node.clone()),
+        hello: Hello { cluster: config.cluster.clone(), node: config.node.clone(), to: to.map(|(target, _)| target) },
         rpc_timeout: config.timers.rpc_timeout,
         patience,
         queue: config.limits.appends_in_flight + 16,
@@ -81,7 +82,7 @@ impl RaftNetworkFactory<Types> for Network {
 pub(crate) struct Client {
     link: Link,
     network: Network,
-    address: String,
+    node: Replica,
     to: Target,
     patience: Duration,
 }
@@ -163,7 +164,7 @@ impl RaftNetworkV2<Types> for Client {
         };
         if sent.is_err() {
             // What is left of it in the connection is of no use, and the connection may be dead without knowing.
-            self.link = self.network.link(&self.address, self.to, self.patience);
+            self.link = self.network.link(&self.node, self.to, self.patience);
         }
         sent
     }

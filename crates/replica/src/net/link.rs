@@ -8,6 +8,7 @@ use super::frame::{Frame, Frames, PREAMBLE, put};
 use super::message::{Hello, kind};
 use crate::counters::{Counting, add};
 use bytes::{Bytes, BytesMut};
+use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 pub(crate) struct LinkConfig {
     pub(crate) dialer: Arc<dyn Dial>,
     pub(crate) address: String,
+    /// Whose address it was when that was recorded.
+    pub(crate) node: Option<SmolStr>,
     pub(crate) hello: Hello,
     pub(crate) rpc_timeout: Duration,
     /// A connection on which an answer is overdue for so long is dead.
@@ -29,6 +32,14 @@ pub(crate) struct LinkConfig {
     pub(crate) queue: usize,
     pub(crate) frame_bytes: usize,
     pub(crate) counting: Arc<Counting>,
+}
+
+impl LinkConfig {
+    /// Where to try this time: where the node is said to be and where it was recorded, in turn.
+    fn at(&self, attempt: usize) -> LinkConfig {
+        let found = self.node.as_deref().and_then(|node| self.dialer.find(node)).filter(|_| attempt.is_multiple_of(2));
+        LinkConfig { address: found.unwrap_or_else(|| self.address.clone()), ..self.clone() }
+    }
 }
 
 /// Why there is no answer.
@@ -126,12 +137,15 @@ impl Link {
 }
 
 /// Serves questions, connection after connection, until nobody can ask any more.
-async fn run(config: LinkConfig, mut questions: mpsc::Receiver<Question>) {
+async fn run(recorded: LinkConfig, mut questions: mpsc::Receiver<Question>) {
+    let mut attempt = 0;
     while let Some(first) = questions.recv().await {
+        let config = recorded.at(attempt);
         let dialed = timeout(config.rpc_timeout, connect(&config)).await;
         let stream = match dialed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(stream) => stream,
             Err(error) => {
+                attempt += 1;
                 let address = config.address.clone();
                 let error = LinkError::Unreachable { address, error: error.to_string() };
                 fail(first, &error);
@@ -143,6 +157,9 @@ async fn run(config: LinkConfig, mut questions: mpsc::Receiver<Question>) {
         };
         let waiting = Waiting::default();
         let error = converse(&config, stream, first, &mut questions, &waiting).await;
+        if matches!(error, LinkError::Refused { .. }) {
+            attempt += 1;
+        }
         tracing::debug!(address = %config.address, "a connection to a replica has ended: {error}");
         waiting.fail(&error);
         // What is in line was meant for the connection before: a snapshot's frames make no sense on another.

@@ -3,9 +3,10 @@
 use convoke_replica::log::command::{Body, Open, Request};
 use convoke_replica::log::machine::{Answer, Outcome};
 use convoke_replica::log::{Epoch, SessionId};
-use convoke_replica::{Config, Consistency, LogHandle, PREAMBLE, Replica, Role, StartError, StoreError};
+use convoke_replica::{Config, Consistency, Dial, LogHandle, PREAMBLE, Replica, Role, StartError, StoreError, Tcp};
 use convoke_testkit::{eventually, free_address};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
@@ -21,8 +22,12 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) async fn start(config: Config) -> Host {
+        Host::start_with(config, Arc::new(Tcp)).await
+    }
+
+    pub(crate) async fn start_with(config: Config, dialer: Arc<dyn Dial>) -> Host {
         let listener = listen(&config.address).await;
-        let replica = started(&config).await;
+        let replica = started(&config, &dialer).await;
         let handle = replica.handle();
         let accepting = tokio::spawn(async move {
             while let Ok((mut stream, from)) = listener.accept().await {
@@ -56,11 +61,11 @@ impl Host {
 }
 
 /// One that was stopped in the middle of something gives its directory back a moment later.
-async fn started(config: &Config) -> Replica {
-    let mut replica = Replica::start(config.clone()).await;
+async fn started(config: &Config, dialer: &Arc<dyn Dial>) -> Replica {
+    let mut replica = Replica::start_with(config.clone(), dialer.clone()).await;
     eventually("its directory is free", async || {
         if matches!(replica, Err(StartError::Store(StoreError::InUse { .. }))) {
-            replica = Replica::start(config.clone()).await;
+            replica = Replica::start_with(config.clone(), dialer.clone()).await;
         }
         !matches!(replica, Err(StartError::Store(StoreError::InUse { .. })))
     })
@@ -105,13 +110,22 @@ pub(crate) async fn together(disks: &Disks, nodes: &[&str]) -> Vec<Host> {
 }
 
 pub(crate) async fn together_with(disks: &Disks, nodes: &[&str], adjust: impl Fn(&mut Config)) -> Vec<Host> {
+    together_by(disks, nodes, &(Arc::new(Tcp) as Arc<dyn Dial>), adjust).await
+}
+
+pub(crate) async fn together_by(
+    disks: &Disks,
+    nodes: &[&str],
+    dialer: &Arc<dyn Dial>,
+    adjust: impl Fn(&mut Config),
+) -> Vec<Host> {
     let mut configs: Vec<Config> = nodes.iter().map(|node| config(disks, node)).collect();
     let join: Vec<String> = configs.iter().map(|config| config.address.clone()).collect();
     let mut hosts = Vec::new();
     for config in &mut configs {
         config.join = join.clone();
         adjust(config);
-        hosts.push(Host::start(config.clone()).await);
+        hosts.push(Host::start_with(config.clone(), dialer.clone()).await);
     }
     leader(&hosts).await;
     hosts

@@ -7,5 +7,6 @@ mod begin;
 mod cluster;
 mod failover;
 mod members;
+mod moves;
 mod single;
 mod snapshots;

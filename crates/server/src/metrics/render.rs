@@ -207,7 +207,7 @@ fn clients(text: &mut Text, surface: &Surface) {
     let used = |limit: usize, gate: &tokio::sync::Semaphore| limit.saturating_sub(gate.available_permits());
     for (name, help, value) in [
         ("connections", "Connections of clients.", used(limits.connections, &gates.connections)),
-        ("attaches", "Attach streams.", used(limits.attaches, &gates.attaches)),
+        ("attaches", "Attach streams.", surface.attached()),
         ("watchers", "Event streams over HTTP.", used(limits.watchers, &gates.watchers)),
         ("http_sessions", "Sessions over HTTP held here.", surface.sessions.len()),
     ] {

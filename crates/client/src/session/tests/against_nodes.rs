@@ -458,7 +458,8 @@ impl World {
             }
             ToNode::Heartbeat(v1::Heartbeat { sent }) => {
                 let result = node.heartbeat(now, held.expect("attached first"), out);
-                (FromNode::HeartbeatAck(v1::HeartbeatAck { sent, error: result.err().map(convert::error) }), held)
+                let error = result.err().map(convert::error);
+                (FromNode::HeartbeatAck(v1::HeartbeatAck { sent, error, spread_ms: 0 }), held)
             }
             ToNode::Requests(requests) => {
                 let session = held.expect("attached first");

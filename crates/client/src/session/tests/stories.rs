@@ -309,9 +309,24 @@ fn a_session_that_is_gone_is_noticed_by_its_heartbeat() {
         other => panic!("no heartbeat: {other:?}"),
     };
     let error = Some(Error::new(Code::SessionGone, "gone").into());
-    story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent, error }));
+    story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent, error, spread_ms: 0 }));
     assert!(story.disconnected());
     assert_eq!(ids(&story.connect()), ["m1"]);
+}
+
+#[test]
+fn a_client_in_a_crowd_takes_its_time_to_come_back() {
+    let (mut story, _) = Story::attached(&[]);
+    let pauses = (0..100).map(|_| {
+        story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, error: None, spread_ms: 4_000 }));
+        story.lose();
+        let pause = story.session.next_wake().unwrap() - story.now;
+        let attach = story.connect();
+        story.accept(&attach);
+        pause
+    });
+    let longest = pauses.max().unwrap();
+    assert!(longest > Duration::from_secs(3) && longest <= Duration::from_secs(4), "{longest:?}");
 }
 
 #[test]
@@ -322,7 +337,7 @@ fn heartbeats_that_are_not_answered_end_the_connection_and_old_echoes_do_not_hel
         story.now = story.session.next_wake().unwrap();
         story.session.wake(story.now, &mut story.out);
         // An echo of long ago arrives again and again.
-        story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, error: None }));
+        story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, ..Default::default() }));
     }
     assert!(story.disconnected());
     assert!(story.now - start <= Duration::from_secs(15));
@@ -336,7 +351,7 @@ fn answered_heartbeats_keep_it_alive() {
         story.session.wake(story.now, &mut story.out);
         let Some(ToNode::Heartbeat(heartbeat)) = story.sent().pop() else { panic!("no heartbeat") };
         story.now += Duration::from_millis(900);
-        story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: heartbeat.sent, error: None }));
+        story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: heartbeat.sent, ..Default::default() }));
     }
     assert!(!story.disconnected());
 }

@@ -42,7 +42,7 @@ impl AttachStream {
         match result {
             Ok(()) => self.unanswered += 1,
             Err(error) => {
-                let ack = v1::HeartbeatAck { sent, error: Some(error.into()) };
+                let ack = v1::HeartbeatAck { sent, error: Some(error.into()), spread_ms: 0 };
                 self.outgoing.push_back(ServerMessage::HeartbeatAck(ack));
             }
         }

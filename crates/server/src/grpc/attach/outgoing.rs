@@ -12,6 +12,10 @@ use std::vec;
 use tracing::Span;
 use v1::server_message::Message as ServerMessage;
 
+/// So many clients that lost this node come to the others in a second. That leaves them room for everything else: they take in several
+/// times as many on two cores (docs/performance.md).
+const RETURNS_PER_SECOND: usize = 2_000;
+
 /// What a message of the client will be answered with.
 #[derive(Debug)]
 pub(super) enum Pending {
@@ -54,7 +58,8 @@ impl AttachStream {
             Delivery::Heartbeat { echo, result } => {
                 self.unanswered -= 1;
                 let error = result.err().map(|refusal| refused(refusal).into());
-                self.outgoing.push_back(ServerMessage::HeartbeatAck(v1::HeartbeatAck { sent: echo, error }));
+                let ack = v1::HeartbeatAck { sent: echo, error, spread_ms: self.spread_ms() };
+                self.outgoing.push_back(ServerMessage::HeartbeatAck(ack));
             }
             Delivery::Answers(answers) => {
                 self.unanswered -= answers.len();
@@ -71,6 +76,12 @@ impl AttachStream {
             Delivery::HeartbeatRefused { .. } => {}
             Delivery::Closed(_) => self.end_with(dropped()),
         }
+    }
+
+    /// Over how long everybody attached here should spread their return elsewhere.
+    fn spread_ms(&self) -> u32 {
+        let attached = self.surface.attached();
+        u32::try_from(attached * 1_000 / RETURNS_PER_SECOND).unwrap_or(u32::MAX)
     }
 
     /// Says what waits for no answer of the node any more.
