@@ -16,6 +16,8 @@ use tokio::time::{sleep, timeout};
 const LOOK: Duration = Duration::from_secs(2);
 /// The same while it knows that it is to go: whoever has asked for that waits.
 const LOOK_FOR_THE_END: Duration = Duration::from_millis(200);
+/// How many times it asks so often. The end may be long in coming: there may be no leader, or something in its way.
+const LOOKS_FOR_THE_END: u32 = 50;
 
 /// What leaders say of a replica.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,8 +48,9 @@ impl Said {
 pub(crate) async fn look(plane: Arc<Plane>, engine: Arc<Engine>) {
     let goes = || engine.is_recorded_out() && engine.without().is_none();
     let mut progress = engine.state.progress();
-    let mut pause = LOOK_FOR_THE_END;
+    let mut looks = 0;
     loop {
+        let pause = if looks < LOOKS_FOR_THE_END { LOOK_FOR_THE_END } else { LOOK };
         // What is recorded comes with an entry.
         let told_to_go = async {
             while !goes() {
@@ -80,8 +83,7 @@ pub(crate) async fn look(plane: Arc<Plane>, engine: Arc<Engine>) {
                 "replica {me} is not in the group any more; to add this node again, stop it, move its log directory away and start it"
             );
         }
-        // The end may be long in coming: there may be no leader, or something in its way.
-        pause = if goes() { (2 * pause).min(LOOK) } else { LOOK_FOR_THE_END };
+        looks = if goes() { looks.saturating_add(1) } else { 0 };
     }
 }
 
