@@ -129,7 +129,7 @@ impl Driver {
 
     fn command(&mut self, command: Command) {
         let now = self.start.elapsed();
-        let deadline = |timeout: Option<Duration>| timeout.map(|timeout| now + timeout);
+        let deadline = |timeout: Option<Duration>| timeout.map(|timeout| now.saturating_add(timeout));
         match command {
             Command::Register { spec, takeover, timeout, reply } => {
                 let id = spec.id.clone();

@@ -22,7 +22,8 @@ fn configuration() -> String {
          *Generated from the table of keys in `crates/convoke/src/config/keys.rs`.*\n\n\
          A node needs no configuration on one machine. A TOML file (`--config FILE` or `CONVOKE_CONFIG`) sets what it names; environment \
          variables override the file, flags override both. Unknown keys are errors; an unknown variable `CONVOKE_…` is a warning, because others \
-         set such variables, too. `convoke config print --defaults` prints a file with \
+         set such variables, too; what Kubernetes sets for services is passed over, and where such a service has the name of a port of ours (`convoke-peer`: \
+         `CONVOKE_PEER_PORT=tcp://…`), a warning says so. `convoke config print --defaults` prints a file with \
          every key, `convoke config print` what counts here and where it comes from, `convoke config check FILE` says whether a node would \
          start with it: all that `start` refuses before it opens anything is refused. What a host name in `bind` stands for is known at the start only.\n\n\
          Times have units (`500ms`, `20s`, `5m`, `1h`, `1m30s`), sizes may have them (`64KiB`, `4MiB`), lists in variables and flags are \

@@ -22,6 +22,7 @@ fn bad_usage_is_2() {
         &["kv", "put", "k", "--lease=5"],
         &["kv", "put", "k", "--nosuch"],
         &["kv", "put", "k", "v", "-x"],
+        &["log", "add", "n4", "--wait", "10000000000000000000"],
     ] {
         let output = convoke(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -32,8 +33,11 @@ fn bad_usage_is_2() {
         let (said, name) = (String::from_utf8(output.stderr).unwrap(), flag.split('=').next().unwrap());
         assert!(said.contains(&format!("to pass '{name}' as a value, use '-- {name}'")), "{said}");
     }
-    let error = fails(&["status", "--addr", "two words"], 2);
-    assert!(error.contains("write HOST:PORT"), "{error}");
+    let nobody = convoke_testkit::free_address();
+    for (command, addresses) in [("status", "two words".to_owned()), ("top", format!("{nobody},two words"))] {
+        let error = fails(&[command, "--json", "--addr", &addresses], 2);
+        assert!(error.contains("write HOST:PORT"), "{error}");
+    }
 }
 
 #[test]

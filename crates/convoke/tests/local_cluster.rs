@@ -117,11 +117,35 @@ fn a_log_does_not_go_with_a_node() {
 
     let added = world.json(&["add"]);
     world.json(&["fault", "kill", "n2"]);
+    world.json(&["fault", "pause", "n3"]);
+    let (exit, said) = world.refused(&["remove", "n2"]);
+    let nobody = "nobody says who has the log of pair (no answer from n2, n3), and n2 may be the only one";
+    assert!(exit == 5 && said.contains(nobody), "{said}");
+    world.json(&["fault", "resume", "n3"]);
     let (exit, said) = world.refused(&["remove", "n2"]);
     assert!(exit == 5 && said.contains("n2 alone has the log of pair") && said.contains("n2 does not run"), "{said}");
     let left = world.json(&["remove", "n2", "--force"]);
     assert_eq!(left, json!({ "removed": "n2" }), "{added}");
     world.json(&["delete", "pair"]);
+    world.nothing_left();
+}
+
+/// A node that cannot take over does not keep the one that is removed in the group, where its vote would be missed.
+#[test]
+fn who_is_removed_votes_no_more_even_if_its_successor_cannot() {
+    let world = World::new();
+    let created = create(&world, "four", "4");
+    let n1 = created["nodes"][0]["address"].as_str().unwrap();
+    let at_n1 = |arguments: &[&str]| support::output(&[arguments, &["--timeout", "60s", "--addr", n1]].concat());
+    // It has what it had as a replica, and is refused as a new one.
+    at_n1(&["log", "remove", "n3"]);
+    world.json(&["remove", "n2"]);
+    let status: Value = serde_json::from_str(&at_n1(&["log", "status", "--json"])).unwrap();
+    let mut voters: Vec<String> = serde_json::from_value(status["voters"].clone()).unwrap();
+    voters.sort();
+    assert_eq!(voters, ["n1", "n4"], "n3 is passed over");
+    assert_eq!(at_n1(&["kv", "put", "k", "v"]), "revision 1\n");
+    world.json(&["delete", "four"]);
     world.nothing_left();
 }
 

@@ -333,6 +333,21 @@ fn a_change_that_cannot_arrive_says_what_it_waits_for() {
     output(&[&["log", "remove", "n9"][..], &at].concat());
 }
 
+/// Only the leader knows what is in the way; whoever asks another node is told all the same.
+#[test]
+fn a_follower_is_asked_and_the_leader_says_what_is_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let three = Three::start(dir.path());
+    let follower = (three.leader() + 1) % 3;
+    let nowhere = free_address();
+    let at = ["--addr", &three.nodes[follower].as_ref().unwrap().clients, "--timeout", "30s"];
+    output(&[&["log", "add", "n9", "--address", &nowhere, "--wait", "0s"][..], &at].concat());
+    until("it is said what is in the way", || {
+        let text = output(&[&["log", "status"][..], &at].concat());
+        text.contains("not arrived there yet: ") && text.contains(&nowhere)
+    });
+}
+
 /// A leader that stands still says nothing and closes nothing. A client that was linked to it, and idle, goes to the next one by itself.
 #[test]
 fn an_idle_client_leaves_a_leader_that_stands_still() {

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::counters::{Counting, add};
+use crate::group::outcast::Said;
 use crate::handle::Settling;
 use crate::raft::{self, Proposal, Raft, WriteResult};
 use crate::refusal::Refusal;
@@ -35,7 +36,7 @@ pub(crate) struct Engine {
     quorum: AtomicBool,
     /// When this replica last took something from a leader.
     led: Mutex<Option<Instant>>,
-    /// The group as its leader told it, which goes on without this replica. Until a leader is heard again.
+    /// The group as its leader told it, which goes on without this replica. Until a leader is heard again, or says otherwise.
     without: Mutex<Option<Group>>,
     pub(crate) config: Arc<Config>,
 }
@@ -177,12 +178,9 @@ impl Engine {
         self.lock_led().is_some_and(|at| at.elapsed() < self.patience())
     }
 
-    /// What others said of the group while no leader was heard: that it goes on without this replica, or not. True if that is news.
-    pub(crate) fn goes_on_without(&self, group: Option<Group>) -> bool {
-        let mut without = self.lock_without();
-        let news = group.is_some() && without.is_none();
-        *without = group;
-        news
+    /// What was answered while no leader was heard. True if it is news that the group goes on without this replica.
+    pub(crate) fn was_told(&self, said: Said) -> bool {
+        said.note(&mut self.lock_without())
     }
 
     /// The group that goes on without this replica, if its leader said so.

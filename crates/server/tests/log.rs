@@ -157,9 +157,8 @@ async fn bytes_left_in_an_old_socket_do_nothing_after_a_reconnect() {
     let kv = ambassador.kv();
     kv.put("a", "first").await.unwrap();
     proxy.block(true);
-    let mut given_up = kv.put("a", "given up");
-    let request = given_up.request().expect("it was sent at once: the session is open and the link is up");
-    drop(given_up);
+    let given_up = kv.put("a", "given up").abandon();
+    let request = given_up.expect("it was sent at once: the session is open and the link is up");
     let log = cluster.node(leader).replica.handle();
     let arrived = || log.counters().proposals + log.counters().refused;
     let before = arrived();
@@ -375,4 +374,25 @@ async fn a_backup_holds_what_was_acknowledged() {
     let restored = convoke_replica::log::Machine::from_snapshot(&bytes).unwrap();
     assert_eq!(format!("{:032x}", restored.snapshot().state_hash()), hash);
     assert_eq!(restored.keys().len(), 100);
+}
+
+/// Backups may take long: whoever comes too many hears that, and not that there is no leader.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fifth_backup_is_refused_at_once() {
+    let cluster = LogCluster::start(1).await;
+    let ambassador = cluster.ambassador();
+    let kv = ambassador.kv();
+    // More than fits into all that is between the two ends.
+    for number in 0..16 {
+        kv.put(format!("k{number}"), vec![7; 1_000_000]).await.unwrap();
+    }
+    let mut under_way = Vec::new();
+    for _ in 0..4 {
+        under_way.push(ambassador.backup(None).await.unwrap());
+    }
+    let error = ambassador.backup(Some(Duration::from_secs(10))).await.unwrap_err();
+    assert_eq!((error.code, error.limit), (Code::ResourceExhausted, Some(4)), "{error}");
+    assert!(error.message.contains("try again when one of them is done"), "{error}");
+    drop(under_way);
+    eventually("there is room again", async || ambassador.backup(None).await.is_ok()).await;
 }

@@ -103,6 +103,7 @@ async fn bad_input_is_named() {
         ("PUT", "/api/v1/kv/a?lease=1", "", 400, Some("lease")),
         ("PUT", "/api/v1/kv/%FF", "x", 400, Some("path")),
         ("DELETE", "/api/v1/kv/a?prefix&if_revision=1", "", 400, Some("if_revision")),
+        ("DELETE", "/api/v1/kv/a", r#"{"if_revision":7}"#, 400, Some("if_revision")),
         ("GET", "/api/v1/log/requests/x/1", "", 400, Some("path")),
         ("GET", "/api/v1/log/requests/1/1?consistency=barrier", "", 400, Some("consistency")),
         ("POST", "/api/v1/log/requests/1/-1/resolve", "", 400, Some("path")),

@@ -225,9 +225,7 @@ impl Worker {
         if let Ok(result) = tokio::time::timeout(patience, &mut pending).await {
             return self.answered(key, operation, call, called, result);
         }
-        let request = pending.request();
-        drop(pending);
-        match request {
+        match pending.abandon() {
             Some(request) => {
                 self.shared.book.fault(now(), Fault::Abandoned, &format!("client {} abandons {request}", self.id));
                 self.unknown.push(Unknown { operation, request, call, called, closed: None, orphaned: false });

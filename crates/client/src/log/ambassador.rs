@@ -203,9 +203,11 @@ impl Shared {
         }
     }
 
-    pub(super) fn abandon(&self, call: CallId) {
-        self.with(|core, now, out| core.abandon(now, call, out));
-        self.lock().waiting.remove(&call);
+    /// Gives a call up. Its id, if a copy of it has left. An answer that came before is in the channel by now.
+    pub(super) fn abandon(&self, call: CallId) -> Option<v1::RequestId> {
+        let mut state = self.lock();
+        state.waiting.remove(&call);
+        self.decide(&mut state, |core, now, out| core.abandon(now, call, out))
     }
 
     /// Has the core decide something, and carries it out.

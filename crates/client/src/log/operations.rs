@@ -1,7 +1,7 @@
 //! What operators and the careful ask: fates, status, membership, backups.
 
 use super::ambassador::Ambassador;
-use super::read::{PAUSE, at_leader, client, link, retry, within};
+use super::read::{PAUSE, at_leader, client, link, no_leader, retry, within};
 use super::{Fate, RequestId, Status};
 use crate::{Code, Error};
 use convoke_proto::v1;
@@ -35,7 +35,7 @@ pub enum Change {
 impl Ambassador {
     /// What became of a request, so far. Changes nothing; `Open` may still become anything.
     pub async fn peek(&self, request: RequestId, timeout: Option<Duration>) -> Result<Fate, Error> {
-        let response = within(timeout, at_leader(&self.shared, What::Peek(request), None)).await?;
+        let response = within(timeout, no_leader, at_leader(&self.shared, What::Peek(request), None)).await?;
         Ok(response.fate.unwrap_or_default())
     }
 
@@ -55,7 +55,7 @@ impl Ambassador {
                 }
             }
         };
-        within(timeout, resolving).await
+        within(timeout, no_leader, resolving).await
     }
 
     /// How the leader sees the log.
@@ -71,7 +71,7 @@ impl Ambassador {
                 }
             }
         };
-        within(timeout, asking).await
+        within(timeout, no_leader, asking).await
     }
 
     /// Changes the group of replicas and waits for `wait` until it has arrived there. The number of the configuration recorded, and whether
@@ -124,8 +124,8 @@ impl Ambassador {
                 }
             }
         };
-        let timeout = timeout.map(|timeout| timeout + wait);
-        match within(timeout, changing).await {
+        let timeout = timeout.map(|timeout| timeout.saturating_add(wait));
+        match within(timeout, no_leader, changing).await {
             Err(error) if error.code == Code::Timeout => {
                 let message =
                     "no answer in time; the change may or may not have been recorded: the status of the log tells";
@@ -135,7 +135,8 @@ impl Ambassador {
         }
     }
 
-    /// The whole state, in pieces to be written one behind the other; the first names what it contains.
+    /// The whole state, in pieces to be written one behind the other; the first names what it contains. A leader that gives several already
+    /// refuses with `RESOURCE_EXHAUSTED`, at once: they may take long.
     pub async fn backup(&self, timeout: Option<Duration>) -> Result<tonic::Streaming<v1::BackupResponse>, Error> {
         let asking = async {
             loop {
@@ -143,12 +144,15 @@ impl Ambassador {
                 let mut leader = client(linked.channel);
                 match self.shared.answer_over(linked.link, leader.backup(v1::BackupRequest {})).await {
                     Some(Ok(response)) => return Ok(response.into_inner()),
-                    Some(Err(status)) => retry(&self.shared, linked.link, status.into()).await?,
+                    Some(Err(status)) => match Error::from(status) {
+                        error if error.code == Code::ResourceExhausted => return Err(error),
+                        error => retry(&self.shared, linked.link, error).await?,
+                    },
                     None => {}
                 }
             }
         };
-        within(timeout, asking).await
+        within(timeout, no_leader, asking).await
     }
 }
 

@@ -66,21 +66,21 @@ impl Pending {
         Pending { state, handle }
     }
 
-    /// Which request this is, for whoever wants to resolve it after dropping it. `None`: no copy of it has left so far; if it is dropped
-    /// now, it will not take effect.
-    pub fn request(&mut self) -> Option<RequestId> {
-        if let State::Waiting { answer, .. } = &mut self.state
-            && let Ok(answered) = answer.try_recv()
-        {
-            self.state = State::Answered(Box::new(answered));
-        }
-        match &self.state {
-            State::Waiting { call, .. } => self.shared().with(|core, _, _| core.request(*call)),
-            State::Answered(answered) => match &**answered {
-                Ok(decided) => Some(decided.request),
-                Err(error) => error.log.as_ref().and_then(|log| log.request),
+    /// Abandons the request, as dropping it does, and tells which one it was, for whoever wants to resolve it. `None`: no copy of it has left,
+    /// nor will any; it never takes effect. (Or its answer was taken already.)
+    pub fn abandon(mut self) -> Option<RequestId> {
+        let answered = match std::mem::replace(&mut self.state, State::Over) {
+            State::Waiting { call, mut answer } => match self.shared().abandon(call) {
+                Some(request) => return Some(request),
+                // Answered before, or not sent.
+                None => answer.try_recv().ok()?,
             },
-            State::Over => None,
+            State::Answered(answered) => *answered,
+            State::Over => return None,
+        };
+        match answered {
+            Ok(decided) => Some(decided.request),
+            Err(error) => error.log.and_then(|log| log.request),
         }
     }
 

@@ -41,15 +41,12 @@ pub struct Page {
 
 /// Reads for a handle.
 pub(super) async fn read(handle: &Handle, what: What, consistency: Consistency) -> Result<v1::ReadResponse, Error> {
-    let shared = handle.shared();
-    let reading = async {
-        match consistency {
-            Consistency::Local => local(shared, what).await,
-            Consistency::Linearizable => at_leader(shared, what, None).await,
-            Consistency::Barrier => at_leader(shared, what, Some(handle.lane)).await,
-        }
-    };
-    within(handle.timeout, reading).await
+    let (shared, timeout) = (handle.shared(), handle.timeout);
+    match consistency {
+        Consistency::Local => within(timeout, || silent("any replica"), local(shared, what)).await,
+        Consistency::Linearizable => within(timeout, no_leader, at_leader(shared, what, None)).await,
+        Consistency::Barrier => within(timeout, no_leader, at_leader(shared, what, Some(handle.lane))).await,
+    }
 }
 
 /// Reads at the leader, whoever that is by then. With a lane: behind what it has given up.
@@ -145,7 +142,7 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
         };
         // One that does not answer must not keep the others from being asked; the last has all the time there is.
         let patience = (left > 1).then_some(LOCAL_PATIENCE);
-        match within(patience, asked).await {
+        match within(patience, || silent(address), asked).await {
             Ok(response) => return Ok(response.into_inner()),
             Err(error) if error.code == Code::InvalidArgument || error.code == Code::TooLarge => return Err(error),
             Err(error) => last = error,
@@ -158,14 +155,22 @@ pub(super) fn client(channel: Channel) -> LogClient<Channel> {
     LogClient::new(channel).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX)
 }
 
+/// The result, or `late` if it does not come in time.
 pub(super) async fn within<T>(
     timeout: Option<Duration>,
+    late: impl FnOnce() -> Error,
     future: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let Some(timeout) = timeout else { return future.await };
-    tokio::time::timeout(timeout, future).await.unwrap_or_else(|_| {
-        Err(Error::new(Code::Timeout, "no leader of the log answered in time; try again, or read locally"))
-    })
+    tokio::time::timeout(timeout, future).await.unwrap_or_else(|_| Err(late()))
+}
+
+pub(super) fn no_leader() -> Error {
+    Error::new(Code::Timeout, "no leader of the log answered in time; try again, or read locally")
+}
+
+fn silent(who: &str) -> Error {
+    Error::new(Code::Timeout, format!("no answer from {who} in time; try again"))
 }
 
 /// All keys that begin with a prefix.
@@ -193,6 +198,20 @@ pub(super) fn page(range: v1::KeyRange, after: Option<Bytes>) -> v1::KeyRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::{Ambassador, Options};
+
+    /// Nobody who reads locally asked for a leader.
+    #[tokio::test]
+    async fn a_local_read_that_is_not_answered_names_no_leader() {
+        // Lets connect and says nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let ambassador = Ambassador::start([silent.local_addr().unwrap().to_string()]).unwrap();
+        let kv = ambassador.kv_with(Options::default().timeout(Duration::from_millis(100)));
+        let error = kv.get_with("a", Consistency::Local).await.unwrap_err();
+        assert_eq!(error, Error::new(Code::Timeout, "no answer from any replica in time; try again"));
+        let error = kv.get_with("a", Consistency::Linearizable).await.unwrap_err();
+        assert!(error.message.contains("no leader"), "{error}");
+    }
 
     #[test]
     fn a_prefix_is_a_range_and_pages_begin_behind_a_key() {

@@ -122,16 +122,38 @@ pub(crate) struct RegisterArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+/// Nobody waits for longer, and clocks can count that far.
+const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
+
 /// Seconds if there is no unit.
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let time = seconds.or_else(|| duration(text)).filter(|time| !time.is_zero());
-    time.ok_or_else(|| "write a time, for example 5s or 500ms".to_owned())
+    match seconds.or_else(|| duration(text)).filter(|time| !time.is_zero()) {
+        Some(time) if time > TIME_MAX => Err("write a time of at most 365d".to_owned()),
+        Some(time) => Ok(time),
+        None => Err("write a time, for example 5s or 500ms".to_owned()),
+    }
 }
 
 pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write KEY=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_what_a_clock_can_count() {
+        for (text, ms) in [("5", 5_000), ("0.5", 500), ("500ms", 500), ("365d", 365 * 24 * 3_600_000)] {
+            assert_eq!(timeout(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for (text, why) in [("0", "for example"), ("soon", "for example"), ("366d", "at most 365d")] {
+            assert!(timeout(text).unwrap_err().contains(why), "{text}");
+        }
+        assert_eq!(timeout("10000000000000000000"), Err("write a time of at most 365d".to_owned()));
     }
 }

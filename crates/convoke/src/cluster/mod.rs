@@ -46,7 +46,7 @@ pub(crate) async fn run(arguments: ClusterArgs) -> Outcome<u8> {
         }
         ClusterCommand::Remove { node, force, cluster } => {
             let name = manager.name(cluster.name).await?;
-            eprintln!("stopping {node}; its clients go elsewhere");
+            eprintln!("asking for {node} to be removed; its clients will go elsewhere");
             let query = if force { "?force" } else { "" };
             let answer: Value = manager.delete(&format!("/clusters/{name}/nodes/{}{query}", path_part(&node)?)).await?;
             if json { print_json(&answer)? } else { print(&format!("{node} is gone\n"))? }

@@ -6,7 +6,7 @@ use super::settings::{PEER_PORT, Settings};
 use crate::failure::{Failure, Outcome};
 use convoke_node::StartError;
 use convoke_node::core::ConfigError;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 
 /// What node and server are started with.
 #[derive(Clone, Debug)]
@@ -200,12 +200,17 @@ fn host_port(host: &str, port: u16) -> String {
 /// Whether what was made of it is a host and a port. Whether there is such a host is another question.
 fn dialable(loaded: &Loaded, key: &str, given: &str, address: &str) -> Outcome {
     let host = address.rsplit_once(':').map_or("", |(host, _)| host);
-    let fits = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        // An interface may follow: fe80::1%eth0.
-        Some(v6) => v6.split('%').next().is_some_and(|v6| v6.parse::<Ipv6Addr>().is_ok()),
-        None => !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "[]/:@".contains(c)),
+    let fits = if host.starts_with('[') {
+        address.parse::<SocketAddr>().is_ok()
+    } else {
+        !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "[]/:@".contains(c))
     };
-    let form = if key == "bind" { "a host; its ports have keys of their own" } else { "host:port" };
+    let form = match key {
+        // The standard library knows them by numbers only.
+        _ if given.contains('%') => "the interface with its number, for example fe80::1%3",
+        "bind" => "a host; its ports have keys of their own",
+        _ => "host:port",
+    };
     if fits {
         Ok(())
     } else {
@@ -288,6 +293,12 @@ mod tests {
             (vec![("bind", "X", "")], "bind has \"\": write a host", "(bind from X)"),
             (vec![("join", "X", "a:1,b:c:d")], "join has \"b:c:d\": write host:port", "(join from X)"),
             (vec![("join", "X", "http://a:1")], "join has \"http://a:1\": write host:port", "(join from X)"),
+            (
+                vec![("join", "X", "fe80::1%eth0")],
+                "join has \"fe80::1%eth0\": write the interface with",
+                "(join from X)",
+            ),
+            (vec![("join", "X", "[a]:1")], "join has \"[a]:1\": write host:port", "(join from X)"),
             (vec![("advertise", "X", "me:99999")], "advertise has \"me:99999\": write host:port", "(advertise from X)"),
         ] {
             let error = build(&loaded(&values), "n1").unwrap_err();
@@ -299,7 +310,7 @@ mod tests {
             vec![("bind", "X", "localhost")],
             vec![("bind", "X", "127.9.0.1")],
             vec![("dns.ttl", "X", "0s")],
-            vec![("join", "X", "a,b:1,::1,[::1]:7,fe80::1%eth0")],
+            vec![("join", "X", "a,b:1,::1,[::1]:7,fe80::1%3,[fe80::1%3]:7")],
             vec![("dns.ttl", "X", "500ms"), ("dns.enabled", "Y", "false")],
         ] {
             build(&loaded(&fine), "n1").unwrap();

@@ -91,9 +91,14 @@ impl Loaded {
         ours.sort();
         for (name, value) in ours {
             match KEYS.iter().find(|key| key.environment() == name) {
+                Some(_) if is_service_link(&name, &value) => {
+                    let why = format!("as Kubernetes sets it for a service named {}", service_of(&name));
+                    let out = "enableServiceLinks: false in the pod keeps it out";
+                    self.doubts.push(format!("{name} is {value:?}, {why}, and does not count; {out}"));
+                }
                 Some(key) => self.set(key, &Raw::Text(value), Origin::Environment(name))?,
                 None if OTHER_VARIABLES.contains(&name.as_str()) => {}
-                None => self.doubts.extend(doubt(&name)),
+                None => self.doubts.extend(doubt(&name, &value)),
             }
         }
         Ok(())
@@ -121,21 +126,31 @@ impl Loaded {
 }
 
 /// What to say of a variable that is not ours, if anything.
-fn doubt(name: &str) -> Option<String> {
+fn doubt(name: &str, value: &str) -> Option<String> {
     match suggest::variable(name) {
+        _ if is_service_link(name, value) => None,
         Some(meant) => Some(format!("{name} means nothing here; did you mean {meant}?")),
-        None if is_service_link(name) => None,
         None => Some(format!("{name} means nothing here; `convoke config print --defaults` lists what can be set")),
     }
 }
 
 /// Kubernetes sets such variables in every container beside a service whose name begins with `convoke`.
-fn is_service_link(name: &str) -> bool {
+fn is_service_link(name: &str, value: &str) -> bool {
     let of_port = |(_, rest): (&str, &str)| rest.starts_with(|first: char| first.is_ascii_digit());
     name.ends_with("_SERVICE_HOST")
         || name.contains("_SERVICE_PORT")
-        || name.ends_with("_PORT")
         || name.split_once("_PORT_").is_some_and(of_port)
+        || name.ends_with("_PORT") && is_link(value)
+}
+
+/// What Kubernetes writes into `<SERVICE>_PORT`. Whoever means a variable of ours sets it in the pod, which counts more there.
+fn is_link(value: &str) -> bool {
+    ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme))
+}
+
+/// Whom Kubernetes sets a variable `<SERVICE>_PORT` for.
+fn service_of(variable: &str) -> String {
+    variable.trim_end_matches("_PORT").to_ascii_lowercase().replace('_', "-")
 }
 
 #[cfg(test)]
@@ -190,19 +205,45 @@ mod tests {
     #[test]
     fn variables_that_mean_nothing_are_doubted_unless_others_set_them() {
         let mut loaded = Loaded::default();
-        let links = ["CONVOKE_PORT", "CONVOKE_PORT_7700_TCP", "CONVOKE_PORT_7700_TCP_ADDR", "CONVOKE_SERVICE_HOST"];
-        let links =
-            links.into_iter().chain(["CONVOKE_SERVICE_PORT", "CONVOKE_UI_SERVICE_PORT_HTTP", "CONVOKE_UI_PORT"]);
-        let ours = ["CONVOKE_ADDR", "CONVOKE_CONFIG", "CONVOKE_FENCE"];
-        let mistakes = ["CONVOKE_REGIO", "CONVOKE_NOSUCH"];
-        let variables = links.chain(ours).chain(mistakes).map(|name| (name.to_owned(), "x".to_owned()));
-        loaded.environment(variables).unwrap();
+        let links = [
+            ("CONVOKE_PORT", "tcp://10.0.0.1:7700"),
+            ("CONVOKE_PORT_7700_TCP", "tcp://10.0.0.1:7700"),
+            ("CONVOKE_PORT_7700_TCP_ADDR", "10.0.0.1"),
+            ("CONVOKE_PORT_7700_TCP_PROTO", "tcp"),
+            ("CONVOKE_SERVICE_HOST", "10.0.0.1"),
+            ("CONVOKE_SERVICE_PORT", "7700"),
+            ("CONVOKE_UI_SERVICE_PORT_HTTP", "7700"),
+            ("CONVOKE_UI_PORT", "tcp://10.0.0.1:7700"),
+            // Not far from what is ours.
+            ("CONVOKE_PEERS_PORT", "tcp://10.0.0.1:7701"),
+        ];
+        let ours = [("CONVOKE_ADDR", "x"), ("CONVOKE_CONFIG", "x"), ("CONVOKE_FENCE", "x")];
+        let mistakes = [("CONVOKE_REGIO", "x"), ("CONVOKE_NOSUCH", "x"), ("CONVOKE_CLIENTS_PORT", "7700")];
+        let variables = links.into_iter().chain(ours).chain(mistakes);
+        loaded.environment(variables.map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap();
         assert_eq!(
             loaded.doubts,
             [
+                "CONVOKE_CLIENTS_PORT means nothing here; did you mean CONVOKE_CLIENT_PORT?",
                 "CONVOKE_NOSUCH means nothing here; `convoke config print --defaults` lists what can be set",
                 "CONVOKE_REGIO means nothing here; did you mean CONVOKE_REGION?",
             ]
         );
+    }
+
+    /// A service next to the nodes must not decide what they listen on, nor whether they start.
+    #[test]
+    fn what_kubernetes_sets_under_our_names_does_not_count() {
+        let mut loaded = from_text("peer_port = 7801\n").unwrap();
+        let set = [("CONVOKE_DNS_PORT", "udp://10.0.0.1:7753"), ("CONVOKE_PEER_PORT", "tcp://10.0.0.1:7701")];
+        loaded.environment(set.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap();
+        assert_eq!((loaded.settings.peer_port, loaded.settings.dns_port), (7_801, Settings::default().dns_port));
+        let doubt = "CONVOKE_PEER_PORT is \"tcp://10.0.0.1:7701\", as Kubernetes sets it for a service named convoke-peer, \
+                     and does not count; enableServiceLinks: false in the pod keeps it out";
+        assert_eq!(loaded.doubts[1], doubt);
+
+        let collide: Vec<String> =
+            KEYS.iter().map(Key::environment).filter(|name| is_service_link(name, "tcp://")).collect();
+        assert_eq!(collide, ["CONVOKE_CLIENT_PORT", "CONVOKE_PEER_PORT", "CONVOKE_DNS_PORT"]);
     }
 }

@@ -126,13 +126,20 @@ impl Kind for Switch {
     }
 }
 
+/// A hundred years: what is added to a clock must not overflow it.
+const TIME_MAX: Duration = Duration::from_secs(36_500 * 24 * 3_600);
+
 impl Kind for Time {
     type Value = Duration;
 
     fn parse(raw: &Raw) -> Result<Duration, String> {
         let text = raw.text()?;
-        duration(text)
-            .ok_or_else(|| format!("is {text:?}: write a time with its unit, for example \"20s\" or \"500ms\""))
+        let time = duration(text)
+            .ok_or_else(|| format!("is {text:?}: write a time with its unit, for example \"20s\" or \"500ms\""))?;
+        if time > TIME_MAX {
+            return Err(format!("is {text:?}: write a time of at most 36500d"));
+        }
+        Ok(time)
     }
 
     fn toml(value: &Duration) -> String {
@@ -314,6 +321,9 @@ mod tests {
         for text in ["", "5", "s", "5 parsecs", "-1s", "1s2", "99999999999999999999h"] {
             assert_eq!(duration(text), None, "{text}");
         }
+        assert_eq!(Time::parse(&Raw::from("36500d")), Ok(TIME_MAX));
+        let error = Time::parse(&Raw::from("10000000000000000000s")).unwrap_err();
+        assert_eq!(error, "is \"10000000000000000000s\": write a time of at most 36500d");
         assert_eq!(show_duration(Duration::from_secs(90)), "90s");
         assert_eq!(show_duration(Duration::from_secs(300)), "5m");
     }

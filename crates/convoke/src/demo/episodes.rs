@@ -8,6 +8,7 @@ use super::story::{Tone, seconds};
 use crate::failure::{Failure, Outcome};
 use crate::output::counted;
 use convoke_lab::{NodeError, Way};
+use convoke_proto::Error;
 use convoke_proto::v1::NodeState;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -179,16 +180,23 @@ async fn log_goes_on(stage: &Stage, before: Option<&str>, begin: Instant, what: 
     let acknowledged = ledger.acknowledged();
     let entered = ledger.enter().await;
     let after = begin.elapsed();
-    let lost = ledger.lost().await;
-    let (lost, entered) = match (lost, entered) {
-        (Ok(lost), Ok(entered)) => (lost, entered),
-        (lost, entered) => {
-            let error = lost.err().or(entered.err()).map_or_else(String::new, |error| error.message);
+    match entered {
+        Ok(entered) => stage.kept.entries.store(entered.number, Ordering::Relaxed),
+        Err(Error { message: error, .. }) => {
             let text = format!("the log takes no writes {} after the {what}: {error}", seconds(after));
             return stage.story.tell(Tone::Bad, "log-stands", json!({ "error": error }), &text);
         }
+    }
+    let lost = match ledger.lost().await {
+        Ok(lost) => lost,
+        Err(Error { message: error, .. }) => {
+            let text = format!(
+                "the log took a write {} after the {what}, but what it had acknowledged before cannot be read: {error}",
+                seconds(after)
+            );
+            return stage.story.tell(Tone::Bad, "log-unread", json!({ "error": error }), &text);
+        }
     };
-    stage.kept.entries.store(entered.number, Ordering::Relaxed);
     stage.kept.lost.fetch_add(lost, Ordering::Relaxed);
     let leader = ledger.leader().await;
     let leads = match &leader {

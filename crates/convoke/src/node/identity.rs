@@ -3,6 +3,8 @@
 use crate::config::{LOG_DIRECTORY, PEER_PORT, Settings};
 use crate::failure::{Failure, Outcome};
 use convoke_node::core::version::NodeId;
+use convoke_replica::StoreError;
+use std::io;
 use std::path::Path;
 
 /// The configured id, else the one the data directory belongs to, else one made from the host name: the same after every
@@ -10,7 +12,8 @@ use std::path::Path;
 /// is written: a log that was restored or recovered there is a replica under that id and no other.
 pub(crate) fn of(settings: &Settings) -> Outcome<String> {
     let data_dir = &settings.data_dir;
-    let (recorded, of_log) = (convoke_node::id_of_data_dir(data_dir), of_log(data_dir)?);
+    let recorded = convoke_node::id_of_data_dir(data_dir);
+    let of_log = if_it_matters(read(data_dir), settings.log.enabled)?;
     let id = match settings.id.as_str() {
         "" => recorded.clone().or_else(|| of_log.clone()),
         id => Some(id.to_owned()),
@@ -31,7 +34,25 @@ pub(crate) fn of(settings: &Settings) -> Outcome<String> {
 
 /// Id of the node whose log is in a data directory, if there is one.
 pub(crate) fn of_log(data_dir: &Path) -> Outcome<Option<String>> {
-    convoke_replica::offline::node_of(&data_dir.join(LOG_DIRECTORY)).map_err(|error| Failure::failed(error.to_string()))
+    read(data_dir).map_err(|error| failed(&error))
+}
+
+fn read(data_dir: &Path) -> Result<Option<String>, StoreError> {
+    convoke_replica::offline::node_of(&data_dir.join(LOG_DIRECTORY))
+}
+
+/// A log that is not used may be as damaged as it likes. One that must not be read here belongs to somebody else, for whom a
+/// configuration is only checked; a node itself is refused when it opens it.
+fn if_it_matters(found: Result<Option<String>, StoreError>, log_enabled: bool) -> Outcome<Option<String>> {
+    match found {
+        Err(_) if !log_enabled => Ok(None),
+        Err(StoreError::Disk { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        found => found.map_err(|error| failed(&error)),
+    }
+}
+
+fn failed(error: &StoreError) -> Failure {
+    Failure::failed(error.to_string())
 }
 
 /// Several nodes of a machine differ in their ports.
@@ -51,6 +72,24 @@ fn discriminator(peer_port: u16) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_that_cannot_be_read_keeps_nobody_from_starting_without_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = Settings { data_dir: directory.path().to_owned(), id: "n1".into(), ..Settings::default() };
+        std::fs::create_dir(directory.path().join(LOG_DIRECTORY)).unwrap();
+        std::fs::write(directory.path().join(LOG_DIRECTORY).join("identity"), "not one").unwrap();
+        let error = of(&settings).unwrap_err();
+        assert!(error.message.contains("identity is damaged"), "{error}");
+        settings.log.enabled = false;
+        assert_eq!(of(&settings), Ok("n1".to_owned()));
+
+        let refused = |kind: io::ErrorKind| {
+            Err(StoreError::Disk { action: "read", path: directory.path().to_owned(), source: kind.into() })
+        };
+        assert_eq!(if_it_matters(refused(io::ErrorKind::PermissionDenied), true), Ok(None));
+        assert!(if_it_matters(refused(io::ErrorKind::InvalidData), true).is_err());
+    }
 
     #[test]
     fn host_names_become_node_ids() {

@@ -13,21 +13,23 @@ use tokio::time::timeout;
 /// Tries the given nodes in turn and stays with one that answers.
 #[derive(Debug)]
 pub(crate) struct Gatherer {
-    addresses: Vec<String>,
+    nodes: Vec<(String, Node)>,
     current: usize,
     patience: Duration,
-    node: Option<Node>,
 }
 
 impl Gatherer {
-    pub(crate) fn new(addresses: Vec<String>, patience: Duration) -> Gatherer {
-        Gatherer { addresses, current: 0, patience, node: None }
+    /// There is at least one address; all of them must be such.
+    pub(crate) fn new(addresses: Vec<String>, patience: Duration) -> Outcome<Gatherer> {
+        let node = |address: String| Node::lazy(&address, patience).map(|node| (address, node));
+        let nodes = addresses.into_iter().map(node).collect::<Outcome<_>>()?;
+        Ok(Gatherer { nodes, current: 0, patience })
     }
 
     /// Asks the nodes in turn, the present one first, until one answers.
     pub(crate) async fn gather_from_any(&mut self) -> Outcome<Answers> {
         let mut missed = Vec::new();
-        for _ in 0..self.addresses.len() {
+        for _ in 0..self.nodes.len() {
             match self.gather().await {
                 Ok(answers) => return Ok(answers),
                 Err(failure) => missed.push(failure.message),
@@ -41,18 +43,13 @@ impl Gatherer {
 
     /// Asks the present node; the next attempt goes to another if it does not answer.
     pub(crate) async fn gather(&mut self) -> Outcome<Answers> {
-        let address = self.addresses[self.current].clone();
-        let node = match &self.node {
-            Some(node) => node.clone(),
-            None => self.node.insert(Node::lazy(&address, self.patience)?).clone(),
-        };
+        let (address, node) = self.nodes[self.current].clone();
         let answers = match timeout(self.patience, ask(&address, node)).await {
             Ok(answers) => answers,
             Err(_) => Err(Failure::unreachable("no answer in time")),
         };
         answers.map_err(|failure| {
-            self.current = (self.current + 1) % self.addresses.len();
-            self.node = None;
+            self.current = (self.current + 1) % self.nodes.len();
             Failure::unreachable(format!("{address}: {failure}"))
         })
     }

@@ -37,7 +37,7 @@ pub(crate) async fn run(arguments: &TopArgs) -> Outcome {
     let mut signals = Signals::listen()?;
     let addresses = addresses(&arguments.connect)?;
     let client = Client::builder().seeds(addresses.clone()).build()?;
-    let gatherer = Gatherer::new(addresses, arguments.connect.timeout);
+    let gatherer = Gatherer::new(addresses, arguments.connect.timeout)?;
     let mut screen = Screen::open()?;
     tokio::select! {
         outcome = show(&mut screen.0, gatherer, &client, arguments.interval) => outcome,
@@ -47,7 +47,7 @@ pub(crate) async fn run(arguments: &TopArgs) -> Outcome {
 
 /// What the screen shows, once.
 async fn look(arguments: &TopArgs) -> Outcome {
-    let mut gatherer = Gatherer::new(addresses(&arguments.connect)?, arguments.connect.timeout);
+    let mut gatherer = Gatherer::new(addresses(&arguments.connect)?, arguments.connect.timeout)?;
     let mut model = Model::default();
     model.answered(Instant::now(), gatherer.gather_from_any().await?);
     tokio::time::sleep(arguments.interval).await;

@@ -8,6 +8,7 @@ use crate::handle::{Edit, LogHandle};
 use crate::net::message::Probed;
 use crate::plane::{Member, Plane};
 use crate::raft::Membership;
+use crate::state::State;
 use convoke_log::command::{Body, Change, Replica as Place};
 use convoke_log::machine::Configuration;
 use convoke_log::{Epoch, ReplicaId};
@@ -55,7 +56,13 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
         let number = state.machine().configuration().number;
         let pause = match epoch {
             Some(epoch) if last != Some((epoch, number)) || number <= member.identity.inherited => {
-                match step(&plane, &member, epoch).await {
+                // A leader that is out of the group hears of nothing any more, not even what became of its last step.
+                let stepped = tokio::select! {
+                    biased;
+                    stepped = step(&plane, &member, epoch) => stepped,
+                    () = deposed(&state, epoch) => Ok(false),
+                };
+                match stepped {
                     Ok(true) => {
                         plane.obstructed(None);
                         last = Some((epoch, number));
@@ -103,6 +110,13 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
             };
             let _ = timeout(pause, changed).await;
         }
+    }
+}
+
+/// Waits until this replica leads no more in an epoch.
+async fn deposed(state: &State, epoch: Epoch) {
+    while state.term().epoch() == Some(epoch) {
+        sleep(LOOK_ON_THE_WAY).await;
     }
 }
 

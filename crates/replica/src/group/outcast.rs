@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::net::message::Probed;
 use crate::plane::Plane;
 use crate::status::Group;
-use convoke_log::ReplicaId;
+use convoke_log::{Epoch, ReplicaId};
 use futures_util::future::join_all;
 use std::future::pending;
 use std::sync::Arc;
@@ -16,12 +16,41 @@ use tokio::time::{sleep, timeout};
 const LOOK: Duration = Duration::from_secs(2);
 /// The same while it knows that it is to go: whoever has asked for that waits.
 const LOOK_FOR_THE_END: Duration = Duration::from_millis(200);
+/// How many times it asks so often. The end may be long in coming: there may be no leader, or something in its way.
+const LOOKS_FOR_THE_END: u32 = 50;
+
+/// What leaders say of a replica.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// This group goes on without it.
+    Out(Group),
+    In,
+    /// Nobody says that it leads.
+    Nothing,
+}
+
+impl Said {
+    /// Notes it as the group that goes on without the replica, if there is one. True if it is news that there is.
+    pub(crate) fn note(self, without: &mut Option<Group>) -> bool {
+        match self {
+            Said::Out(group) => without.replace(group).is_none(),
+            Said::In => {
+                *without = None;
+                false
+            }
+            // What was said before holds, and those who were named then are those to ask.
+            Said::Nothing => false,
+        }
+    }
+}
 
 /// Asks the others of the group while no leader is heard, or while it waits to be let go.
 pub(crate) async fn look(plane: Arc<Plane>, engine: Arc<Engine>) {
     let goes = || engine.is_recorded_out() && engine.without().is_none();
     let mut progress = engine.state.progress();
+    let mut looks = 0;
     loop {
+        let pause = if looks < LOOKS_FOR_THE_END { LOOK_FOR_THE_END } else { LOOK };
         // What is recorded comes with an entry.
         let told_to_go = async {
             while !goes() {
@@ -30,7 +59,7 @@ pub(crate) async fn look(plane: Arc<Plane>, engine: Arc<Engine>) {
                 }
                 sleep(LOOK_FOR_THE_END).await;
             }
-            sleep(LOOK_FOR_THE_END).await;
+            sleep(pause).await;
         };
         let _ = timeout(LOOK, told_to_go).await;
         if engine.is_led() && !goes() || engine.state.term().epoch().is_some() {
@@ -39,41 +68,46 @@ pub(crate) async fn look(plane: Arc<Plane>, engine: Arc<Engine>) {
         let (me, own) = (engine.state.me(), engine.own_group());
         // Those it was told of may have been replaced, too; those they named lead on.
         let told = engine.without().unwrap_or_default();
+        let known = own.epoch.max(told.epoch);
         let mut addresses: Vec<_> =
             own.members.iter().chain(&told.members).filter(|member| member.replica != me).collect();
         addresses.sort_by(|a, b| a.address.cmp(&b.address));
         addresses.dedup_by(|a, b| a.address == b.address);
         let asking = join_all(addresses.into_iter().map(|member| probe(&plane, &member.address)));
         let answers: Vec<Probed> = asking.await.into_iter().flatten().collect();
-        let found = judge(engine.log, me, &own, &answers);
+        let said = judge(engine.log, me, known, &answers);
         // Asked meanwhile, and a leader spoke: that counts more, unless it is known how it ends.
-        if (!engine.is_led() || goes()) && engine.goes_on_without(found) {
+        if (!engine.is_led() || goes()) && engine.was_told(said) {
             tracing::warn!(
                 node = %plane.config.node,
                 "replica {me} is not in the group any more; to add this node again, stop it, move its log directory away and start it"
             );
         }
+        looks = if goes() { looks.saturating_add(1) } else { 0 };
     }
 }
 
-/// The group, if its leader says that it is one without this replica. Only a leader knows: others may lag, and not have heard yet of a
+/// What the newest leader says, if it is not older than what is known. Only a leader knows: others may lag, and not have heard yet of a
 /// replica that was just added.
-fn judge(log: u128, me: ReplicaId, own: &Group, answers: &[Probed]) -> Option<Group> {
+fn judge(log: u128, me: ReplicaId, known: Option<Epoch>, answers: &[Probed]) -> Said {
     let leads = |probed: &&Probed| {
         probed.log == Some(log)
-            && probed.group.epoch >= own.epoch
+            && probed.group.epoch >= known
             && probed.group.leader().is_some_and(|leader| leader.node == probed.node)
     };
-    let newest = answers.iter().filter(leads).max_by_key(|probed| probed.group.epoch)?;
-    let group = &newest.group;
-    group.members.iter().all(|member| member.replica != me).then(|| group.clone())
+    match answers.iter().filter(leads).max_by_key(|probed| probed.group.epoch) {
+        Some(Probed { group, .. }) if group.members.iter().all(|member| member.replica != me) => {
+            Said::Out(group.clone())
+        }
+        Some(_) => Said::In,
+        None => Said::Nothing,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::status::Member;
-    use convoke_log::Epoch;
 
     fn group(term: u64, leader: u64, members: &[u64]) -> Group {
         let member = |id: &u64| Member {
@@ -99,13 +133,27 @@ mod tests {
     fn only_a_leader_of_the_same_log_that_is_not_older_is_believed() {
         let (me, own) = (ReplicaId(3), group(4, 1, &[1, 2, 3]));
         let without = group(4, 1, &[1, 2]);
-        assert_eq!(judge(7, me, &own, &[says(1, 7, without.clone())]), Some(without.clone()));
-        assert_eq!(judge(7, me, &own, &[says(2, 7, without.clone())]), None, "a follower may lag");
-        assert_eq!(judge(7, me, &own, &[says(1, 8, without.clone())]), None, "another log");
-        assert_eq!(judge(7, me, &own, &[says(1, 7, group(3, 1, &[1, 2]))]), None, "deposed long ago");
-        assert_eq!(judge(7, me, &own, &[says(1, 7, own.clone())]), None, "it is still in it");
+        let judged = |answers: &[Probed]| judge(7, me, own.epoch, answers);
+        assert_eq!(judged(&[says(1, 7, without.clone())]), Said::Out(without.clone()));
+        assert_eq!(judged(&[says(2, 7, without.clone())]), Said::Nothing, "a follower may lag");
+        assert_eq!(judged(&[says(1, 8, without.clone())]), Said::Nothing, "another log");
+        assert_eq!(judged(&[says(1, 7, group(3, 1, &[1, 2]))]), Said::Nothing, "deposed long ago");
+        assert_eq!(judged(&[says(1, 7, own.clone())]), Said::In);
         let newer = group(6, 2, &[1, 2, 3]);
-        assert_eq!(judge(7, me, &own, &[says(1, 7, without), says(2, 7, newer)]), None, "the newest knows best");
-        assert_eq!(judge(7, me, &own, &[]), None);
+        assert_eq!(judged(&[says(1, 7, without), says(2, 7, newer)]), Said::In, "the newest knows best");
+        assert_eq!(judged(&[]), Said::Nothing);
+    }
+
+    #[test]
+    fn that_nobody_leads_is_no_reason_to_forget() {
+        let mut without = None;
+        assert!(!Said::Nothing.note(&mut without) && without.is_none());
+        let (told, later) = (group(4, 1, &[1, 2]), group(5, 2, &[1, 2]));
+        assert!(Said::Out(told.clone()).note(&mut without), "news");
+        assert!(!Said::Nothing.note(&mut without));
+        assert_eq!(without, Some(told));
+        assert!(!Said::Out(later.clone()).note(&mut without), "the same with others");
+        assert_eq!(without, Some(later));
+        assert!(!Said::In.note(&mut without) && without.is_none());
     }
 }

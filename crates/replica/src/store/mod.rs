@@ -103,9 +103,14 @@ impl LogStore {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until there are enough of them for a snapshot.
+    /// Whether there are enough of them for a snapshot.
+    pub(crate) fn has_grown(&self) -> bool {
+        self.bytes() > self.shared.grown_bytes
+    }
+
+    /// Waits until there are.
     pub(crate) async fn grown(&self) {
-        while self.bytes() <= self.shared.grown_bytes {
+        while !self.has_grown() {
             self.shared.grown.notified().await;
         }
     }

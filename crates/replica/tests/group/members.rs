@@ -210,6 +210,28 @@ async fn a_leader_that_is_removed_steps_down() {
     eventually("the removed one leads no more", async || removed.handle().status().role == Role::Removed).await;
 }
 
+/// Its last step may be decided without it, and nobody tells it: several rounds, as that is a matter of chance.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_leaves_a_pair_knows_when_that_is_done() {
+    let rounds = (0..8).map(async |_| {
+        let disks = Disks::new();
+        let first = Host::start(config(&disks, "a")).await;
+        let hosts = [first];
+        leader(&hosts).await;
+        let mut second = config(&disks, "b");
+        second.join = vec![hosts[0].config.address.clone()];
+        let address = second.address.as_str().into();
+        let _second = Host::start(second).await;
+        change(&hosts, Edit::Add { node: "b".into(), address }).await;
+        change(&hosts, Edit::Promote { node: "b".into() }).await;
+        let leaving = hosts[0].handle();
+        let number = leaving.change(&Edit::Remove { node: "a".into() }).await.unwrap();
+        leaving.settled(number, PATIENCE).await.unwrap();
+        eventually("it is out", async || leaving.status().role == Role::Removed).await;
+    });
+    futures_util::future::join_all(rounds).await;
+}
+
 /// H4: limits are state. What a node is configured with counts only for a log that it begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_joins_has_the_limits_of_the_log() {

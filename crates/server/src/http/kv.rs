@@ -1,7 +1,7 @@
 //! Keys. They work at every node: what its own replica cannot answer, the node asks as a client of the log.
 
 use super::body;
-use super::extract::{Query, Segments, Switch};
+use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
 use super::failure::{Failure, Json};
 use crate::error::invalid;
 use crate::log::record;
@@ -211,6 +211,7 @@ pub(crate) async fn delete(
     State(surface): Shared,
     Segments(key): Segments<String>,
     Query(query): Query<DeleteQuery>,
+    _: JsonBody<Nothing>,
 ) -> Result<Json<json::KeyWritten>, Failure> {
     let mut write = if query.prefix.0 { Write::delete_prefix(key) } else { Write::delete(key) };
     if let Some(revision) = query.if_revision {

@@ -43,7 +43,10 @@ impl LogService {
 
     /// Lets one more backup begin, or refuses: each takes a thread.
     pub(crate) fn enter_backup(&self) -> Result<OwnedSemaphorePermit, Error> {
-        Gates::enter(&self.backups, "backups", BACKUPS_MAX)
+        self.backups.clone().try_acquire_owned().map_err(|_| {
+            let message = format!("{BACKUPS_MAX} backups are being taken already; try again when one of them is done");
+            Error::new(Code::ResourceExhausted, message).limit(BACKUPS_MAX as u64)
+        })
     }
 
     /// Members of the group, the last known leader first, with the addresses clients use.

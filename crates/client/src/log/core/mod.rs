@@ -137,8 +137,9 @@ impl Core {
         if let Session::Dead(error) = &lane.session {
             return Err(error.clone());
         }
-        let patience = lane.options.timeout.map(|timeout| now + timeout);
-        let number = lane.issue(body, bytes, patience, deadline.map(|deadline| now + deadline), traceparent);
+        let patience = lane.options.timeout.map(|timeout| now.saturating_add(timeout));
+        let deadline = deadline.map(|deadline| now.saturating_add(deadline));
+        let number = lane.issue(body, bytes, patience, deadline, traceparent);
         self.calls += 1;
         self.bytes += bytes;
         if let Some(at) = patience {
@@ -151,14 +152,17 @@ impl Core {
         Ok((id, number))
     }
 
-    /// Nobody waits for the answer any more: it is not sent again, and what comes later says so.
-    pub(crate) fn abandon(&mut self, now: Time, (id, number): CallId, out: &mut Output) {
-        if let Some(lane) = self.lanes.get_mut(&id) {
-            lane.give_up(number);
-            self.forget(id, number);
-            self.pump(now, id, out);
-            self.bury(id);
-        }
+    /// Nobody waits for the answer any more: it is not sent again, and what comes later says so. Returns its id if a copy has left; `None`
+    /// if none has, and none ever will, or if it was answered before.
+    pub(crate) fn abandon(&mut self, now: Time, (id, number): CallId, out: &mut Output) -> Option<v1::RequestId> {
+        let lane = self.lanes.get_mut(&id)?;
+        let has_left = lane.calls.get(&number).is_some_and(Call::may_have_arrived);
+        let request = lane.request_id(number).filter(|_| has_left);
+        lane.give_up(number);
+        self.forget(id, number);
+        self.pump(now, id, out);
+        self.bury(id);
+        request
     }
 
     /// The handle is gone: its session ends. With patience that is tried until it is over, over one link or the next, and somebody waits
@@ -180,7 +184,7 @@ impl Core {
         };
         let mut ending = None;
         if there_is_one {
-            let patience = patience.map(|patience| now + patience);
+            let patience = patience.map(|patience| now.saturating_add(patience));
             let number = lane.issue(Body::End(v1::EndSession {}), 0, patience, None, String::new());
             self.calls += 1;
             if let Some(at) = patience {
@@ -276,13 +280,6 @@ impl Core {
     /// The session of a lane, if one is open.
     pub(crate) fn session(&self, id: LaneId) -> Option<u64> {
         self.lanes.get(&id)?.session_id()
-    }
-
-    /// The id of a call of which a copy may have arrived; `None` if none has left.
-    pub(crate) fn request(&self, (id, number): CallId) -> Option<v1::RequestId> {
-        let lane = self.lanes.get(&id)?;
-        lane.calls.get(&number).filter(|call| call.may_have_arrived())?;
-        lane.request_id(number)
     }
 
     /// Calls that wait, of all lanes.

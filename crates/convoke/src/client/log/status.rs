@@ -1,14 +1,26 @@
 //! `convoke log status`
 
 use crate::args::Connect;
-use crate::client::connect::call;
+use crate::client::connect::{Node, call};
 use crate::failure::Outcome;
 use crate::output::{Palette, Style, Table, counted, facts, print, print_json};
 use convoke_proto::v1;
+use std::time::Duration;
 
 pub(super) async fn status(connect: &Connect, json: bool) -> Outcome {
-    let status = call(connect, async |node| node.log().status(v1::LogStatusRequest {}).await).await?;
+    let mut status = call(connect, async |node| node.log().status(v1::LogStatusRequest {}).await).await?;
+    if !status.settled && status.obstacle.is_empty() {
+        status.obstacle = obstacle(&status, connect.timeout).await.unwrap_or_default();
+    }
     if json { print_json(&status) } else { print(&render(&status, Palette::of_stdout())) }
+}
+
+/// What keeps the group from where it is to be. Only the leader knows, and it may not be the one that was asked.
+async fn obstacle(status: &v1::LogStatusResponse, patience: Duration) -> Option<String> {
+    let leader = status.members.iter().find(|member| member.leader && member.node != status.node)?;
+    let node = Node::lazy(&leader.address, patience).ok()?;
+    let told = node.log().status(v1::LogStatusRequest {}).await.ok()?.into_inner();
+    Some(told.obstacle).filter(|_| told.log == status.log)
 }
 
 fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {

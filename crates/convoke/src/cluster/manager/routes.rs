@@ -172,15 +172,11 @@ async fn remove_node(
         if cluster.node(&node).is_some()
             && let Err(stays) = log_group::leave(&places(cluster), &node).await
         {
-            if stays.alone && !force {
-                let (message, error) = (format!("{node} alone has the log of {}", entry.name), stays.error.message);
-                let message = format!(
-                    "{message}, and no other node could take it over ({error}): see to that, or lose what the log holds (force)"
-                );
-                return Err(Error::new(Code::FailedPrecondition, message));
+            if let Some(refusal) = stays.refusal(&node, &entry.name).filter(|_| !force) {
+                return Err(refusal);
             }
             // Without a majority nobody can say so; then the node is taken out of the cluster only.
-            tracing::warn!("{node} stays in the log's group: {}", stays.error);
+            tracing::warn!("{node} stays in the log's group, if it was in it: {stays}");
         }
         if cluster.remove(&node).await { Ok(node) } else { Err(faults::unknown(cluster, &node)) }
     });

@@ -29,6 +29,15 @@ fn step(world: &mut World, lane: u64, at: usize) {
     }
 }
 
+/// The step in which a call is made.
+fn issued(call: u64) -> usize {
+    match call {
+        1 => 1,
+        2 => 4,
+        _ => 5,
+    }
+}
+
 #[test]
 fn whatever_is_given_up_whenever_the_others_take_effect_in_order() {
     for given_up in 1..=3_u64 {
@@ -36,10 +45,13 @@ fn whatever_is_given_up_whenever_the_others_take_effect_in_order() {
             for late in [false, true] {
                 let mut world = World::new(7);
                 let lane = world.lane(Options::default());
+                let mut never_left = false;
                 for at in 0..STEPS {
                     step(&mut world, lane, at);
                     if at == when {
-                        world.abandon((lane, given_up));
+                        let answered = world.done.contains_key(&(lane, given_up));
+                        let has_left = world.abandon((lane, given_up)).is_some();
+                        never_left = at >= issued(given_up) && !answered && !has_left;
                     }
                 }
                 world.settle();
@@ -52,6 +64,8 @@ fn whatever_is_given_up_whenever_the_others_take_effect_in_order() {
                 let session = world.core.session(lane).unwrap();
                 let place = format!("call {given_up} given up after step {when}");
                 let indexes: Vec<Option<u64>> = (1..=3).map(|number| world.index(session, number)).collect();
+                let told = indexes[usize::try_from(given_up).unwrap() - 1].filter(|_| never_left);
+                assert_eq!(told, None, "{place}: it was said that no copy of it had left");
                 for number in 1..=3 {
                     let answered = world.done.get(&(lane, number));
                     if number == given_up && answered.is_none() {
@@ -72,7 +86,7 @@ fn a_call_that_never_left_is_as_if_it_had_never_been() {
     let mut world = World::new(1);
     let lane = world.lane(Options::default());
     let first = world.issue(lane, "a").unwrap();
-    world.abandon(first);
+    assert_eq!(world.abandon(first), None);
     let second = world.issue(lane, "b").unwrap();
     world.settle();
     assert_eq!((world.puts("a"), world.puts("b")), (0, 1));
@@ -91,13 +105,13 @@ fn the_next_answer_tells_what_became_of_what_was_given_up() {
         if arrived {
             world.arrive();
         }
-        world.abandon(first);
+        let told = world.abandon(first).unwrap();
         world.link_down();
         let second = world.issue(lane, "b").unwrap();
         world.settle();
         let decided = world.done[&second].as_ref().unwrap();
         let (request, fate) = decided.abandoned.as_ref().unwrap();
-        assert_eq!(request.number, first.1);
+        assert_eq!((*request, request.number), (told, first.1));
         assert_eq!(fate.kind(), if arrived { Kind::Applied } else { Kind::Never });
         assert_eq!(world.puts("a"), u64::from(arrived));
     }

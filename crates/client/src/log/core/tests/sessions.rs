@@ -172,6 +172,19 @@ fn a_handle_that_is_closed_ends_its_session_over_the_next_link_or_gives_up() {
     assert_eq!(world.core.waiting(), 0);
 }
 
+#[test]
+fn patience_may_be_endless() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default().timeout(Duration::MAX));
+    world.tick(Duration::from_secs(1));
+    let call = world.issue(lane, "a").unwrap();
+    world.settle();
+    assert!(world.done[&call].is_ok());
+    let ending = world.close(lane, Some(Duration::MAX)).unwrap();
+    world.settle();
+    assert!(world.done[&ending].is_ok(), "{:?}", world.done[&ending]);
+}
+
 /// The open is on its way when its handle is dropped: nobody is going to use the session.
 #[test]
 fn a_session_that_is_opened_for_nobody_is_ended() {

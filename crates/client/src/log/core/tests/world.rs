@@ -67,10 +67,11 @@ impl World {
         call
     }
 
-    pub(super) fn abandon(&mut self, call: CallId) {
+    pub(super) fn abandon(&mut self, call: CallId) -> Option<v1::RequestId> {
         let mut out = Output::default();
-        self.core.abandon(self.now, call, &mut out);
+        let request = self.core.abandon(self.now, call, &mut out);
         self.carry_out(out);
+        request
     }
 
     pub(super) fn close(&mut self, lane: LaneId, patience: Option<Duration>) -> Option<CallId> {
