@@ -212,6 +212,11 @@ impl Node {
         Some(Dot { origin: entry.origin.id.clone(), n })
     }
 
+    /// Inferences held.
+    pub fn inferences(&self) -> usize {
+        self.map.inferences().count()
+    }
+
     /// Inferences that wait for the record they speak of, or should not be here.
     pub fn lone_inferences(&self) -> Vec<LoneInference> {
         let lone = self.map.inferences().filter(|(id, _)| self.map.record(Space::Member, id).is_none());

@@ -54,8 +54,8 @@ impl InferencesHaveABasis {
     fn look(&mut self, world: &World, host: usize, boot: u64, node: &Node, found: &mut Found) {
         let (context, lone) = (node.context(), BTreeSet::from_iter(node.lone_inferences()));
         if let Some(before) = self.looks.get(&host).filter(|look| look.boot == boot) {
+            self.checks += node.inferences() as u64;
             for inference in &lone {
-                self.checks += 1;
                 let about = &inference.about;
                 if before.context.get(&about.origin) >= about.n && !before.lone.contains(inference) {
                     report(found, NAME, world, format!("n{host} keeps {inference:?}, which speaks of nothing"));
