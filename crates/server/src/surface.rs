@@ -90,7 +90,9 @@ impl Surface {
 
     /// How many clients are attached.
     pub(crate) fn attached(&self) -> usize {
-        self.config.limits.attaches.saturating_sub(self.gates.attaches.available_permits())
+        // As many as the gate has: a limit beyond that is none.
+        let limit = self.config.limits.attaches.min(Semaphore::MAX_PERMITS);
+        limit.saturating_sub(self.gates.attaches.available_permits())
     }
 
     /// Follows the node through its life.

@@ -86,8 +86,13 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
             _ => {
                 plane.obstructed(None);
                 let arrived = observe(&plane, &member);
-                if arrived && epoch.is_some() {
-                    follow_moves(&plane, &member).await;
+                if let Some(epoch) = epoch.filter(|_| arrived) {
+                    // As above: whoever leads no more may wait in vain.
+                    tokio::select! {
+                        biased;
+                        () = follow_moves(&plane, &member) => {}
+                        () = deposed(&state, epoch) => {}
+                    }
                 }
                 if arrived { LOOK } else { LOOK_ON_THE_WAY }
             }
