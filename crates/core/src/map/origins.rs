@@ -52,6 +52,11 @@ pub(crate) struct OriginEntry {
 }
 
 impl OriginEntry {
+    /// The highest of its writes that is held, stated or inferred.
+    pub(crate) fn last(&self) -> u64 {
+        self.stated.last().max(self.inferred.last_key_value().map_or(0, |(n, _)| *n))
+    }
+
     /// The life number that all of it is judged by, if all of it is shown as silent: not while it returns.
     pub(crate) fn silent_life(&self) -> Option<u64> {
         (!self.admitted && self.news_above == u64::MAX).then_some(self.judged_life)
@@ -218,6 +223,11 @@ impl Origins {
 
     pub(crate) fn dropped(&self) -> VectorClock {
         self.clock_of(|entry| entry.dropped)
+    }
+
+    /// The last writes that are held though the context does not tell of them (D7).
+    pub(crate) fn beyond(&self) -> VectorClock {
+        self.clock_of(|entry| if entry.last() > entry.seen { entry.last() } else { 0 })
     }
 
     fn clock_of(&self, part: impl Fn(&OriginEntry) -> u64) -> VectorClock {

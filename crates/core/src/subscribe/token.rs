@@ -16,9 +16,13 @@ pub(crate) struct Token {
     dropped: VectorClock,
     /// Origins that were not admitted, with the highest life number known of them.
     silent: BTreeMap<OriginId, u64>,
+    /// The last writes that were shown although the clock does not tell of them: part of a delta that was cut (D7).
+    beyond: VectorClock,
 }
 
+/// With nothing beyond the clock, which is nearly always, a token is what earlier releases understand.
 const FORMAT: u8 = 1;
+const FORMAT_BEYOND: u8 = 2;
 const LIFE_MAX: u64 = crate::wire::MAX_COUNTER;
 /// In place of a life number: some of it was shown as stated, some as silent (L3). No origin looks like that anywhere else.
 const RETURNING: u64 = LIFE_MAX;
@@ -32,12 +36,17 @@ impl Token {
             .filter(|(_, entry)| !entry.admitted)
             .map(|(_, entry)| (entry.origin.id.clone(), entry.silent_life().unwrap_or(RETURNING)))
             .collect();
-        Token { clock: map.origins.context().clock, dropped: map.origins.dropped(), silent }
+        Token {
+            clock: map.origins.context().clock,
+            dropped: map.origins.dropped(),
+            silent,
+            beyond: map.origins.beyond(),
+        }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
-        w.byte(FORMAT);
+        w.byte(if self.beyond.is_empty() { FORMAT } else { FORMAT_BEYOND });
         encode_clock(&mut w, &self.clock);
         encode_clock(&mut w, &self.dropped);
         w.count(self.silent.len());
@@ -45,13 +54,17 @@ impl Token {
             encode_origin(&mut w, origin);
             w.varint(*life);
         }
+        if !self.beyond.is_empty() {
+            encode_clock(&mut w, &self.beyond);
+        }
         w.0
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(bytes);
         let r = &mut reader;
-        if r.byte("token format")? != FORMAT {
+        let format = r.byte("token format")?;
+        if ![FORMAT, FORMAT_BEYOND].contains(&format) {
             return Err(WireError::Invalid("token format"));
         }
         let clock = decode_clock(r)?;
@@ -59,16 +72,23 @@ impl Token {
         let silent = (0..r.count("silent", 11)?)
             .map(|_| Ok((decode_origin(r)?, r.bounded("life", LIFE_MAX)?)))
             .collect::<Result<_, WireError>>()?;
+        let beyond = if format == FORMAT_BEYOND { decode_clock(r)? } else { VectorClock::new() };
         reader.end()?;
-        Ok(Token { clock, dropped, silent })
+        Ok(Token { clock, dropped, silent, beyond })
     }
 
-    /// Whether this node has taken in everything the token has.
+    /// Whether this node has taken in everything the token has, and everything that was shown beyond that.
     pub(crate) fn reached(&self, map: &CausalMap) -> bool {
-        self.clock.iter().all(|(origin, n)| match map.origins.index_of(origin) {
+        let covers = |(origin, n)| match map.origins.index_of(origin) {
             Some(index) => map.origins.covers(index, n),
             None => map.origins.is_retired(origin),
-        })
+        };
+        // The rest of what a silent one wrote may never come. What there is of it, all nodes share (D7).
+        let shares = |origin, n| {
+            let entry = map.origins.index_of(origin).map(|index| map.origins.entry(index));
+            entry.is_some_and(|entry| !entry.admitted && entry.last() >= n)
+        };
+        self.clock.iter().all(covers) && self.beyond.iter().all(|(origin, n)| covers((origin, n)) || shares(origin, n))
     }
 
     /// Whether something the token knew may have been forgotten here without a trace.
@@ -153,13 +173,16 @@ mod tests {
         let origin = OriginId { node: NodeId::new("a").unwrap(), incarnation: Incarnation { number: 3, nonce: 9 } };
         let mut clock = VectorClock::new();
         clock.raise(&origin, 700);
-        let token = Token { dropped: clock.clone(), clock, silent: [(origin, 12)].into() };
-        let bytes = token.encode();
-        assert_eq!(Token::decode(&bytes), Ok(token));
-        for len in 0..bytes.len() {
-            assert!(Token::decode(&bytes[..len]).is_err(), "{len}");
+        for beyond in [VectorClock::new(), clock.clone()] {
+            let (clock, dropped) = (clock.clone(), clock.clone());
+            let token = Token { clock, dropped, silent: [(origin.clone(), 12)].into(), beyond };
+            let bytes = token.encode();
+            assert_eq!(Token::decode(&bytes), Ok(token));
+            for len in 0..bytes.len() {
+                assert!(Token::decode(&bytes[..len]).is_err(), "{len}");
+            }
+            assert!(Token::decode(&[&bytes[..], &[0]].concat()).is_err());
         }
-        assert!(Token::decode(&[&bytes[..], &[0]].concat()).is_err());
     }
 
     /// Watchers resume with tokens from before an upgrade.
@@ -167,12 +190,17 @@ mod tests {
     fn tokens_are_fixed_byte_for_byte() {
         let origin = OriginId { node: NodeId::new("a").unwrap(), incarnation: Incarnation { number: 3, nonce: 9 } };
         let clock: VectorClock = [(origin.clone(), 700)].into_iter().collect();
-        let token = Token { clock, dropped: VectorClock::new(), silent: [(origin, 12)].into() };
-        let hex: String = token.encode().iter().map(|byte| format!("{byte:02x}")).collect();
-        // Format, clock, what was dropped, silent runs.
-        assert_eq!(
-            hex,
-            ["01", "01016103", "0900000000000000", "bc05", "00", "01016103", "0900000000000000", "0c"].concat()
-        );
+        let token = Token {
+            clock: clock.clone(),
+            dropped: VectorClock::new(),
+            silent: [(origin, 12)].into(),
+            beyond: VectorClock::new(),
+        };
+        let hex = |token: &Token| token.encode().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        // Clock, what was dropped, silent runs.
+        let told = ["01016103", "0900000000000000", "bc05", "00", "01016103", "0900000000000000", "0c"].concat();
+        assert_eq!(hex(&token), format!("01{told}"));
+        let beyond = Token { beyond: clock, ..token };
+        assert_eq!(hex(&beyond), format!("02{told}01016103{}bc05", "0900000000000000"));
     }
 }

@@ -25,15 +25,15 @@ fn return_after_a_burst(world: &mut World, host: usize) {
     world.busy(3 * SECOND, SECOND / 3);
     let cuts = world.split(&[host]);
     let (begun, window) = (world.now, world.inference_after());
-    let apart = world.rng.u64(SECOND / 10..SECOND / 2);
     let former: Vec<String> = world.clients[closing].members.keys().cloned().collect();
     world.client_close(closing);
-    let burst = world.duration(2 * SECOND, window);
-    world.busy(burst, apart);
-    // In some cases even what one side inferred of the other is forgotten.
+    // In some cases even what one side inferred of the other is forgotten. What is written meanwhile was not.
     let long = world.rng.u32(..3) == 0;
+    let apart = if long { 2 * SECOND } else { world.rng.u64(SECOND / 10..SECOND / 2) };
+    let burst = world.duration(2 * SECOND, if long { 4 * SECOND } else { window });
+    world.busy(burst, apart);
     let healed = begun + tombstones(world) + world.rng.u64(..window) + if long { window } else { 0 };
-    rest_until(world, healed - 5 * SECOND);
+    rest_until(world, healed - 5 * SECOND, if long { STILL } else { REST });
     begin_anew(world, closing, &former);
     world.busy(healed.saturating_sub(world.now), apart);
     if long {
@@ -85,6 +85,12 @@ pub(super) fn torn(world: &mut World, _until: Micros) {
     if [here, there].iter().any(|client| world.clients[*client].members.contains_key(&id)) {
         return world.heal_cuts(cuts);
     }
+    let brushing = world.rng.u32(..3) == 0;
+    let interval = world.faults.operation_interval;
+    if brushing {
+        world.faults.operation_interval = STILL;
+        give_up_names(world, host);
+    }
     // As after many attempts: the claim that ends is mostly the higher one.
     let attempts = world.rng.u64(..20);
     world.clients[here].claim += attempts;
@@ -98,23 +104,34 @@ pub(super) fn torn(world: &mut World, _until: Micros) {
     // Who hears of it late forgets it late, and is met through the others.
     let at = world.clients[here].attached_to();
     let pause = world.rng.u64(2 * SECOND..4 * SECOND);
-    let (met, late) = match at.filter(|_| world.rng.bool()) {
+    let (met, late) = match at.filter(|_| !brushing && world.rng.bool()) {
         Some(at) => die_together(world, here, at, host, &id, pause),
         None => {
             let late = another(world, &[Some(host), at]);
             world.pause(late.unwrap_or(host), pause);
             world.client_unregister(here, &id);
-            if world.rng.u32(..3) == 0 {
+            if brushing {
                 cuts = brush(world, host, &id, cuts);
             }
-            (world.now + tombstones(world) + world.rng.u64(..2 * SECOND), late)
+            // A brush makes them say the end again: then all of them have forgotten it a little later.
+            let longer = if brushing { 10 * SECOND } else { 2 * SECOND };
+            (world.now + tombstones(world) + world.rng.u64(..longer), late)
         }
     };
-    rest_until(world, met - 3 * SECOND / 2);
+    rest_until(world, met - 3 * SECOND / 2, if brushing { STILL } else { REST });
     let apart = late.map(|late| world.partition(&[late], &[host]));
     world.heal_cuts(cuts);
     world.advance(6 * SECOND);
     world.heal_cuts(apart.into_iter().flatten());
+    world.faults.operation_interval = interval;
+}
+
+/// A host whose names are given up, or that goes on writing, is never met with what others knew of it and have forgotten: it
+/// states everything again (D10).
+fn give_up_names(world: &mut World, host: usize) {
+    for name in world.hosts[host].names.keys().cloned().collect::<Vec<String>>() {
+        world.unregister_name(host, &name);
+    }
 }
 
 /// A host that runs and is none of these.
@@ -177,7 +194,7 @@ fn die_together(
     if world.rng.bool() {
         return (lost + world.rng.u64(3 * SECOND..inferred + tombstones(world)), None);
     }
-    rest_until(world, lost + inferred - SECOND);
+    rest_until(world, lost + inferred - SECOND, REST);
     let infers = |node: &Node| node.slot(member).is_some_and(|slot| slot.inferred);
     step_until(world, |w| serving(w).any(|(other, node)| other != apart && infers(node)));
     // What was inferred is under way to the others; read late, it looks young.
@@ -217,16 +234,21 @@ fn sleep_through(world: &mut World, host: usize) {
     world.faults.count(Fault::LongPause);
     let awake = world.now + sleep;
     world.busy(10 * SECOND, SECOND / 5);
-    rest_until(world, awake);
+    rest_until(world, awake, REST);
 }
 
 fn tombstones(world: &World) -> Micros {
     micros(world.setup.timers.tombstone_timeout)
 }
 
+/// How far apart operations are while little is to happen.
+const REST: Micros = 10 * SECOND;
+/// And while nothing is to happen.
+const STILL: Micros = 1000 * SECOND;
+
 /// Little happens, so that what was left stays so.
-fn rest_until(world: &mut World, time: Micros) {
-    let interval = std::mem::replace(&mut world.faults.operation_interval, 10 * SECOND);
+fn rest_until(world: &mut World, time: Micros, apart: Micros) {
+    let interval = std::mem::replace(&mut world.faults.operation_interval, apart);
     let enabled = std::mem::take(&mut world.faults.enabled);
     world.run_to(time.max(world.now));
     world.faults.operation_interval = interval;

@@ -1,6 +1,7 @@
 //! Resume tokens of one replica, looked at by another (S3).
 
 use super::replica::{Replica, member};
+use crate::map::Delta;
 use crate::mutant::Mutation;
 use crate::subscribe::Token;
 
@@ -41,4 +42,37 @@ fn an_owner_that_returns_is_compared_anew() {
     for (from, at) in [(&b, &c), (&c, &b)] {
         assert_eq!(told(from, at), ["old", "new"]);
     }
+}
+
+/// Part of a delta was shown before it was cut: a node that lacks that is behind what the subscriber has seen, though not
+/// behind the context that the token tells of.
+#[test]
+fn what_was_shown_beyond_the_context_has_to_be_reached() {
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&member("m"), 1, "client");
+    b.pull(&a);
+    c.pull(&a);
+    assert!(Token::of(&b.map).reached(&c.map));
+    a.unregister(&member("m"));
+    let Delta::Items(items) = a.map.delta(&b.context()) else { panic!("a full merge is needed") };
+    b.apply(&a.encode(&items));
+    let token = Token::of(&b.map);
+    assert!(!token.reached(&c.map), "the registration is still shown there");
+    c.pull(&a);
+    assert!(token.reached(&c.map));
+}
+
+/// The rest of a delta whose sender died never comes. Nobody waits for it where all has been taken in that there is.
+#[test]
+fn what_a_silent_owner_left_behind_is_enough() {
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&member("m"), 1, "client");
+    for replica in [&mut b, &mut c] {
+        let Delta::Items(items) = a.map.delta(&replica.context()) else { panic!("a full merge is needed") };
+        replica.apply(&a.encode(&items));
+    }
+    let token = Token::of(&b.map);
+    assert!(!token.reached(&c.map), "more may be under way");
+    c.set_admitted(&a.origin(), false);
+    assert!(token.reached(&c.map));
 }
