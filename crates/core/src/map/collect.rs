@@ -182,8 +182,7 @@ impl CausalMap {
         };
         let live: Vec<u32> = slots.into_iter().filter(|slot| given_up(self.at(*slot))).collect();
         if !live.is_empty() {
-            let entry = self.origins.entry_mut(index);
-            entry.dropped = entry.dropped.max(names);
+            self.origins.entry_mut(index).lacks(names, members);
         }
         let drop = |slot| {
             let shown = self.member(self.at(slot));
@@ -196,7 +195,8 @@ impl CausalMap {
     /// Remembers that records were dropped that their origin may still stand by; if it lives, it states them again.
     fn write_off(&mut self, index: u32, members: bool) {
         let seen = self.origins.entry(index).seen;
-        self.origins.write_off(index, seen, if members { seen } else { 0 });
-        self.origins.entry_mut(index).dropped = seen;
+        let members = if members { seen } else { 0 };
+        self.origins.write_off(index, seen, members);
+        self.origins.entry_mut(index).lacks(seen, members);
     }
 }

@@ -274,14 +274,14 @@ impl CausalMap {
     /// Claims everything in `context`. Only right after all of the sender's delta was applied (D6).
     pub(crate) fn join(&mut self, context: &Context, clock: Clock) {
         self.claim_floor = self.claim_floor.max(context.claim_floor);
-        for (origin, n) in context.written_off.iter() {
+        for (origin, names) in context.written_off.iter() {
             if let Some(index) = self.admit_origin(origin, clock) {
-                self.origins.write_off(index, n, context.members_written_off.get(origin));
+                let members = context.members_written_off.get(origin);
+                self.origins.write_off(index, names, members);
                 let entry = self.origins.entry_mut(index);
                 // What this node has not seen before the sender dropped it, it will not see any more.
-                if entry.seen < n {
-                    entry.dropped = entry.dropped.max(n);
-                }
+                let unseen = |n| if entry.seen < n { n } else { 0 };
+                entry.lacks(unseen(names), unseen(members));
             }
         }
         for (origin, n) in context.clock.iter() {
@@ -365,10 +365,9 @@ impl CausalMap {
         for id in baseless.map(|(id, _)| id.clone()).collect::<Vec<SmolStr>>() {
             self.drop_inferred(&id);
         }
-        for (origin, n) in context.written_off.iter() {
+        for (origin, names) in context.written_off.iter() {
             if let Some(index) = self.origins.index_of(origin) {
-                let entry = self.origins.entry_mut(index);
-                entry.dropped = entry.dropped.max(n);
+                self.origins.entry_mut(index).lacks(names, context.members_written_off.get(origin));
             }
         }
         for (origin, n) in floor.iter() {

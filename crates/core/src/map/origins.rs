@@ -1,7 +1,7 @@
 //! The table of origins: contexts, floors, indexes and retirement (D1, D6, D8, D10).
 
 use super::writes::Writes;
-use crate::member::Origin;
+use crate::member::{Origin, Space};
 use crate::time::{Clock, Heard};
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use crate::wire::Context;
@@ -25,9 +25,10 @@ pub(crate) struct OriginEntry {
     pub(crate) members_written_off: u64,
     /// What had been written off when that was last looked for here.
     pub(crate) let_go: (u64, u64),
-    /// The same as `written_off`, as far as this node may really lack them: it dropped them itself, or never had them. A node that holds
-    /// records others have written off must not tell its subscribers otherwise (S3).
-    pub(crate) dropped: u64,
+    /// The same numbers, as far as this node may really lack such names and members: it dropped them itself, or never had
+    /// them. A node that holds records others have written off must not tell its subscribers otherwise (S3).
+    names_lacking: u64,
+    members_lacking: u64,
     /// n → slot of the stated records that carry this origin's dots.
     pub(crate) stated: Writes,
     /// n → id of the inferred records that carry this origin's dots.
@@ -55,6 +56,19 @@ impl OriginEntry {
     /// The highest of its writes that is held, stated or inferred.
     pub(crate) fn last(&self) -> u64 {
         self.stated.last().max(self.inferred.last_key_value().map_or(0, |(n, _)| *n))
+    }
+
+    /// Some of its names up to a number are not held here, though nothing was written, and some of its members.
+    pub(crate) fn lacks(&mut self, names: u64, members: u64) {
+        self.names_lacking = self.names_lacking.max(names);
+        self.members_lacking = self.members_lacking.max(members);
+    }
+
+    pub(crate) fn lacking(&self, space: Space) -> u64 {
+        match space {
+            Space::Name => self.names_lacking,
+            Space::Member => self.members_lacking,
+        }
     }
 
     /// The life number that all of it is judged by, if all of it is shown as silent: not while it returns.
@@ -136,7 +150,8 @@ impl Origins {
             written_off: 0,
             members_written_off: 0,
             let_go: (0, 0),
-            dropped: 0,
+            names_lacking: 0,
+            members_lacking: 0,
             stated: Writes::default(),
             inferred: BTreeMap::new(),
             evidence: Evidence { life: 0, written: 0, heard: Heard::now(clock), via: None, assumed: true },
@@ -221,8 +236,8 @@ impl Origins {
         self.clock_of(|entry| entry.floor)
     }
 
-    pub(crate) fn dropped(&self) -> VectorClock {
-        self.clock_of(|entry| entry.dropped)
+    pub(crate) fn lacking(&self, space: Space) -> VectorClock {
+        self.clock_of(|entry| entry.lacking(space))
     }
 
     /// The last writes that are held though the context does not tell of them (D7).

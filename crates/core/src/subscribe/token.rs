@@ -1,7 +1,7 @@
 //! Resume tokens (S3): what a stream had shown at a mark, in a form that any node understands.
 
 use super::Walk;
-use crate::map::CausalMap;
+use crate::map::{CausalMap, OriginEntry};
 use crate::member::Space;
 use crate::mutant::{Mutant, Mutation};
 use crate::node::{Interest, ResetReason};
@@ -12,24 +12,28 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     clock: VectorClock,
-    /// What had been dropped without a write where the token was made (D10).
-    dropped: VectorClock,
+    /// What may have been lacking without a write where the token was made (D10).
+    lacking: VectorClock,
     /// Origins that were not admitted, with the highest life number known of them.
     silent: BTreeMap<OriginId, u64>,
     /// The last writes that were shown although the clock does not tell of them: part of a delta that was cut (D7).
     beyond: VectorClock,
+    /// Of whom some of what was lacking elsewhere was held and shown: this node knew better (D8).
+    kept: VectorClock,
 }
 
-/// With nothing beyond the clock, which is nearly always, a token is what earlier releases understand.
+/// With nothing beyond the clock and nothing kept, which is nearly always, a token is what earlier releases understand.
 const FORMAT: u8 = 1;
-const FORMAT_BEYOND: u8 = 2;
+const FORMAT_UNUSUAL: u8 = 2;
+/// So many records of an origin are looked at to see whether any of them was kept.
+const KEPT_LOOK: usize = 64;
 const LIFE_MAX: u64 = crate::wire::MAX_COUNTER;
 /// In place of a life number: some of it was shown as stated, some as silent (L3). No origin looks like that anywhere else.
 const RETURNING: u64 = LIFE_MAX;
 
 impl Token {
-    /// The token of everything `map` shows now.
-    pub(crate) fn of(map: &CausalMap) -> Self {
+    /// The token of everything in this space that `map` shows now.
+    pub(crate) fn of(map: &CausalMap, space: Space) -> Self {
         let silent = map
             .origins
             .iter()
@@ -38,24 +42,30 @@ impl Token {
             .collect();
         Token {
             clock: map.origins.context().clock,
-            dropped: map.origins.dropped(),
+            lacking: map.origins.lacking(space),
             silent,
             beyond: map.origins.beyond(),
+            kept: kept(map, space),
         }
+    }
+
+    fn is_usual(&self) -> bool {
+        self.beyond.is_empty() && self.kept.is_empty()
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
-        w.byte(if self.beyond.is_empty() { FORMAT } else { FORMAT_BEYOND });
+        w.byte(if self.is_usual() { FORMAT } else { FORMAT_UNUSUAL });
         encode_clock(&mut w, &self.clock);
-        encode_clock(&mut w, &self.dropped);
+        encode_clock(&mut w, &self.lacking);
         w.count(self.silent.len());
         for (origin, life) in &self.silent {
             encode_origin(&mut w, origin);
             w.varint(*life);
         }
-        if !self.beyond.is_empty() {
+        if !self.is_usual() {
             encode_clock(&mut w, &self.beyond);
+            encode_clock(&mut w, &self.kept);
         }
         w.0
     }
@@ -64,17 +74,20 @@ impl Token {
         let mut reader = Reader::new(bytes);
         let r = &mut reader;
         let format = r.byte("token format")?;
-        if ![FORMAT, FORMAT_BEYOND].contains(&format) {
+        if ![FORMAT, FORMAT_UNUSUAL].contains(&format) {
             return Err(WireError::Invalid("token format"));
         }
         let clock = decode_clock(r)?;
-        let dropped = decode_clock(r)?;
+        let lacking = decode_clock(r)?;
         let silent = (0..r.count("silent", 11)?)
             .map(|_| Ok((decode_origin(r)?, r.bounded("life", LIFE_MAX)?)))
             .collect::<Result<_, WireError>>()?;
-        let beyond = if format == FORMAT_BEYOND { decode_clock(r)? } else { VectorClock::new() };
+        let (beyond, kept) = match format {
+            FORMAT_UNUSUAL => (decode_clock(r)?, decode_clock(r)?),
+            _ => (VectorClock::new(), VectorClock::new()),
+        };
         reader.end()?;
-        Ok(Token { clock, dropped, silent, beyond })
+        Ok(Token { clock, lacking, silent, beyond, kept })
     }
 
     /// Whether this node has taken in everything the token has, and everything that was shown beyond that.
@@ -92,15 +105,17 @@ impl Token {
     }
 
     /// Whether something the token knew may have been forgotten here without a trace.
-    fn too_old(&self, map: &CausalMap) -> bool {
+    fn too_old(&self, map: &CausalMap, space: Space) -> bool {
         let collected = map.origins.floor().iter().any(|(origin, n)| !self.clock.covers(origin, n));
         let retired = self.clock.iter().any(|(origin, _)| map.origins.is_retired(origin));
-        collected || retired || !self.dropped.includes(&map.origins.dropped())
+        let lacking = map.origins.lacking(space);
+        let lost = self.kept.iter().any(|(origin, _)| lacking.get(origin) > 0);
+        collected || retired || lost || !self.lacking.includes(&lacking)
     }
 
     /// The slots of everything that may look different now. Only once the token is reached; `None` if it is too old.
-    pub(crate) fn changed(&self, map: &CausalMap, mutation: Mutation) -> Option<Vec<u32>> {
-        if self.too_old(map) && !mutation.is(Mutant::ResumeIgnoresFloor) {
+    pub(crate) fn changed(&self, map: &CausalMap, space: Space, mutation: Mutation) -> Option<Vec<u32>> {
+        if self.too_old(map, space) && !mutation.is(Mutant::ResumeIgnoresFloor) {
             return None;
         }
         let mut slots = Vec::new();
@@ -115,13 +130,24 @@ impl Token {
             };
             slots.extend(entry.stated.range(from..).map(|(_, slot)| *slot));
             // Given up where the token was made, but not here. That as much was written off here says nothing: what is known better is kept (D8).
-            let given_up = entry.stated.range(0..).take_while(|(n, _)| *n <= self.dropped.get(id));
+            let given_up = entry.stated.range(0..).take_while(|(n, _)| *n <= self.lacking.get(id));
             slots.extend(given_up.map(|(_, slot)| *slot));
             let inferred = entry.inferred.range(self.clock.get(id) + 1..);
             slots.extend(inferred.filter_map(|(_, id)| map.slot_of(Space::Member, id)));
         }
         Some(slots)
     }
+}
+
+/// Of whom this node holds some of what it would lack if it did not know better. When in doubt, it does.
+fn kept(map: &CausalMap, space: Space) -> VectorClock {
+    let shown = |slot: u32| map.at(slot).space == space && map.at(slot).is_live();
+    let keeps = |entry: &OriginEntry| {
+        let given_up = entry.stated.range(0..).take_while(|(n, _)| *n <= entry.lacking(space));
+        given_up.enumerate().any(|(looked, (_, slot))| looked >= KEPT_LOOK || shown(*slot))
+    };
+    let of_whom = map.origins.iter().filter(|(_, entry)| entry.lacking(space) > 0 && keeps(entry));
+    of_whom.map(|(_, entry)| (entry.origin.id.clone(), entry.lacking(space))).collect()
 }
 
 /// All that a returning subscriber says (S3, S4).
@@ -149,7 +175,7 @@ impl Resumption {
 
     pub(crate) fn walk(self, interest: &Interest, map: &CausalMap, mutation: Mutation) -> (Walk, Option<ResetReason>) {
         let Some(token) = self.token else { return Walk::instead(interest, self.known, ResetReason::TooOld) };
-        let Some(mut slots) = token.changed(map, mutation) else {
+        let Some(mut slots) = token.changed(map, interest.space, mutation) else {
             return Walk::instead(interest, self.known, ResetReason::TooOld);
         };
         let differs = |(id, version): (&String, &Version)| {
@@ -173,9 +199,15 @@ mod tests {
         let origin = OriginId { node: NodeId::new("a").unwrap(), incarnation: Incarnation { number: 3, nonce: 9 } };
         let mut clock = VectorClock::new();
         clock.raise(&origin, 700);
-        for beyond in [VectorClock::new(), clock.clone()] {
-            let (clock, dropped) = (clock.clone(), clock.clone());
-            let token = Token { clock, dropped, silent: [(origin.clone(), 12)].into(), beyond };
+        let none = VectorClock::new();
+        for (beyond, kept) in [(&none, &none), (&clock, &none), (&none, &clock)] {
+            let token = Token {
+                clock: clock.clone(),
+                lacking: clock.clone(),
+                silent: [(origin.clone(), 12)].into(),
+                beyond: beyond.clone(),
+                kept: kept.clone(),
+            };
             let bytes = token.encode();
             assert_eq!(Token::decode(&bytes), Ok(token));
             for len in 0..bytes.len() {
@@ -192,15 +224,16 @@ mod tests {
         let clock: VectorClock = [(origin.clone(), 700)].into_iter().collect();
         let token = Token {
             clock: clock.clone(),
-            dropped: VectorClock::new(),
+            lacking: VectorClock::new(),
             silent: [(origin, 12)].into(),
             beyond: VectorClock::new(),
+            kept: VectorClock::new(),
         };
         let hex = |token: &Token| token.encode().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        // Clock, what was dropped, silent runs.
+        // Clock, what was lacking, silent runs.
         let told = ["01016103", "0900000000000000", "bc05", "00", "01016103", "0900000000000000", "0c"].concat();
         assert_eq!(hex(&token), format!("01{told}"));
         let beyond = Token { beyond: clock, ..token };
-        assert_eq!(hex(&beyond), format!("02{told}01016103{}bc05", "0900000000000000"));
+        assert_eq!(hex(&beyond), format!("02{told}01016103{}bc0500", "0900000000000000"));
     }
 }

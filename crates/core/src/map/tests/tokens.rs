@@ -2,12 +2,21 @@
 
 use super::replica::{Replica, member};
 use crate::map::Delta;
+use crate::member::Space;
 use crate::mutant::Mutation;
 use crate::subscribe::Token;
 
+fn token(of: &Replica) -> Token {
+    Token::of(&of.map, Space::Member)
+}
+
+fn changed(from: &Replica, at: &Replica) -> Option<Vec<u32>> {
+    token(from).changed(&at.map, Space::Member, Mutation::none())
+}
+
 /// Ids that a subscriber who comes from one replica is told of by another.
 fn told(from: &Replica, at: &Replica) -> Vec<String> {
-    let slots = Token::of(&from.map).changed(&at.map, Mutation::none()).expect("nothing is too old");
+    let slots = changed(from, at).expect("nothing is too old");
     slots.into_iter().map(|slot| at.map.at(slot).id.to_string()).collect()
 }
 
@@ -24,6 +33,25 @@ fn what_was_given_up_where_the_token_was_made_is_told_where_it_is_held() {
     b.set_admitted(&a.origin(), true);
     assert_eq!(c.pull_full(&b), [], "the owner lives, it is kept");
     assert_eq!(told(&b, &c), ["m"]);
+}
+
+/// One that knew better kept it and shows it; another has dropped it, without a write that could tell of it. What both may
+/// lack is the same.
+#[test]
+fn what_was_kept_where_the_token_was_made_may_be_gone_elsewhere() {
+    let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(Replica::new);
+    a.register(&member("m"), 1, "client");
+    for replica in [&mut b, &mut c, &mut d] {
+        replica.pull(&a);
+    }
+    c.set_admitted(&a.origin(), true);
+    d.set_admitted(&a.origin(), false);
+    b.infer_left("m");
+    assert_eq!(b.collect_all(), 1);
+    assert_eq!(c.pull_full(&b), [], "the owner lives, it is kept");
+    assert_eq!(d.pull_full(&b), [member("m")]);
+    assert_eq!(changed(&c, &d), None, "only a reset can tell");
+    assert_eq!(changed(&b, &d), Some(vec![]));
 }
 
 /// An owner returns: what it writes is believed, what it had written before not yet (L3). It looks like that nowhere else.
@@ -52,14 +80,14 @@ fn what_was_shown_beyond_the_context_has_to_be_reached() {
     a.register(&member("m"), 1, "client");
     b.pull(&a);
     c.pull(&a);
-    assert!(Token::of(&b.map).reached(&c.map));
+    assert!(token(&b).reached(&c.map));
     a.unregister(&member("m"));
     let Delta::Items(items) = a.map.delta(&b.context()) else { panic!("a full merge is needed") };
     b.apply(&a.encode(&items));
-    let token = Token::of(&b.map);
-    assert!(!token.reached(&c.map), "the registration is still shown there");
+    let brought = token(&b);
+    assert!(!brought.reached(&c.map), "the registration is still shown there");
     c.pull(&a);
-    assert!(token.reached(&c.map));
+    assert!(brought.reached(&c.map));
 }
 
 /// The rest of a delta whose sender died never comes. Nobody waits for it where all has been taken in that there is.
@@ -71,8 +99,8 @@ fn what_a_silent_owner_left_behind_is_enough() {
         let Delta::Items(items) = a.map.delta(&replica.context()) else { panic!("a full merge is needed") };
         replica.apply(&a.encode(&items));
     }
-    let token = Token::of(&b.map);
-    assert!(!token.reached(&c.map), "more may be under way");
+    let brought = token(&b);
+    assert!(!brought.reached(&c.map), "more may be under way");
     c.set_admitted(&a.origin(), false);
-    assert!(token.reached(&c.map));
+    assert!(brought.reached(&c.map));
 }
