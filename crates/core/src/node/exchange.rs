@@ -303,7 +303,8 @@ impl Node {
         }
     }
 
-    /// Whether the chunk is the next of its stream. The first one starts the stream anew.
+    /// Whether the chunk is the next of its stream. The first one starts the stream anew. Of any other the sender is told
+    /// that nobody follows: it would wait for the acknowledgement, and neither push nor send another delta.
     fn begin_chunk(&mut self, id: LinkId, chunk: &Chunk<'_>, out: &mut Output) -> bool {
         let clock = self.clock;
         let Some(link) = self.peers.links.get_mut(&id) else { return false };
@@ -339,7 +340,10 @@ impl Node {
                 incoming.progress = Heard::now(clock);
                 true
             }
-            _ => false,
+            _ => {
+                self.send(id, &Message::ChunkAbort { exchange: chunk.exchange }, out);
+                false
+            }
         }
     }
 

@@ -46,7 +46,8 @@ pub(crate) struct Link {
     pub(crate) differed: bool,
     /// When this side last asked for an exchange.
     pub(crate) wanted: Option<Heard>,
-    pub(crate) exchange: u64,
+    /// How many exchanges this end has numbered.
+    exchange: u64,
 }
 
 /// A delta or full merge being sent.
@@ -141,9 +142,26 @@ impl Link {
         self.echoed.attentive_silence(clock, Duration::MAX)
     }
 
-    /// The exchange machinery starts afresh.
+    /// A number for a delta in either direction that neither end of the link has used: the two count apart from each other.
     pub(crate) fn next_exchange(&mut self) -> u64 {
         self.exchange += 1;
-        self.exchange
+        2 * self.exchange + u64::from(self.dialed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever gives up a delta says its number only, not who sends it.
+    #[test]
+    fn the_ends_of_a_link_number_exchanges_differently() {
+        let numbers = |dialed| {
+            let mut link = Link::new(LinkId(1), dialed, Clock::default());
+            [(); 4].map(|()| link.next_exchange())
+        };
+        let (here, there): ([u64; 4], [u64; 4]) = (numbers(true), numbers(false));
+        assert!(here.iter().all(|number| !there.contains(number)), "{here:?} {there:?}");
+        assert!(here.is_sorted_by(|a, b| a < b), "{here:?}");
     }
 }

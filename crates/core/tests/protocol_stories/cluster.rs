@@ -32,6 +32,7 @@ pub enum Seen {
 
 /// Types of messages on the wire.
 pub const PING: u8 = 3;
+pub const CHUNK_ABORT: u8 = 8;
 pub const HEALTH_QUERY: u8 = 9;
 
 #[derive(Debug)]

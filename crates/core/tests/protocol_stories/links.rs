@@ -1,6 +1,6 @@
 //! Links between nodes (P1–P6).
 
-use crate::cluster::{Cluster, PING, Seen, attach};
+use crate::cluster::{CHUNK_ABORT, Cluster, PING, Seen, attach};
 use convoke_core::Time;
 use convoke_core::member::Status;
 use convoke_core::node::{Event, PeerState};
@@ -289,4 +289,35 @@ fn a_difference_is_looked_into_when_a_second_ping_tells_of_it() {
     cluster.run(interval + cluster.delay * 3);
     assert_eq!(asked(&cluster), [before[0] + 1, before[1]], "the smaller id asks");
     cluster.assert_agreed();
+}
+
+/// One side has given up a delta, the other has not heard of that: it is told with the next chunk, and starts over (D6).
+#[test]
+fn a_delta_that_nobody_follows_is_given_up() {
+    let mut cluster = Cluster::new(&["a", "b"]);
+    cluster.config(0).limits.chunk_bytes = 200;
+    cluster.config(0).limits.chunk_window = 1;
+    cluster.start(0);
+    cluster.run(Duration::from_secs(8));
+    cluster.start(1);
+    cluster.run(Duration::from_secs(3));
+    let link = cluster.link(0, 1);
+    cluster.call(0, |node, _, _| node.congested(link));
+    cluster.delay = Duration::from_millis(50);
+    let ids: Vec<String> = (0..100).map(|i| format!("m{i}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    cluster.attach(0, 1, &attach("c", 1, &ids)).unwrap();
+    while cluster.node(1).sizes().members < 20 {
+        cluster.run(Duration::from_millis(10));
+    }
+    let link = cluster.link(1, 0);
+    for exchange in 1..10 {
+        cluster.call(1, |node, now, out| node.received(now, link, &[CHUNK_ABORT, exchange], out));
+    }
+    cluster.run(Duration::from_secs(8));
+    cluster.assert_agreed();
+    cluster.attach(0, 2, &attach("d", 1, &["y"])).unwrap();
+    cluster.run(Duration::from_millis(60));
+    assert!(cluster.node(1).member("y").is_some(), "pushing goes on");
+    assert_eq!(losses(&cluster), 0);
 }
