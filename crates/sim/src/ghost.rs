@@ -7,7 +7,7 @@ use crate::world::World;
 use convoke_core::node::SessionId;
 
 /// The stream of a replaced process, on which only heartbeats are sent any more.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Ghost {
     client: usize,
     /// The process that replaced it.
@@ -15,6 +15,8 @@ pub struct Ghost {
     conn: u64,
     session: SessionId,
     until: Micros,
+    /// What its successor wants as well.
+    common: Vec<String>,
 }
 
 impl World {
@@ -40,15 +42,18 @@ impl World {
         self.client_start(client);
         self.clients[client].prefer = Some(self.rng.usize(..self.setup.nodes)).filter(|other| *other != host);
         let length = self.duration(10 * SECOND, 3 * MINUTE);
-        let ghost = Ghost { client, successor: self.clients[client].process, conn, session, until: self.now + length };
+        let (successor, until) = (self.clients[client].process, self.now + length);
+        let ghost = Ghost { client, successor, conn, session, until, common: ids[dropped..].to_vec() };
         self.schedule_action(0, Action::GhostBeat { ghost });
         true
     }
 
-    /// Once its successor is gone nobody tells a ghost from a living process, so it goes too.
+    /// Once its successor is gone, or was refused all they have in common, nobody tells a ghost from a living process (C2):
+    /// it goes too.
     pub(crate) fn ghost_beat(&mut self, ghost: Ghost) {
         let c = &self.clients[ghost.client];
-        if self.now >= ghost.until || c.process != ghost.successor || !c.alive() {
+        let replaced = c.process == ghost.successor && ghost.common.iter().any(|id| c.members.contains_key(id));
+        if self.now >= ghost.until || !replaced || !c.alive() {
             self.close_end(ghost.conn, 0, true);
             return;
         }

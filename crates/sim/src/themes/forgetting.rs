@@ -97,8 +97,11 @@ pub(super) fn torn(world: &mut World, _until: Micros) {
     world.client_move(here, None);
     world.advance(4 * SECOND);
     for client in [here, there] {
-        let spec = world.spec(&id);
-        world.client_register(client, spec, true);
+        // Unless the dice have thrown it meanwhile.
+        if !world.clients[client].members.contains_key(&id) {
+            let spec = world.spec(&id);
+            world.client_register(client, spec, true);
+        }
     }
     world.advance(SECOND);
     // Who hears of it late forgets it late, and is met through the others.
