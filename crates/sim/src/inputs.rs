@@ -237,7 +237,7 @@ impl World {
                 }
             }
             Effect::Persist { incarnation } => self.hosts[host].persisted = incarnation,
-            Effect::Restart { reason, incarnation, peers } => {
+            Effect::Restart { reason, incarnation, legacy } => {
                 self.note(format!("n{host} restarts itself: {reason:?}, incarnation {incarnation}"));
                 let collisions = self.hosts[host].collisions + u32::from(reason == RestartReason::IncarnationCollision);
                 self.take_down(host, Crash::Process);
@@ -245,7 +245,7 @@ impl World {
                 let has_disk = std::mem::replace(&mut self.hosts[host].has_disk, true);
                 let persisted = self.hosts[host].persisted.max(incarnation.saturating_sub(1));
                 self.hosts[host].persisted = persisted;
-                self.start_knowing(host, peers);
+                self.start_after(host, legacy);
                 self.hosts[host].has_disk = has_disk;
             }
             Effect::Stop { reason } => {

@@ -6,16 +6,16 @@ use crate::network::{Item, Micros, Place, SECOND};
 use crate::world::{Crash, Event, World};
 use convoke_core::Node;
 use convoke_core::member::Status;
-use convoke_core::node::{KnownPeer, SlotView, Start};
+use convoke_core::node::{Legacy, SlotView, Start};
 
 impl World {
     /// Starts a new run of the node on a host.
     pub fn start(&mut self, host: usize) {
-        self.start_knowing(host, Vec::new());
+        self.start_after(host, Legacy::default());
     }
 
     /// The same, where the process is that of the run before.
-    pub(crate) fn start_knowing(&mut self, host: usize, peers: Vec<KnownPeer>) {
+    pub(crate) fn start_after(&mut self, host: usize, legacy: Legacy) {
         let now = self.now;
         let nonce = self.rng.u64(1..);
         let mutation = self.setup.mutation;
@@ -38,7 +38,7 @@ impl World {
         let persisted = if held.has_disk { held.persisted } else { 0 };
         held.published = Published::default();
         let (collisions, wall_ms) = (held.collisions, held.wall_ms(now));
-        let start = Start { persisted, nonce, collisions, peers, wall_ms, publish: true, mutation };
+        let start = Start { persisted, nonce, collisions, legacy, wall_ms, publish: true, mutation };
         let node = Node::new(held.config.clone(), start, held.time(now)).expect("the configuration was validated");
         held.node = Some(node);
         for (conn, side) in std::mem::take(&mut held.silenced) {

@@ -2,11 +2,12 @@
 
 use crate::error::Refusal;
 use crate::filter::Filter;
-use crate::member::{Liveness, Member, MemberSpec, Space};
+use crate::member::{Liveness, Member, MemberSpec, Record, Space};
 use crate::time::Duration;
 use crate::version::{Dot, NodeId, OriginId, Version};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// One connection to a peer; the shell never reuses a number (P5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -201,8 +202,7 @@ pub enum Effect {
     Restart {
         reason: RestartReason,
         incarnation: u64,
-        /// To be handed to the new run: it may have no seed that leads to them (N3).
-        peers: Vec<KnownPeer>,
+        legacy: Legacy,
     },
     /// The graceful stop is complete, or the node must not go on.
     Stop {
@@ -210,12 +210,21 @@ pub enum Effect {
     },
 }
 
+/// What a run leaves to the next one in the same process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Legacy {
+    /// The new run may have no seed that leads to them (N3).
+    pub(crate) peers: Vec<KnownPeer>,
+    /// Tombstones that this node wrote and that others may refuse to hear, because its number was too low (N1).
+    pub(crate) ends: Vec<Arc<Record>>,
+}
+
 /// Where a peer can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownPeer {
-    pub node: NodeId,
-    pub region: String,
-    pub peer_address: String,
+pub(crate) struct KnownPeer {
+    pub(crate) node: NodeId,
+    pub(crate) region: String,
+    pub(crate) peer_address: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

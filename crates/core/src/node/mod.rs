@@ -34,7 +34,7 @@ pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotVie
 use crate::config::{Config, ConfigError};
 use crate::error::Refusal;
 use crate::map::CausalMap;
-use crate::member::Client;
+use crate::member::{Client, Record};
 use crate::mutant::{Mutant, Mutation};
 use crate::peer::Peers;
 use crate::sessions::Sessions;
@@ -58,8 +58,8 @@ pub struct Start {
     pub nonce: u64,
     /// How often this process already started a new run because of an incarnation collision.
     pub collisions: u32,
-    /// Whom the run before knew, if it was in this process: see [`Effect::Restart`].
-    pub peers: Vec<KnownPeer>,
+    /// Of the run before, if it was in this process: see [`Effect::Restart`].
+    pub legacy: Legacy,
     /// UNIX ms, for display only.
     pub wall_ms: u64,
     /// Fill [`Output::changes`].
@@ -100,6 +100,8 @@ pub struct Node {
     names_settled: bool,
     /// Own writes up to which others may have written this node off without it having stated them again (D10).
     restated_at: u64,
+    /// [`Legacy::ends`], until they are said again.
+    inherited_ends: Vec<Arc<Record>>,
     guard: judge::Guard,
     /// Links over which an exchange is due as soon as there may be one (D7).
     to_ask: BTreeSet<LinkId>,
@@ -142,7 +144,8 @@ impl Node {
         let member_id = SmolStr::new(queries::node_member_id(&config.node));
         let self_client = map.interner.client(&member_id, start.nonce);
         Ok(Node {
-            peers: Peers::new(&config.seeds, start.peers),
+            peers: Peers::new(&config.seeds, start.legacy.peers),
+            inherited_ends: start.legacy.ends,
             random: fastrand::Rng::with_seed(config.random_seed ^ start.nonce),
             config,
             me,

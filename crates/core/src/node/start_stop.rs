@@ -1,16 +1,18 @@
 //! Starting, becoming ready, restarting, stopping (N1–N6).
 
 use super::{
-    Effect, Event, HandoverTarget, LossReason, Node, Notice, Output, Phase, RestartReason, SessionId, StopReason,
+    Effect, Event, HandoverTarget, Legacy, LossReason, Node, Notice, Output, Phase, RestartReason, SessionId,
+    StopReason,
 };
 use crate::error::{Code, Refusal};
 use crate::map::CausalMap;
-use crate::member::Space;
+use crate::member::{Deployment, Record, Space};
 use crate::mutant::Mutant;
 use crate::time::{Duration, Time};
 use crate::timers::Timer;
 use crate::version::{Incarnation, NodeId};
 use crate::wire::Message;
+use std::sync::Arc;
 
 impl Node {
     /// Starts dialing. Call once.
@@ -52,6 +54,32 @@ impl Node {
         self.map.may_write = true;
         out.events.push(Event::Ready { alone });
         self.write_node_record(out);
+        self.say_ends_again(out);
+    }
+
+    /// What the run before in this process had unregistered. Others may have refused to hear it, because its number was too
+    /// low: they had retired higher ones (N1, D10).
+    fn say_ends_again(&mut self, out: &mut Output) {
+        for end in std::mem::take(&mut self.inherited_ends) {
+            let held = self.map.record(end.space, &end.id);
+            let since = |held: &&Arc<Record>| (held.claim, held.seq) > (end.claim, end.seq);
+            if held.is_some_and(|held| since(&held) && (held.is_live() || held.claim > end.claim)) {
+                continue;
+            }
+            let seq = held.map_or(end.seq, |held| held.seq.max(end.seq)) + 1;
+            let interner = &mut self.map.interner;
+            let Deployment { service, locality, revision } = &*end.deployment;
+            let deployment = interner.deployment(service, locality, revision);
+            let client = interner.client(&end.client.id, end.client.nonce);
+            self.write(Record { seq, client, deployment, ..Record::clone(&end) }, out);
+        }
+    }
+
+    /// Tombstones of members that this run wrote. The next one deals with its names itself (N2).
+    fn own_ends(&self) -> Vec<Arc<Record>> {
+        let me = self.map.origins.entry(self.map.origins.me());
+        let written = me.stated.values().map(|slot| self.map.at(*slot));
+        written.filter(|record| record.space == Space::Member && !record.is_live()).cloned().collect()
     }
 
     /// A starting node that reaches only starting nodes: the lowest goes ahead after a while (N3). One that has met a
@@ -103,7 +131,12 @@ impl Node {
         self.phase = Phase::Over;
         let incarnation = number.max(self.me.incarnation.number) + 1;
         out.effects.push(Effect::Persist { incarnation: incarnation - 1 });
-        out.effects.push(Effect::Restart { reason, incarnation, peers: self.peers.known() });
+        let ends = match reason {
+            RestartReason::IncarnationCollision => self.own_ends(),
+            // They may have been collected everywhere (N5).
+            RestartReason::SleptTooLong => Vec::new(),
+        };
+        out.effects.push(Effect::Restart { reason, incarnation, legacy: Legacy { peers: self.peers.known(), ends } });
     }
 
     pub(super) fn stop_now(&mut self, reason: StopReason, out: &mut Output) {

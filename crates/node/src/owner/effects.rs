@@ -56,7 +56,7 @@ impl Owner {
             Effect::CloseClient { conn } => self.close_client(conn, CloseReason::Dropped),
             Effect::CloseAllClients => self.close_all_clients(CloseReason::NodeSlept),
             Effect::Persist { incarnation } => self.persist(incarnation),
-            Effect::Restart { reason, incarnation, peers } => self.restart(reason, incarnation, peers),
+            Effect::Restart { reason, incarnation, legacy } => self.restart(reason, incarnation, legacy),
             Effect::Stop { reason } => {
                 self.ended = Some(reason);
                 self.shared.timeline.record(Happening::Stopped { reason });

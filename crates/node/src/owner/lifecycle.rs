@@ -13,7 +13,7 @@ use crate::owner::{Input, Signal};
 use crate::random;
 use crate::shared::{Phase, Shared};
 use crate::view::Publisher;
-use convoke_core::node::{KnownPeer, RestartReason, Start, StopReason};
+use convoke_core::node::{Legacy, RestartReason, Start, StopReason};
 use convoke_core::{Node, Output};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Owner {
     }
 
     /// This run is over; a new one begins, empty, with a higher incarnation. Clients and peers have to connect again.
-    pub(super) fn restart(&mut self, reason: RestartReason, incarnation: u64, peers: Vec<KnownPeer>) {
+    pub(super) fn restart(&mut self, reason: RestartReason, incarnation: u64, legacy: Legacy) {
         let nonce = match random::number() {
             Ok(nonce) => nonce,
             Err(error) => {
@@ -116,7 +116,7 @@ impl Owner {
         self.out = Output::default();
         self.publisher.clear();
         let persisted = incarnation.saturating_sub(1);
-        let start = Start { persisted, nonce, collisions: self.collisions, peers, ..Start::default() };
+        let start = Start { persisted, nonce, collisions: self.collisions, legacy, ..Start::default() };
         match new_core(&self.core_config, start, self.clock) {
             Ok(core) => self.core = core,
             // The configuration was valid for the run before.

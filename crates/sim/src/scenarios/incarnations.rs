@@ -37,6 +37,35 @@ pub(super) fn h08_same_number_twice(world: &mut World) -> Told {
     world.settle()
 }
 
+/// A node that has lost its disk starts alone with a number that the others have long retired, and a client unregisters there.
+/// They do not listen to that run; the next one says it again.
+pub(super) fn unregistered_at_a_retired_number(world: &mut World) -> Told {
+    world.begin()?;
+    for _ in 0..2 {
+        world.crash(2, Crash::Process);
+        world.pass(2 * SECOND)?;
+        world.start(2);
+        world.run_until(World::all_ready, 20 * SECOND)?;
+    }
+    let retired = |w: &World| (0..2).all(|host| w.node(host).retired().iter().any(|(_, number)| number.number == 2));
+    world.run_until(retired, 80 * MINUTE)?;
+    let client = world.add_client_fixed("c", &["m"], 2);
+    world.up(&["m"])?;
+    world.crash(2, Crash::Process);
+    let cuts = world.partition(&[2], &[0, 1]);
+    world.hosts[2].has_disk = false;
+    world.start(2);
+    world.run_until(|w| w.at(client, 2) && w.status(2, "m") == Some(Status::Up), 30 * SECOND)?;
+    world.require(world.node(2).origin().incarnation.number == 1, "it remembers its number")?;
+    world.client_unregister(client, "m");
+    world.run_until(|w| w.member(2, "m").is_none(), 5 * SECOND)?;
+    world.require((0..2).all(|host| world.status(host, "m").is_some()), "the others have heard of it")?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.absent_everywhere("m"), 15 * SECOND)?;
+    world.require(world.node(2).origin().incarnation.number == 4, "the number did not go on")?;
+    world.settle()
+}
+
 /// A node that has had several runs restarts with nothing but its id: others tell it which number is due.
 pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> Told {
     world.begin()?;
