@@ -104,7 +104,9 @@ impl CausalMap {
         let inferred = self.drop_inferred(id)?;
         let record = self.slots.find(Space::Member, id)?;
         let owner = self.origins.entry(record.origin.index);
-        let applies = !owner.admitted && inferred.applies(record, owner.judged_life);
+        // The news of an owner that returns are believed before it is (L3).
+        let believed = owner.admitted || record.n > owner.news_above;
+        let applies = !believed && inferred.applies(record, owner.judged_life);
         if !applies || self.mutation.is(Mutant::InferredCollectedAlone) {
             return None;
         }

@@ -137,6 +137,18 @@ impl Node {
         true
     }
 
+    /// Asks for the exchanges that are due (D7), except in the middle of a full merge: another could not begin.
+    pub(super) fn ask_who_is_due(&mut self, out: &mut Output) {
+        if self.map.is_merging() {
+            return;
+        }
+        for link in std::mem::take(&mut self.to_ask) {
+            if !self.want(link, out) && self.peers.links.contains_key(&link) {
+                self.to_ask.insert(link);
+            }
+        }
+    }
+
     /// The context, and for how long this node itself calls nothing absent.
     fn context_to_send(&self) -> Context {
         let grace = match self.phase {
@@ -313,8 +325,8 @@ impl Node {
                 self.map.abort_full_merge();
             }
             if chunk.full && self.map.is_merging() {
-                // One at a time; the sender is told to stop and will be asked again.
-                self.send(id, &Message::ChunkAbort { exchange: chunk.exchange }, out);
+                // One at a time.
+                self.ask_again_later(id, chunk.exchange, out);
                 return false;
             }
             if chunk.full {
@@ -341,10 +353,17 @@ impl Node {
                 true
             }
             _ => {
-                self.send(id, &Message::ChunkAbort { exchange: chunk.exchange }, out);
+                self.ask_again_later(id, chunk.exchange, out);
                 false
             }
         }
+    }
+
+    /// The sender of a delta is told to stop. It neither pushes nor is pushed to before the next exchange, so that one is due
+    /// even if both come to know the same meanwhile.
+    fn ask_again_later(&mut self, id: LinkId, exchange: u64, out: &mut Output) {
+        self.send(id, &Message::ChunkAbort { exchange }, out);
+        self.to_ask.insert(id);
     }
 
     fn finish_incoming(

@@ -221,11 +221,7 @@ impl Node {
             let entry = self.map.origins.entry_mut(index);
             entry.shared = entry.stores;
         }
-        for link in std::mem::take(&mut self.to_ask) {
-            if !self.want(link, out) && self.peers.links.contains_key(&link) {
-                self.to_ask.insert(link);
-            }
-        }
+        self.ask_who_is_due(out);
     }
 
     /// Changes how an origin is judged, and tells subscribers which members look different now (L3).

@@ -194,3 +194,19 @@ fn what_was_inferred_is_said_as_a_tombstone_to_news_of_a_lower_claim() {
         assert_eq!(shown(&d, &x), Some(Status::Left));
     }
 }
+
+/// An owner that returns has stated a member again, which is shown; what was inferred of it before is collected just then.
+#[test]
+fn collecting_an_inference_takes_no_news_of_a_returned_owner() {
+    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    a.register(&member("m"), 1, "client");
+    b.pull(&a);
+    b.infer_left("m");
+    let index = b.map.origins.index_of(&a.origin()).unwrap();
+    b.map.origins.entry_mut(index).news_above = 1;
+    a.update(&member("m"), |_| ());
+    b.pull(&a);
+    assert_eq!(shown(&b, &member("m")), Some(Status::Up));
+    assert_eq!(b.collect_all(), 0);
+    assert_eq!(shown(&b, &member("m")), Some(Status::Up));
+}
