@@ -396,7 +396,7 @@ impl Node {
     }
 
     /// Whether an origin's own word is that it is there: its node record, which it unregisters when it leaves.
-    fn is_serving(&self, entry: &OriginEntry) -> bool {
+    pub(super) fn is_serving(&self, entry: &OriginEntry) -> bool {
         let own = self.map.record(Space::Member, &node_member_id(&entry.origin.id.node));
         own.is_some_and(|record| record.is_live() && record.origin.index == entry.origin.index)
     }

@@ -8,6 +8,7 @@ use crate::error::{Code, Refusal};
 use crate::map::CausalMap;
 use crate::member::{Deployment, Record, Space};
 use crate::mutant::Mutant;
+use crate::peer::Link;
 use crate::time::{Duration, Time};
 use crate::timers::Timer;
 use crate::version::{Incarnation, NodeId};
@@ -173,8 +174,12 @@ impl Node {
         }
         let targets = self.handover_targets();
         let attached = self.sessions.iter().filter(|(_, s)| s.conn.is_some()).count();
-        if attached == 0 || targets.is_empty() || self.clock.now >= deadline {
+        let over = self.clock.now >= deadline;
+        if over || (self.is_heard() && (attached == 0 || targets.is_empty())) {
             self.finish_stop(out);
+            return;
+        }
+        if targets.is_empty() {
             return;
         }
         let waiting: Vec<SessionId> =
@@ -191,6 +196,15 @@ impl Node {
                 out.effects.push(Effect::Notify { conn, notice: Notice::Handover { target } });
             }
         }
+    }
+
+    /// Whether anybody gets to know what this node writes. If not, though somebody lives, it would be lost with it (N6).
+    fn is_heard(&self) -> bool {
+        let me = self.map.origins.me();
+        let pushed_to = |link: &Link| link.sent.is_some() && link.outgoing.is_none();
+        let alone =
+            !self.map.origins.iter().any(|(index, entry)| index != me && entry.admitted && self.is_serving(entry));
+        alone || self.peers.up().any(|(_, link)| pushed_to(link))
     }
 
     fn handover_targets(&self) -> Vec<HandoverTarget> {

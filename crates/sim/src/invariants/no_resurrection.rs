@@ -40,11 +40,13 @@ impl NoResurrection {
             if !strict && self.gone.contains_key(id) {
                 continue;
             }
-            let showing = serving(world).find(|(_, node)| node.member(id).is_some()).map(|(host, _)| host);
+            let showing = serving(world).find_map(|(host, node)| Some((host, node.member(id)?)));
             match showing {
-                Some(host) if strict => {
+                // What ended it was lost with the only node that had heard of it: it is waited for, as after a crash.
+                Some((_, member))
+                    if member.status() == Status::Down && !has_tombstone_above(world, id, member.version().claim) => {}
+                Some((host, member)) if strict => {
                     self.checks += 1;
-                    let member = world.hosts[host].node.as_ref().and_then(|node| node.member(id));
                     report(found, NAME, world, format!("{id} was unregistered, but n{host} shows {member:?}"));
                 }
                 Some(_) => {}
@@ -64,10 +66,7 @@ impl NoResurrection {
     fn outdated(&mut self, world: &World, subscriber: usize, member: &Member, found: &mut Found) {
         let reader = &world.subscribers[subscriber];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
-        // Cut off until a moment ago, it hears that an owner lives before it hears what others wrote over its members.
-        let calm = world.hosts[host].trouble.calm_for(world.now);
-        let caught_up = world.hosts[host].exchanged_at > world.now - calm && !behind_owner(world, host, member);
-        if calm < CATCHING_UP && !caught_up {
+        if is_catching_up(world, host, member) {
             return;
         }
         self.checks += 1;
@@ -83,7 +82,8 @@ impl NoResurrection {
         let Some((told, claim)) = self.told.get_mut(&subscriber).and_then(|ids| ids.remove(member.id())) else {
             return;
         };
-        if member.status() != Status::Up {
+        let at = world.subscribers[subscriber].at;
+        if member.status() != Status::Up || at.is_some_and(|(host, ..)| is_catching_up(world, host, member)) {
             return;
         }
         self.checks += 1;
@@ -174,6 +174,13 @@ impl Invariant for NoResurrection {
     fn at_quiescence(&mut self, world: &World, found: &mut Found) {
         self.look(world, true, found);
     }
+}
+
+/// Cut off until a moment ago, a node hears that an owner lives before it hears what that or others wrote over its members.
+fn is_catching_up(world: &World, host: usize, member: &Member) -> bool {
+    let calm = world.hosts[host].trouble.calm_for(world.now);
+    let caught_up = world.hosts[host].exchanged_at > world.now - calm && !behind_owner(world, host, member);
+    calm < CATCHING_UP && !caught_up
 }
 
 /// Whether a node has yet to hear what the owner of a member wrote last: it may have had everything from another that lags.
