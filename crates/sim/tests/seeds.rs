@@ -28,8 +28,9 @@ fn seeds_that_found_something() {
     // and dropped here (S3); a delta given up by a number that both ends had handed out (D6); two that did not push to each other
     // after one had refused a full merge (D7).
     let focused = [275, 1093, 1179, 1194, 1779, 1827, 2715, 3075, 6781].map(|seed| (Kind::Focused, seed));
-    // The last two: unregistered at a run whose number others had retired (N1); news of a returned owner collected with what was inferred before (L3).
-    let brief = [245, 318, 769, 2895].map(|seed| (Kind::Brief, seed));
+    // The third and fourth: unregistered at a run whose number others had retired (N1); news of a returned owner collected with what was inferred before (L3); the last:
+    // a node that was told to stop before anyone had heard of its last write (N6).
+    let brief = [245, 318, 769, 2895, 3654].map(|seed| (Kind::Brief, seed));
     // Written off at two nodes, kept at one (S3); an owner that was returning where a token was made (S3); an end that was lost with the only
     // node that had heard of it; a client that had left without a word, and a node that still had its end of the connection (C4).
     let full = [192, 553, 698, 707].map(|seed| (Kind::Full, seed));

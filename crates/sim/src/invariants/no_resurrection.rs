@@ -1,6 +1,7 @@
 //! Nothing unregistered comes back (D4, D8, C3).
 
 use super::{Found, Invariant, notice_time, report, serving};
+use crate::host::Host;
 use crate::network::{Micros, SECOND};
 use crate::truth::Claimed;
 use crate::world::{World, micros};
@@ -42,9 +43,7 @@ impl NoResurrection {
             }
             let showing = serving(world).find_map(|(host, node)| Some((host, node.member(id)?)));
             match showing {
-                // What ended it was lost with the only node that had heard of it: it is waited for, as after a crash.
-                Some((_, member))
-                    if member.status() == Status::Down && !has_tombstone_above(world, id, member.version().claim) => {}
+                Some((_, member)) if lost_with_owner(world, &member, claimed) => {}
                 Some((host, member)) if strict => {
                     self.checks += 1;
                     report(found, NAME, world, format!("{id} was unregistered, but n{host} shows {member:?}"));
@@ -197,6 +196,16 @@ fn behind_owner(world: &World, host: usize, member: &Member) -> bool {
 fn has_tombstone_above(world: &World, id: &str, claim: u64) -> bool {
     let ended = |node: &Node| node.slot(id).is_some_and(|slot| slot.stated == Status::Left && slot.claim >= claim);
     world.hosts.iter().filter_map(|held| held.node.as_ref()).any(ended)
+}
+
+/// What ended it was lost with its owner, the only node that had heard of it: it is waited for, as after a crash.
+fn lost_with_owner(world: &World, member: &Member, claimed: &Claimed) -> bool {
+    let owner = member.owner().node;
+    // The answer may have been under way.
+    let since = |held: &Host| held.id.as_str() == owner && held.started_at + SECOND >= claimed.freed_at;
+    member.status() == Status::Down
+        && !has_tombstone_above(world, member.id(), member.version().claim)
+        && world.hosts.iter().any(since)
 }
 
 /// A node that lags may hold the tombstone of an earlier registration, and has yet to see the later one come and go.
