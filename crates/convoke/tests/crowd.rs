@@ -17,8 +17,9 @@ use support::seen::Seen;
 use support::{binary, plan};
 
 const CLIENTS: usize = 500;
-/// How long lookups are measured while nothing happens.
+/// How long lookups are measured while nothing happens; the whole crowd takes about as long to come back.
 const QUIET: Duration = Duration::from_secs(3);
+const QUIET_WHOLE: Duration = Duration::from_secs(10);
 
 /// The whole crowd meets the timers that nodes have by default, 20 s until somebody is down; the smaller one short ones.
 /// Also how long it takes until somebody is down.
@@ -56,7 +57,7 @@ async fn lose_a_node() {
     seen.all_up(count);
 
     let quiet = Lookups::start(cluster.clients(0));
-    tokio::time::sleep(QUIET).await;
+    tokio::time::sleep(if whole.is_some() { QUIET_WHOLE } else { QUIET }).await;
     let quiet = quiet.stop();
     let stormy = Lookups::start(cluster.clients(0));
     let killed = Instant::now();
