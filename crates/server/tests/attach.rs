@@ -209,7 +209,7 @@ async fn refused_members_are_named() {
 async fn an_answered_heartbeat_says_over_how_long_to_come_back() {
     let served = Served::alone().await;
     let mut crowd = Vec::new();
-    for (count, spread_ms) in [(1, 0), (4, 2), (10, 5)] {
+    for (count, spread_ms) in [(1, 0), (4, 3), (10, 8)] {
         while crowd.len() < count {
             let client = format!("c{}", crowd.len());
             crowd.push(Attachment::attached(&served, attach(&client, 1, &[])).await.0);
