@@ -152,7 +152,8 @@ impl CausalMap {
     fn raise_floor(&mut self, origin: u32, n: u64) {
         if !self.mutation.is(Mutant::FloorNotRaised) {
             let entry = self.origins.entry_mut(origin);
-            entry.floor = entry.floor.max(n);
+            // What no context tells of nobody can have taken in: above that, every peer and token would be below the floor.
+            entry.floor = entry.floor.max(n.min(entry.seen));
         }
     }
 

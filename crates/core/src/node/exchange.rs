@@ -278,10 +278,11 @@ impl Node {
             link.outgoing = None;
             link.sent = None;
         }
-        if link.incoming.as_ref().is_some_and(|incoming| incoming.exchange == exchange)
-            && link.incoming.take().is_some_and(|incoming| incoming.full)
-        {
-            self.map.abort_full_merge();
+        if link.incoming.as_ref().is_some_and(|incoming| incoming.exchange == exchange) {
+            if link.incoming.take().is_some_and(|incoming| incoming.full) {
+                self.map.abort_full_merge();
+            }
+            self.to_ask.insert(id);
         }
     }
 

@@ -1,11 +1,11 @@
 //! Starting, becoming ready, restarting, stopping (N1–N6).
 
 use super::{
-    Effect, Event, HandoverTarget, Legacy, LossReason, Node, Notice, Output, Phase, RestartReason, SessionId,
-    StopReason,
+    Effect, Event, HandoverTarget, Legacy, LossReason, Node, Notice, Output, PeerState, Phase, RestartReason,
+    SessionId, StopReason,
 };
 use crate::error::{Code, Refusal};
-use crate::map::CausalMap;
+use crate::map::{CausalMap, OriginEntry};
 use crate::member::{Deployment, Record, Space};
 use crate::mutant::Mutant;
 use crate::peer::Link;
@@ -156,7 +156,7 @@ impl Node {
                 self.phase = Phase::Stopping { deadline };
                 self.check_stopping(out);
             }
-            Phase::Starting { .. } => self.finish_stop(out),
+            Phase::Starting { .. } => self.finish_stop(true, out),
             Phase::Stopping { .. } | Phase::Over => {}
         }
     }
@@ -169,14 +169,14 @@ impl Node {
             for slot in slots {
                 self.write_left(slot, out);
             }
-            self.finish_stop(out);
+            self.finish_stop(true, out);
             return;
         }
         let targets = self.handover_targets();
         let attached = self.sessions.iter().filter(|(_, s)| s.conn.is_some()).count();
         let over = self.clock.now >= deadline;
         if over || (self.is_heard() && (attached == 0 || targets.is_empty())) {
-            self.finish_stop(out);
+            self.finish_stop(over, out);
             return;
         }
         if targets.is_empty() {
@@ -202,8 +202,9 @@ impl Node {
     fn is_heard(&self) -> bool {
         let me = self.map.origins.me();
         let pushed_to = |link: &Link| link.sent.is_some() && link.outgoing.is_none();
-        let alone =
-            !self.map.origins.iter().any(|(index, entry)| index != me && entry.admitted && self.is_serving(entry));
+        let left = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.state == PeerState::Left);
+        let lives = |entry: &OriginEntry| entry.admitted && self.is_serving(entry) && !left(&entry.origin.id.node);
+        let alone = !self.map.origins.iter().any(|(index, entry)| index != me && lives(entry));
         alone || self.peers.up().any(|(_, link)| pushed_to(link))
     }
 
@@ -215,7 +216,8 @@ impl Node {
         self.peers.up().filter_map(|(node, _)| ready(node)).collect()
     }
 
-    fn finish_stop(&mut self, out: &mut Output) {
+    /// Unregisters what is this node's own, says goodbye and stops; once somebody has got the former, unless time is over.
+    fn finish_stop(&mut self, over: bool, out: &mut Output) {
         let me = self.map.origins.me();
         let own: Vec<u32> = self
             .map
@@ -229,6 +231,13 @@ impl Node {
         }
         let now = self.clock.now;
         self.flush(now, out);
+        // Too much for a push: the exchange that was asked for instead brings it.
+        let written = self.written();
+        let told = |link: &Link| link.sent == Some(written) && link.outgoing.is_none();
+        let links: Vec<&Link> = self.peers.up().map(|(_, link)| link).collect();
+        if !over && !links.is_empty() && !links.into_iter().any(told) {
+            return;
+        }
         for link in self.peers.up_links() {
             self.send(link, &Message::Goodbye { leaving: true }, out);
         }

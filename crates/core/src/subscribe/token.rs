@@ -107,7 +107,8 @@ impl Token {
     /// Whether something the token knew may have been forgotten here without a trace.
     fn too_old(&self, map: &CausalMap, space: Space) -> bool {
         let collected = map.origins.floor().iter().any(|(origin, n)| !self.clock.covers(origin, n));
-        let retired = self.clock.iter().any(|(origin, _)| map.origins.is_retired(origin));
+        let mut named = self.clock.iter().chain(self.beyond.iter());
+        let retired = named.any(|(origin, _)| map.origins.is_retired(origin));
         let lacking = map.origins.lacking(space);
         let lost = self.kept.iter().any(|(origin, _)| lacking.get(origin) > 0);
         collected || retired || lost || !self.lacking.includes(&lacking)

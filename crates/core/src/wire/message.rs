@@ -163,7 +163,7 @@ pub(crate) enum Message<'a> {
         exchange: u64,
         index: u64,
     },
-    /// The sender cannot finish this delta; ask again.
+    /// Its sender cannot finish this delta, or its receiver does not follow it.
     ChunkAbort {
         exchange: u64,
     },

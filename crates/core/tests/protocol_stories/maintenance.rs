@@ -168,6 +168,27 @@ fn a_graceful_stop_does_not_wait_for_ever_nor_for_nobody() {
     assert_eq!(cluster.times(B, |seen| matches!(seen, Seen::Stopped(_))), [asked]);
 }
 
+/// Names that do not fit into a push are unregistered all the same before their node goes (N6).
+#[test]
+fn a_graceful_stop_takes_more_names_along_than_fit_into_a_push() {
+    let mut cluster = Cluster::new(&["a", "b"]);
+    cluster.config(A).limits.push_backlog = 4;
+    cluster.start(A);
+    cluster.run(secs(8));
+    cluster.start(B);
+    cluster.run(secs(3));
+    for i in 0..20 {
+        cluster.call(A, |node, now, out| node.register_name(now, &format!("name-{i}"), "here", out)).unwrap();
+        cluster.run(Duration::from_millis(10));
+    }
+    assert!(cluster.node(B).name("name-19").is_some());
+    cluster.call(A, Node::stop);
+    cluster.run(secs(5));
+    assert_eq!(cluster.times(A, |seen| *seen == Seen::Stopped(StopReason::Graceful)).len(), 1);
+    assert!((0..20).all(|i| cluster.node(B).name(&format!("name-{i}")).is_none()));
+    assert!(cluster.node(B).member("convoke.a").is_none());
+}
+
 /// P7: however many clients with however long ids change at once, no frame exceeds the limit (`Cluster` checks each).
 #[test]
 fn a_crowd_of_clients_with_long_ids_fits_into_frames() {

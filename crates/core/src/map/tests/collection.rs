@@ -280,3 +280,16 @@ fn replicas_that_collected_at_different_times_agree_about_an_older_claim() {
         "early, late and lagging do not show the same"
     );
 }
+
+/// A cut delta brought a record that no context tells of, and its owner died. Once what was inferred of it is collected, nobody is
+/// below the floor for it.
+#[test]
+fn the_floor_does_not_rise_above_what_was_taken_in() {
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&member("m"), 1, "client");
+    b.apply(&a.encode_key(&member("m")));
+    b.infer_left("m");
+    c.exchange_from(&b);
+    assert_eq!(b.collect_all(), 1);
+    assert_eq!(b.map.delta(&c.context()), Delta::Items(Vec::new()));
+}
