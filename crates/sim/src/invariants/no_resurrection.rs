@@ -43,7 +43,7 @@ impl NoResurrection {
             }
             let showing = serving(world).find_map(|(host, node)| Some((host, node.member(id)?)));
             match showing {
-                Some((_, member)) if lost_with_owner(world, &member, claimed) => {}
+                Some((_, member)) if member.status() == Status::Down && lost_with_owner(world, &member, claimed) => {}
                 Some((host, member)) if strict => {
                     self.checks += 1;
                     report(found, NAME, world, format!("{id} was unregistered, but n{host} shows {member:?}"));
@@ -70,7 +70,9 @@ impl NoResurrection {
         }
         self.checks += 1;
         let horizon = micros(world.setup.timers.dead_peer_timeout) + 2 * notice_time(world);
-        let unwanted = |claimed: &Claimed| claimed.unwanted() && world.now - claimed.freed_at > horizon;
+        let unwanted = |claimed: &Claimed| {
+            claimed.unwanted() && world.now - claimed.freed_at > horizon && !lost_with_owner(world, member, claimed)
+        };
         if world.truth.get(member.id()).is_some_and(unwanted) {
             report(found, NAME, world, format!("n{host} shows {member:?}, which nobody has wanted for long"));
         }
@@ -182,14 +184,14 @@ fn is_catching_up(world: &World, host: usize, member: &Member) -> bool {
     calm < CATCHING_UP && !caught_up
 }
 
-/// Whether a node has yet to hear what the owner of a member wrote last: it may have had everything from another that lags.
+/// Whether a node has yet to hear what the owner of a member wrote last, of which somebody knows: it may have had everything
+/// from another that lags.
 fn behind_owner(world: &World, host: usize, member: &Member) -> bool {
     let rank = member.rank();
     let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
     let heard = |node: &Node| node.context().get(&origin);
-    let mut nodes = world.hosts.iter().filter_map(|held| held.node.as_ref());
-    let written = nodes.find(|node| *node.origin() == origin).map_or(0, heard);
-    world.hosts[host].node.as_ref().is_some_and(|node| heard(node) < written)
+    let written = world.hosts.iter().filter_map(|held| held.node.as_ref()).map(heard).max();
+    world.hosts[host].node.as_ref().map(heard) < written
 }
 
 /// Whether somebody knows that a registration of this claim, or a later one, has ended.
@@ -203,9 +205,7 @@ fn lost_with_owner(world: &World, member: &Member, claimed: &Claimed) -> bool {
     let owner = member.owner().node;
     // The answer may have been under way.
     let since = |held: &Host| held.id.as_str() == owner && held.started_at + SECOND >= claimed.freed_at;
-    member.status() == Status::Down
-        && !has_tombstone_above(world, member.id(), member.version().claim)
-        && world.hosts.iter().any(since)
+    !has_tombstone_above(world, member.id(), member.version().claim) && world.hosts.iter().any(since)
 }
 
 /// A node that lags may hold the tombstone of an earlier registration, and has yet to see the later one come and go.
