@@ -114,16 +114,17 @@ async fn one_client(
         }
         value += 1;
         let id = recorded.history.lock().unwrap().call(client, key.clone(), Call::put(value), recorded.at());
-        let write = kv.put(key.clone(), value.to_le_bytes().to_vec());
+        let mut write = kv.put(key.clone(), value.to_le_bytes().to_vec());
         if value.is_multiple_of(7) {
             // Given up before, while or after it is sent; the next one tells.
             let patience = Duration::from_micros(random.u64(..3_000));
-            let given_up = tokio::time::timeout(patience, write).await.is_err();
+            let answered = tokio::time::timeout(patience, &mut write).await.is_ok();
+            let given_up = if answered { None } else { write.abandon() };
             let fence = kv.put(format!("fence-{client}"), "").await.unwrap();
             let applied = match fence.abandoned {
-                Some((_, fate)) => fate.kind() == FateKind::Applied,
-                // It never left, or it was answered in time.
-                None => !given_up,
+                Some((request, fate)) if Some(request) == given_up => fate.kind() == FateKind::Applied,
+                // Without a number it never left; with one it was answered in the moment it was given up.
+                _ => answered || given_up.is_some(),
             };
             let mut history = recorded.history.lock().unwrap();
             if applied {
