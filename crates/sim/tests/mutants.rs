@@ -6,7 +6,7 @@ use convoke_core::Mutant;
 use convoke_sim::mutants::{self, hunt_all};
 
 /// Each is noticed by one of so many seeds.
-const SEEDS: u64 = 3;
+const SEEDS: u64 = 10;
 
 #[test]
 fn some_mutants_are_caught() {
