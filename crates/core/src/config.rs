@@ -34,7 +34,7 @@ pub struct Timers {
     pub resume_wait: Duration,
     /// Pause between marks in subscriber streams.
     pub mark_interval: Duration,
-    /// How long a graceful stop waits for its sessions to move (N6).
+    /// How long a graceful stop waits for its sessions to move, and for a peer that hears its last writes (N6).
     pub handover_timeout: Duration,
 }
 

@@ -162,7 +162,7 @@ pub(crate) const KEYS: &[Key] = &[
     key!(Time, timers.lone_start_wait, "If all nodes that can be reached are starting: how long until one goes ahead."),
     key!(Time, timers.resume_wait, "How long a resuming watcher waits for a node that lags behind it."),
     key!(Time, timers.mark_interval, "Pause between marks in watches."),
-    key!(Time, timers.handover_timeout, "How long a stopping node waits for its clients to move."),
+    key!(Time, timers.handover_timeout, "How long a stopping node waits for its clients to move, and for a peer to hear of their last writes."),
     key!(Bytes, limits.id_bytes, "Id of a member."),
     key!(Bytes, limits.attribute_bytes, "Service, locality, revision, an address."),
     key!(Count, limits.metadata_pairs, "Metadata keys of one member."),

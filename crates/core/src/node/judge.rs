@@ -205,7 +205,7 @@ impl Node {
 
     /// Records of a silent origin that came with a cut delta are promised by nobody, and contexts do not tell who has them:
     /// they are shared by exchanging with everyone, whenever there are more of them (D7).
-    pub(super) fn share_loose_ends(&mut self, out: &mut Output) {
+    pub(super) fn share_loose_ends(&mut self) {
         let loose = |entry: &OriginEntry| !entry.admitted && entry.stated.last() > entry.seen;
         let found: Vec<u32> = self
             .map
@@ -221,7 +221,6 @@ impl Node {
             let entry = self.map.origins.entry_mut(index);
             entry.shared = entry.stores;
         }
-        self.ask_who_is_due(out);
     }
 
     /// Changes how an origin is judged, and tells subscribers which members look different now (L3).

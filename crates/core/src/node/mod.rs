@@ -257,7 +257,8 @@ impl Node {
         }
         self.mend_topology(out);
         self.ping_all(out);
-        self.share_loose_ends(out);
+        self.share_loose_ends();
+        self.ask_who_is_due(out);
         self.settle_names_in_time(out);
         self.subscribers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, out);
     }

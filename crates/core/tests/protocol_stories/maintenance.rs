@@ -168,6 +168,33 @@ fn a_graceful_stop_does_not_wait_for_ever_nor_for_nobody() {
     assert_eq!(cluster.times(B, |seen| matches!(seen, Seen::Stopped(_))), [asked]);
 }
 
+/// A node that is told to stop in the moment it is cut off stays until somebody has heard what its clients did last, or until
+/// its time is over (N6).
+#[test]
+fn a_graceful_stop_waits_for_somebody_who_hears_it() {
+    for heals in [true, false] {
+        let mut cluster = Cluster::settled(&["a", "b"]);
+        let session = cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap().session;
+        cluster.run(secs(1));
+        cluster.cut(A, B);
+        cluster.reset(A, B);
+        cluster.run(secs(1));
+        cluster.call(A, |node, now, out| node.unregister(now, session, 1, "orders-1", out)).unwrap();
+        cluster.call(A, |node, now, out| node.disconnected(now, ConnId(1), out));
+        let asked = cluster.now;
+        cluster.call(A, Node::stop);
+        cluster.run(secs(5));
+        let stopped = |cluster: &Cluster| cluster.times(A, |seen| matches!(seen, Seen::Stopped(_)));
+        assert_eq!(stopped(&cluster), [], "{heals}");
+        if heals {
+            cluster.heal();
+        }
+        cluster.run(secs(30));
+        assert!(stopped(&cluster).len() == 1 && stopped(&cluster)[0] <= asked + secs(31), "{:?}", stopped(&cluster));
+        assert_eq!(cluster.node(B).member("orders-1").is_none(), heals);
+    }
+}
+
 /// Names that do not fit into a push are unregistered all the same before their node goes (N6).
 #[test]
 fn a_graceful_stop_takes_more_names_along_than_fit_into_a_push() {

@@ -104,3 +104,21 @@ fn what_a_silent_owner_left_behind_is_enough() {
     c.set_admitted(&a.origin(), false);
     assert!(brought.reached(&c.map));
 }
+
+/// Not all that an origin wrote is looked at for every mark: past a number of records, one of them may have been kept.
+#[test]
+fn whether_something_was_kept_is_looked_for_among_a_few_only() {
+    for (gone, told) in [(10, Some(vec![])), (100, None)] {
+        let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+        for i in 0..gone {
+            a.register(&member(&format!("m{i}")), 1, "client");
+            a.unregister(&member(&format!("m{i}")));
+        }
+        b.pull(&a);
+        let index = b.map.origins.index_of(&a.origin()).unwrap();
+        let entry = b.map.origins.entry_mut(index);
+        entry.lacks(0, entry.seen);
+        let slots = changed(&b, &b).map(|slots| slots.into_iter().filter(|slot| b.map.at(*slot).is_live()).collect());
+        assert_eq!(slots, told, "{gone} tombstones");
+    }
+}
