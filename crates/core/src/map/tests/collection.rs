@@ -293,3 +293,18 @@ fn the_floor_does_not_rise_above_what_was_taken_in() {
     assert_eq!(b.collect_all(), 1);
     assert_eq!(b.map.delta(&c.context()), Delta::Items(Vec::new()));
 }
+
+/// Nor where an earlier release says so, which let it rise.
+#[test]
+fn nor_does_the_floor_that_others_tell_of() {
+    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    a.register(&member("m"), 1, "client");
+    b.apply(&a.encode_key(&member("m")));
+    for replica in [&mut b, &mut c] {
+        replica.pull(&a);
+    }
+    let index = b.map.origins.index_of(&a.origin()).unwrap();
+    b.map.origins.entry_mut(index).floor = 2;
+    c.exchange_from(&b);
+    assert_eq!(c.map.origins.floor().get(&a.origin()), 1);
+}
