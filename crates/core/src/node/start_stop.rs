@@ -15,6 +15,9 @@ use crate::version::{Incarnation, NodeId};
 use crate::wire::Message;
 use std::sync::Arc;
 
+/// So many clients that move at once burden nobody.
+const HANDOVER_AT_ONCE: usize = 50;
+
 impl Node {
     /// Starts dialing. Call once.
     pub fn begin(&mut self, now: Time, out: &mut Output) {
@@ -184,10 +187,11 @@ impl Node {
         }
         let waiting: Vec<SessionId> =
             self.sessions.iter().filter(|(_, s)| s.conn.is_some() && !s.handed_over).map(|(id, _)| id).collect();
-        // Gradually: everyone is told within about a third of the time there is.
-        let ticks =
-            self.config.timers.handover_timeout.as_millis() / self.config.timers.ping_interval.as_millis().max(1);
-        let batch = self.sessions.len().div_ceil((ticks as usize / 3).max(1)).max(1);
+        // Evenly: everyone is told within a third of the time there is. Few need not be spread.
+        let all_told = self.config.timers.handover_timeout.as_millis() * 2 / 3;
+        let left = deadline.since(self.clock.now).as_millis().saturating_sub(all_told);
+        let ticks = left / self.config.timers.ping_interval.as_millis().max(1);
+        let batch = waiting.len().div_ceil(ticks as usize + 1).max(HANDOVER_AT_ONCE);
         for id in waiting.into_iter().take(batch) {
             let target = targets.get(self.random.usize(..targets.len())).cloned();
             let Some(session) = self.sessions.get_mut(id) else { continue };
