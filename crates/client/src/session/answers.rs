@@ -84,6 +84,8 @@ impl Session {
                 self.give_up(&taken.id, &error.field("id"), out);
             }
             Notice::Handover(handover) => {
+                // Not all at the same moment: the node tells its clients little by little.
+                self.backoff.spread(Duration::ZERO);
                 self.lost(now, "the node is stopping", out);
                 if !handover.address.is_empty() {
                     self.seeds.prefer(handover.address);

@@ -542,6 +542,8 @@ fn old_notices_are_not_about_this_session() {
 #[test]
 fn a_stopping_node_says_where_to_go() {
     let (mut story, _) = Story::attached(&["m1"]);
+    // One of a crowd; but a node that stops tells its clients little by little.
+    story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, error: None, spread_ms: 8_000 }));
     let handover = v1::notice::Handover { node: "n9".into(), address: "c:7700".into() };
     story.notice(v1::notice::Notice::Handover(handover));
     let pause = story.session.next_wake().unwrap() - story.now;
