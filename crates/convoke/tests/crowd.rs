@@ -1,5 +1,6 @@
-//! A crowd of clients that loses its node at once. `CROWD=10000 cargo test --release -p convoke --test crowd -- --nocapture`
-//! is the whole of it; without the variable it is a smaller one.
+//! A crowd of clients that loses its node at once, or is sent elsewhere by it.
+//! `CROWD=10000 cargo test --release -p convoke --test crowd -- --nocapture --test-threads 1` is the whole of it; without the
+//! variable it is a smaller one.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -35,15 +36,30 @@ fn cluster(dir: &Path, whole: bool) -> (ProcessCluster, Duration) {
     }
 }
 
+/// How the node of the crowd ends.
+enum End {
+    Killed,
+    Told,
+}
+
 #[test]
 fn a_crowd_loses_its_node_and_nobody_is_down() {
+    run(End::Killed);
+}
+
+#[test]
+fn a_crowd_is_sent_elsewhere_and_nobody_is_down() {
+    run(End::Told);
+}
+
+fn run(end: End) {
     // Ten thousand clients have machines of their own. Here they share one with the nodes, and come after them.
     let low = || assert!(rustix::process::nice(10).is_ok());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(low).build().unwrap();
-    runtime.block_on(lose_a_node());
+    runtime.block_on(lose_a_node(end));
 }
 
-async fn lose_a_node() {
+async fn lose_a_node(end: End) {
     let whole = std::env::var("CROWD").ok().map(|count| count.parse().unwrap());
     let count = whole.unwrap_or(CLIENTS);
     let dir = tempfile::tempdir().unwrap();
@@ -60,10 +76,17 @@ async fn lose_a_node() {
     tokio::time::sleep(if whole.is_some() { QUIET_WHOLE } else { QUIET }).await;
     let quiet = quiet.stop();
     let stormy = Lookups::start(cluster.clients(0));
-    let killed = Instant::now();
-    cluster.kill(2);
+    let ended = Instant::now();
+    match end {
+        End::Killed => cluster.kill(2),
+        End::Told => {
+            let (status, stderr) = tokio::task::block_in_place(|| cluster.stop(2));
+            assert!(status.success(), "{stderr}");
+            println!("it stopped after {:.1} s", ended.elapsed().as_secs_f64());
+        }
+    }
     fleet.all_elsewhere("n3").await;
-    let back = killed.elapsed();
+    let back = ended.elapsed();
     let stormy = stormy.stop();
     println!("all {count} were back after {:.1} s", back.as_secs_f64());
     for (name, quiet, stormy) in [("p50", quiet[0], stormy[0]), ("p99", quiet[1], stormy[1])] {
@@ -71,7 +94,7 @@ async fn lose_a_node() {
         println!("lookups at a surviving node, {name}: quiet {quiet:.2?}, meanwhile {stormy:.2?}, {times:.1} times");
     }
     // Beyond the heartbeat timeout: whoever was missed would be down by now.
-    tokio::time::sleep((timeout + Duration::from_secs(1)).saturating_sub(killed.elapsed())).await;
+    tokio::time::sleep((timeout + Duration::from_secs(1)).saturating_sub(ended.elapsed())).await;
     seen.nothing_bad();
     seen.all_up(count);
     fleet.none_lost();
