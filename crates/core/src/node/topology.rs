@@ -14,7 +14,11 @@ impl Node {
     /// Whether a node is there as far as anybody tells. One that only this node cannot reach is; others reach it.
     fn seems_live(&self, node: &NodeId) -> bool {
         let lost = self.peers.peers.get(node).is_some_and(|p| matches!(p.state, PeerState::Lost | PeerState::Failed));
-        !lost || self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).admitted)
+        !lost || self.is_admitted(node)
+    }
+
+    fn is_admitted(&self, node: &NodeId) -> bool {
+        self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).admitted)
     }
 
     /// Dials peers that should be linked, lets go of region links that others have taken over, and finds another way
@@ -78,7 +82,8 @@ impl Node {
         }
     }
 
-    /// The counterparts of a region cannot reach each other: after a while anyone tries any way in.
+    /// The counterparts of a region cannot reach each other: after a while anyone tries any way in, by those who live if there
+    /// are any.
     fn serve_unserved_regions(&mut self, out: &mut Output) {
         let now = self.clock.now;
         let known = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left);
@@ -97,16 +102,13 @@ impl Node {
                 continue;
             }
             self.unserved.insert(region.clone(), now);
-            let inside: Vec<NodeId> = self
-                .peers
-                .peers
-                .iter()
-                .filter(|(_, peer)| peer.region == region && peer.state != PeerState::Left)
-                .map(|(node, _)| node.clone())
-                .collect();
-            if !inside.is_empty() {
-                let choice = inside[self.random.usize(..inside.len())].clone();
-                self.dial_peer(&choice, out);
+            let inside =
+                self.peers.peers.iter().filter(|(_, peer)| peer.region == region && peer.state != PeerState::Left);
+            let (live, silent): (Vec<NodeId>, Vec<NodeId>) =
+                inside.map(|(node, _)| node.clone()).partition(|node| self.is_admitted(node));
+            let ways = if live.is_empty() { silent } else { live };
+            if let Some(way) = self.random.choice(&ways) {
+                self.dial_peer(way, out);
             }
         }
     }

@@ -149,6 +149,7 @@ scenarios! {
     regions::three_regions_converge_with_few_links, 1, regions::three_regions, "P9", "two links between regions carry everything";
     regions::fast_client_is_back_in_the_last_moment, 1, regions::two_regions, "C6", "a fast client's news have to arrive as well";
     regions::region_link_partition_heals, 1, regions::three_regions, "P9", "regions lose each other, and one is alone";
+    regions::region_is_entered_where_somebody_lives, 4, regions::two_large_regions, "P9", "the last of two regions find each other";
     hostile::hostile_lengths, 1, three, "P7", "lengths and counts that nothing backs up";
     hostile::deaf_peer_is_lost, 1, three, "P6", "a peer that says that it hears nothing";
     hostile::hostile_counters, 1, three, "P7, C7", "sequences and drain marks at the end of all numbers";

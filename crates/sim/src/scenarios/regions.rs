@@ -3,12 +3,16 @@
 use super::log::Log;
 use super::support::Told;
 use crate::network::{Kind, MINUTE, Place, SECOND};
-use crate::world::{ClientTimer, Setup, World};
+use crate::world::{ClientTimer, Crash, Setup, World};
 use convoke_core::member::{Liveness, Status};
 
 /// Nine nodes, three in each of three regions: host i is in region i mod 3.
 pub(super) fn three_regions() -> Setup {
     Setup { nodes: 9, regions: 3, ..Setup::default() }
+}
+
+pub(super) fn two_large_regions() -> Setup {
+    Setup { nodes: 20, regions: 2, ..Setup::default() }
 }
 
 pub(super) fn two_regions() -> Setup {
@@ -111,4 +115,25 @@ pub(super) fn region_link_partition_heals(world: &mut World) -> Told {
     world.up(&["m0", "m1"])?;
     world.run_until(|w| region_links(w) <= 6, 2 * MINUTE)?;
     world.settle()
+}
+
+/// Of two large regions one node of each is left, and one more that linked them. When that one dies, the other two find each
+/// other at the first attempt, though most of the nodes that they know are gone.
+pub(super) fn region_is_entered_where_somebody_lives(world: &mut World) -> Told {
+    world.begin()?;
+    let hosts = world.hosts.len();
+    let (survivor, border, last) = (0, 1, hosts - 1);
+    for host in (2..last).rev() {
+        world.crash(host, Crash::Process);
+    }
+    // Nobody takes them for living any more.
+    world.pass(5 * MINUTE)?;
+    world.add_client_fixed("c", &["m"], survivor);
+    world.up(&["m"])?;
+    let log = Log::on(world);
+    world.crash(border, Crash::Process);
+    // One retry interval until they look for another way, and the connection.
+    world.run_until(|w| region_links(w) > 0, 7 * SECOND)?;
+    world.pass(MINUTE)?;
+    log.never(world, Status::Down)
 }
