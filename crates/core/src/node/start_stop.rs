@@ -1,5 +1,6 @@
 //! Starting, becoming ready, restarting, stopping (N1–N6).
 
+use super::queries::node_member_id;
 use super::{
     Effect, Event, HandoverTarget, Legacy, LossReason, Node, Notice, Output, PeerState, Phase, RestartReason,
     SessionId, StopReason,
@@ -212,12 +213,21 @@ impl Node {
         alone || self.peers.up().any(|(_, link)| pushed_to(link))
     }
 
+    /// Where sessions can go: to ready peers, and of these to where clients would go by themselves, which is to drained nodes last
+    /// and to other regions only if there is nobody in this one.
     fn handover_targets(&self) -> Vec<HandoverTarget> {
-        let ready = |node: &NodeId| {
-            let peer = self.peers.peers.get(node)?;
-            peer.ready.then(|| HandoverTarget { node: node.clone(), client_address: peer.client_address.clone() })
-        };
-        self.peers.up().filter_map(|(node, _)| ready(node)).collect()
+        let ready = self.peers.up().filter_map(|(node, _)| Some((node, self.peers.peers.get(node)?)));
+        let mut targets: Vec<((bool, bool), HandoverTarget)> = ready
+            .filter(|(_, peer)| peer.ready)
+            .map(|(node, peer)| {
+                let drained = self.member(&node_member_id(node)).is_some_and(|member| member.drained());
+                let target = HandoverTarget { node: node.clone(), client_address: peer.client_address.clone() };
+                ((drained, peer.region != self.config.region), target)
+            })
+            .collect();
+        let best = targets.iter().map(|(distance, _)| *distance).min();
+        targets.retain(|(distance, _)| Some(*distance) == best);
+        targets.into_iter().map(|(_, target)| target).collect()
     }
 
     /// Unregisters what is this node's own, says goodbye and stops; once somebody has got the former, unless time is over.

@@ -172,6 +172,31 @@ fn a_graceful_stop_hands_a_crowd_over_evenly() {
     assert!(cluster.now <= asked + secs(13), "{batches:?}");
 }
 
+/// Sessions are sent where clients would go by themselves: not to drained nodes, and to other regions only if it must be (N6).
+#[test]
+fn a_graceful_stop_sends_nobody_to_drained_or_far_nodes_if_there_are_others() {
+    for (drained, target) in [(false, "b"), (true, "c")] {
+        let mut cluster = Cluster::new(&["a", "b", "c"]);
+        cluster.config(C).region = "far".to_owned();
+        for at in [A, B, C] {
+            cluster.start(at);
+            cluster.run(secs(2));
+        }
+        for i in 0..10 {
+            cluster.attach(A, i, &attach(&format!("client-{i}"), 1, &[])).unwrap();
+        }
+        cluster.call(B, |node, now, out| node.drain_node(now, drained, out)).unwrap();
+        cluster.run(secs(1));
+        assert_eq!(cluster.peer_state(A, "c"), PeerState::Up);
+        cluster.call(A, Node::stop);
+        for i in 0..10 {
+            let notices = cluster.notices(A, ConnId(i));
+            let [Notice::Handover { target: Some(to) }] = &notices[..] else { panic!("{notices:?}") };
+            assert_eq!(to.node.as_str(), target);
+        }
+    }
+}
+
 #[test]
 fn a_graceful_stop_does_not_wait_for_ever_nor_for_nobody() {
     let mut cluster = Cluster::settled(&["a", "b"]);
