@@ -35,7 +35,7 @@ impl Node {
     /// Everything that can be wrong with an attach. Returns the claim to use.
     fn check_attach(&self, request: &Attach) -> Result<u64, Refusal> {
         if !matches!(self.phase, Phase::Ready { .. }) {
-            return Err(not_ready());
+            return Err(self.takes_no_clients(&request.client));
         }
         let limits = &self.config.limits;
         check_client_id(&request.client, limits)?;
@@ -138,7 +138,7 @@ impl Node {
         self.check_session_at(session, self.clock.now + timeout);
         let mut attached = Attached {
             session,
-            heartbeat_interval: self.config.timers.heartbeat_interval,
+            heartbeat_interval: self.heartbeat_interval(timeout),
             timeout,
             versions: Vec::with_capacity(request.members.len()),
             refused: Vec::new(),

@@ -1,7 +1,7 @@
 //! Liveness of sessions: heartbeats, silence, down and left (C6, L5, L6).
 
 use super::attach::session_gone;
-use super::{ConnId, DegradedReason, Effect, Event, Node, Output, SessionId};
+use super::{ConnId, DegradedReason, Effect, Event, Node, Output, Phase, SessionId};
 use crate::error::Refusal;
 use crate::member::{Liveness, Record, Status};
 use crate::mutant::Mutant;
@@ -78,7 +78,9 @@ impl Node {
         let timers = &self.config.timers;
         let forgiven = timers.dead_peer_timeout;
         let silence = session.heard.attentive_silence(self.clock, forgiven);
-        let cut = session.cut_at.is_some_and(|at| self.clock.now >= at + FAST_GRACE);
+        // Connections to a node that stops are lost because it does (N6).
+        let cut_at = session.cut_at.filter(|_| !session.down && !matches!(self.phase, Phase::Stopping { .. }));
+        let cut = cut_at.is_some_and(|at| now >= at + FAST_GRACE);
         // A little more than the client was promised, for the news that it attached elsewhere in the last moment.
         let down_at = session.timeout + timers.ping_interval / 2;
         let leave_at = down_at + timers.reconnect_timeout;
@@ -103,7 +105,7 @@ impl Node {
         }
         if let Some(session) = self.sessions.get(id) {
             let mut due = session.heard.due(self.clock, next, forgiven);
-            if let Some(cut) = session.cut_at.filter(|_| !session.down) {
+            if let Some(cut) = cut_at.filter(|_| !session.down) {
                 due = due.min(cut + FAST_GRACE);
             }
             // A due time in the past means that lateness was capped; look again soon.
@@ -120,6 +122,11 @@ impl Node {
         }
     }
 
+    /// How often a client with this timeout is to be heard: two heartbeats may be late or lost (C6).
+    pub(super) fn heartbeat_interval(&self, timeout: Duration) -> Duration {
+        self.config.timers.heartbeat_interval.min(timeout / 3)
+    }
+
     /// Whether so many sessions fell silent at once that this node doubts itself first (L6). Returns until when.
     fn hold_mass_failure(&mut self, cut: bool, out: &mut Output) -> Option<Time> {
         let now = self.clock.now;
@@ -134,7 +141,7 @@ impl Node {
         for (_, session) in self.sessions.iter().filter(|(_, s)| !s.down && !s.superseded) {
             members += session.members.len();
             let silence = session.heard.attentive_silence(self.clock, self.config.timers.dead_peer_timeout);
-            if silence + self.config.timers.heartbeat_interval > session.timeout {
+            if silence + self.heartbeat_interval(session.timeout) > session.timeout {
                 silent += 1;
                 silent_members += session.members.len();
             }

@@ -26,7 +26,7 @@ impl Node {
     /// What the client would say if it remembered.
     fn recall(&self, request: &Reattach) -> Result<Attach, Refusal> {
         if !self.is_ready() {
-            return Err(super::attach::not_ready());
+            return Err(self.takes_no_clients(&request.client));
         }
         let session = self.sessions.of_client(&request.client).and_then(|id| self.sessions.get(id));
         let own_session = session.filter(|session| session.client.nonce == request.nonce);

@@ -1,5 +1,6 @@
 //! Starting, becoming ready, restarting, stopping (N1–N6).
 
+use super::attach::not_ready;
 use super::queries::node_member_id;
 use super::{
     Effect, Event, HandoverTarget, Legacy, LossReason, Node, Notice, Output, PeerState, Phase, RestartReason,
@@ -211,6 +212,20 @@ impl Node {
         let lives = |entry: &OriginEntry| entry.admitted && self.is_serving(entry) && !left(&entry.origin.id.node);
         let alone = !self.map.origins.iter().any(|(index, entry)| index != me && lives(entry));
         alone || self.peers.up().any(|(_, link)| pushed_to(link))
+    }
+
+    /// The refusal of a client that comes now. A stopping node says where to go instead, to each client always the same (N6).
+    pub(super) fn takes_no_clients(&self, client: &str) -> Refusal {
+        if !matches!(self.phase, Phase::Stopping { .. }) {
+            return not_ready();
+        }
+        let targets = self.handover_targets();
+        let number: usize = client.bytes().map(usize::from).sum();
+        let message = match targets.get(number % targets.len().max(1)) {
+            Some(target) => format!("this node is stopping; go on at {}", target.client_address),
+            None => "this node is stopping; go on at another".to_owned(),
+        };
+        Refusal::new(Code::NotReady, message)
     }
 
     /// Where sessions can go: to ready peers, and of these to where clients would go by themselves, which is to drained nodes last

@@ -3,8 +3,8 @@
 use crate::cluster::{Cluster, Seen, attach};
 use convoke_core::Node;
 use convoke_core::error::Code;
-use convoke_core::member::Status;
-use convoke_core::node::{ConnId, Event, Notice, PeerState, StopReason};
+use convoke_core::member::{Liveness, Status};
+use convoke_core::node::{Attach, ConnId, Event, Notice, PeerState, StopReason};
 use std::time::Duration;
 
 const A: usize = 0;
@@ -218,6 +218,25 @@ fn a_graceful_stop_does_not_wait_for_ever_nor_for_nobody() {
     let asked = cluster.now;
     cluster.call(B, Node::stop);
     assert_eq!(cluster.times(B, |seen| matches!(seen, Seen::Stopped(_))), [asked]);
+}
+
+/// With `fast` liveness a lost connection counts, but not one that a stopping node has closed itself; and who comes to it is told
+/// where to go (N6, C6).
+#[test]
+fn a_graceful_stop_shows_nobody_down_whose_connection_it_closed() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let fast = Attach { liveness: Liveness::Fast, ..attach("fast", 1, &["fast"]) };
+    cluster.attach(A, 1, &fast).unwrap();
+    // Does not move for a while, so that the node stays.
+    cluster.attach(A, 2, &attach("slow", 1, &["slow"])).unwrap();
+    cluster.run(secs(1));
+    cluster.call(A, |node, now, out| node.disconnected(now, ConnId(1), out));
+    cluster.call(A, Node::stop);
+    cluster.run(secs(3));
+    assert!(cluster.is_running(A));
+    assert_eq!(cluster.member(B, "fast").status(), Status::Up);
+    let refusal = cluster.attach(A, 3, &Attach { claim: 2, ..fast }).unwrap_err();
+    assert_eq!((refusal.code, refusal.message.as_str()), (Code::NotReady, "this node is stopping; go on at b:7001"));
 }
 
 /// A node that is told to stop in the moment it is cut off stays until somebody has heard what its clients did last, or until

@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, attach};
 use convoke_core::error::Code;
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, Status, UpdateMode};
-use convoke_core::node::{Attach, AttachMember, ConnId, SessionId};
+use convoke_core::node::{Attach, AttachMember, Attached, ConnId, Event, SessionId};
 use convoke_core::version::Version;
 use std::time::Duration;
 
@@ -222,4 +222,35 @@ fn an_unregistration_that_was_not_answered_is_repeated_wherever_the_client_attac
     cluster.attach(B, 2, &request).unwrap();
     cluster.run(secs(1));
     assert_eq!(cluster.member(B, "dropped").client(), "other");
+}
+
+/// A crowd of clients with a timeout of their own, shorter than the usual: each is told to beat often enough for it, none of the
+/// living is taken for silent, and one that dies is down when it asked for (C6, L6).
+#[test]
+fn clients_with_a_short_timeout_beat_more_often_and_do_not_hide_a_death() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let timeout = secs(5);
+    let attached: Vec<Attached> = (0..20)
+        .map(|i| {
+            cluster.run(Duration::from_millis(97));
+            let request = Attach { timeout: Some(timeout), ..attach(&format!("client-{i}"), 1, &[&format!("m{i}")]) };
+            cluster.attach(A, i, &request).unwrap()
+        })
+        .collect();
+    let interval = attached[0].heartbeat_interval;
+    assert_eq!(interval, timeout / 3);
+    // One after the other, all within an interval; the first of them dies after a while.
+    let (mut beats, mut last) = (0, cluster.now);
+    while cluster.member(B, "m0").status() == Status::Up {
+        for (i, attached) in attached.iter().enumerate().skip(usize::from(beats > 5)) {
+            last = if i == 0 { cluster.now } else { last };
+            heartbeat(&mut cluster, attached.session).unwrap();
+            cluster.run(interval / 20);
+        }
+        beats += 1;
+        assert!(beats < 20, "it is never down");
+    }
+    assert!(cluster.now - last <= timeout + interval + secs(1), "{:?}", cluster.now - last);
+    assert!(!cluster.events(A).any(|event| matches!(event, Event::Degraded { .. })));
+    assert!((1..20).all(|i| cluster.member(B, &format!("m{i}")).status() == Status::Up));
 }

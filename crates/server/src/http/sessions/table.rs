@@ -13,6 +13,9 @@ use tokio::time::Instant;
 
 /// Idle sessions are let go after so many of their timeouts. The node's own timers go on without this.
 const IDLE_TIMEOUTS: u32 = 2;
+/// In place of its timeout, until a session is attached: no request takes longer, and one that is given up midway leaves its
+/// place behind.
+const ATTACHING: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -67,7 +70,7 @@ impl Table {
                 let entry = Entry {
                     live: tokio::sync::Mutex::default(),
                     used: now.into(),
-                    timeout: u64::MAX.into(),
+                    timeout: millis(ATTACHING).into(),
                     tie: Mutex::default(),
                 };
                 Ok(vacant.insert(Arc::new(entry)).clone())
@@ -115,7 +118,7 @@ impl Table {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+        millis(self.start.elapsed())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Entry>>> {
@@ -135,6 +138,30 @@ impl Entry {
     }
 
     pub(super) fn set_timeout(&self, timeout: Duration) {
-        self.timeout.store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.timeout.store(millis(timeout), Ordering::Relaxed);
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::secret::Secret;
+    use super::*;
+    use convoke_node::core::member::Liveness;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_that_nobody_attached_is_let_go() {
+        let table = Table::new(1);
+        let key = Secret::new(None, Liveness::Normal, 0).unwrap().key;
+        drop(table.place(key).unwrap());
+        tokio::time::advance(ATTACHING).await;
+        table.sweep();
+        assert_eq!(table.len(), 1, "its request may still be at it");
+        tokio::time::advance(2 * ATTACHING).await;
+        table.sweep();
+        assert_eq!(table.len(), 0);
     }
 }
