@@ -9,6 +9,9 @@ use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// More than this wait for the next time: a node that is busy for long looks dead to others.
+const COLLECTED_AT_ONCE: usize = 20_000;
+
 /// Every `left` record, by when it was learnt. The age of a tombstone travels with it, so that a fresh replica does not
 /// keep it for longer than the others (D8).
 #[derive(Debug, Default)]
@@ -59,11 +62,12 @@ impl CausalMap {
         self.tombstones.oldest().map(|(learnt, _)| learnt.due(clock, timeout, Duration::ZERO))
     }
 
-    /// Drops what has been a tombstone for `timeout`; returns the slots that went. None of them was shown.
+    /// Drops what has been a tombstone for `timeout`, up to a number of them; returns the slots that went. None of them was shown.
     pub(crate) fn collect(&mut self, clock: Clock, timeout: Duration) -> Vec<(u32, Arc<Record>)> {
         let mut removed = Vec::new();
         let mut later = Vec::new();
-        while let Some((learnt, item)) = self.tombstones.oldest()
+        while removed.len() < COLLECTED_AT_ONCE
+            && let Some((learnt, item)) = self.tombstones.oldest()
             && learnt.silence(clock) >= timeout
         {
             let item = item.clone();

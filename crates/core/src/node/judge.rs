@@ -31,6 +31,9 @@ pub(super) struct Hold {
     pub(super) holding_until: Time,
     /// The wait is over: judgements pass until then.
     pub(super) passing_until: Time,
+    /// Looked a moment ago, and there was no reason to wait: not looked again before. To look at all of many for each that is
+    /// judged would take longer than they have.
+    pub(super) sound_until: Time,
 }
 
 impl Hold {

@@ -10,6 +10,8 @@ use crate::timers::Timer;
 
 /// With `fast` liveness: how long after losing its connection a session is down.
 const FAST_GRACE: Duration = Duration::from_millis(750);
+/// How long it holds that there is no mass failure (L6). Short beside an interval of heartbeats, in which one shows.
+const SOUND: Duration = Duration::from_millis(100);
 
 impl Node {
     /// The client lives. No allocation, no lock, nothing replicated.
@@ -134,7 +136,7 @@ impl Node {
         if cut || now < self.guard.sessions.passing_until {
             return None;
         }
-        if held.is_some() {
+        if held.is_some() || now < self.guard.sessions.sound_until {
             return held;
         }
         let (mut silent, mut silent_members, mut members) = (0, 0, 0);
@@ -148,6 +150,7 @@ impl Node {
         }
         let share = silent_members as f64 / members.max(1) as f64;
         if silent < super::judge::MASS_SESSIONS_MIN || share <= self.config.mass_failure_share {
+            self.guard.sessions.sound_until = now + SOUND;
             return None;
         }
         let until = self.guard.sessions.hold(now, self.config.timers.heartbeat_timeout);

@@ -266,9 +266,7 @@ impl Node {
     fn collect(&mut self, out: &mut Output) {
         let collected = self.map.collect(self.clock, self.tombstone_timeout());
         self.counters.collected += collected.len() as u64;
-        for (slot, record) in collected {
-            self.subscribers.collected(slot, &record, self.config.limits.subscriber_queue, out);
-        }
+        self.subscribers.collected(&collected, self.config.limits.subscriber_queue, out);
         self.schedule_collection();
     }
 

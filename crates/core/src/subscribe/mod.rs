@@ -200,19 +200,26 @@ impl Subscribers {
         delivered
     }
 
-    /// A tombstone was collected. Whoever was yet to be told of it on a walk is told now: the walk will not meet it.
-    pub(crate) fn collected(&mut self, slot: u32, record: &Arc<Record>, limit: usize, out: &mut Output) {
-        let gone = Member { record: record.clone(), status: Status::Left };
-        let change = Change { slot, before: Some(&gone), after: None, freed: false, gone: Some(gone.version()) };
+    /// Tombstones were collected. Whoever was yet to be told of one on a walk is told now: the walk will not meet it. Hardly
+    /// anybody is, so they are looked for once, not for each tombstone.
+    pub(crate) fn collected(&mut self, collected: &[(u32, Arc<Record>)], limit: usize, out: &mut Output) {
         for (index, (generation, subscriber)) in self.entries.iter_mut().enumerate() {
-            let Some(subscriber) = subscriber.as_mut().filter(|s| s.interest.space == record.space) else { continue };
-            if let Stage::Walking(walk) = &mut subscriber.stage
-                && walk.would_tell(change)
-            {
-                walk.forget_known(change);
-                subscriber
-                    .enqueue(StreamEvent::Unregistered { id: gone.id().to_owned(), version: gone.version() }, limit);
-                subscriber.notify(SubscriberId { index: index as u32, generation: *generation }, out);
+            let Some(subscriber) = subscriber.as_mut() else { continue };
+            if !matches!(&subscriber.stage, Stage::Walking(walk) if walk.is_of_changes()) {
+                continue;
+            }
+            let space = subscriber.interest.space;
+            for (slot, record) in collected.iter().filter(|(_, record)| record.space == space) {
+                let Stage::Walking(walk) = &mut subscriber.stage else { break };
+                let gone = Member { record: record.clone(), status: Status::Left };
+                let (id, version) = (gone.id().to_owned(), gone.version());
+                let change =
+                    Change { slot: *slot, before: Some(&gone), after: None, freed: false, gone: Some(version) };
+                if walk.will_meet(change) {
+                    walk.forget_known(change);
+                    subscriber.enqueue(StreamEvent::Unregistered { id, version }, limit);
+                    subscriber.notify(SubscriberId { index: index as u32, generation: *generation }, out);
+                }
             }
         }
     }

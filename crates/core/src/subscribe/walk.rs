@@ -62,9 +62,9 @@ impl Walk {
         }
     }
 
-    /// Whether the walk would have told of this slot's disappearance when it came to it.
-    pub(crate) fn would_tell(&self, change: Change<'_>) -> bool {
-        matches!(self.path, Path::Changed { .. }) && self.will_meet(change)
+    /// Whether the walk tells of what has disappeared when it comes to it.
+    pub(crate) fn is_of_changes(&self) -> bool {
+        matches!(self.path, Path::Changed { .. })
     }
 
     /// A change of this id is being told; what the subscriber knew of it no longer matters.

@@ -308,3 +308,14 @@ fn nor_does_the_floor_that_others_tell_of() {
     c.exchange_from(&b);
     assert_eq!(c.map.origins.floor().get(&a.origin()), 1);
 }
+
+/// However many are due, nobody waits for long (a node that is busy looks dead): the rest is collected the next time.
+#[test]
+fn so_many_are_collected_at_once_and_the_rest_after_that() {
+    let mut a = Replica::new("a");
+    for i in 0..20_001 {
+        a.register(&member(&format!("m{i}")), 1, "client");
+        a.unregister(&member(&format!("m{i}")));
+    }
+    assert_eq!((a.collect_all(), a.collect_all(), a.collect_all()), (20_000, 1, 0));
+}
