@@ -120,7 +120,7 @@ impl CausalMap {
         if settled || !self.may_write || self.mutation.is(silent) {
             return Outcome::Outranked(loser);
         }
-        let again = Record { kind: Kind::Left, seq: held.seq + 1, ..Record::clone(held) };
+        let again = held.ended();
         Outcome::Stored(self.write(again, clock))
     }
 

@@ -231,12 +231,13 @@ impl CausalMap {
         Context { claim_floor: self.claim_floor, ..self.origins.context() }
     }
 
-    /// Whether one more live record of this space fits.
+    /// Whether one more live record of this space fits. As many again may have left: they are remembered for a while (D8).
     pub(crate) fn has_room(&self, space: Space) -> bool {
-        match space {
-            Space::Member => self.live_members < self.members_limit,
-            Space::Name => self.live_names < self.names_limit,
-        }
+        let (live, limit) = match space {
+            Space::Member => (self.live_members, self.members_limit),
+            Space::Name => (self.live_names, self.names_limit),
+        };
+        live < limit && live + self.tombstones.len() < limit.saturating_mul(2)
     }
 
     /// Highest incarnation of `node` in any table, other than `except`.

@@ -104,6 +104,12 @@ impl Record {
         self.kind == Kind::Live
     }
 
+    /// What is remembered of it when it has left, as a draft: who and when. The rest is large, and nobody asks for it again.
+    pub(crate) fn ended(&self) -> Record {
+        let (endpoints, metadata) = (Metadata::default(), Metadata::default());
+        Record { kind: Kind::Left, seq: self.seq + 1, endpoints, metadata, ..self.clone() }
+    }
+
     pub fn origin(&self) -> &OriginId {
         &self.origin.id
     }

@@ -187,7 +187,7 @@ impl Node {
         let held = self.map.record(Space::Member, &spec.id).cloned();
         if held.as_ref().is_none_or(|held| !held.is_live()) && !self.map.has_room(Space::Member) {
             let limit = self.config.limits.members;
-            let message = format!("the registry holds {limit} members already");
+            let message = format!("the registry holds {limit} members already, or remembers as many that have left");
             return Err(Refusal::new(Code::ResourceExhausted, message).field("id").limit(limit));
         }
         let live = held.as_ref().filter(|held| held.is_live());
@@ -259,7 +259,7 @@ impl Node {
         let draft = match held {
             Some(held) => {
                 self.sessions.take(held.slot);
-                Record { kind: Kind::Left, claim, seq: held.seq + 1, client: client.clone(), ..Record::clone(&held) }
+                Record { claim, client: client.clone(), ..held.ended() }
             }
             None => Record {
                 id: SmolStr::new(id),

@@ -268,7 +268,7 @@ impl Node {
     /// Writes the tombstone of a record in a slot, whoever's it was.
     pub(super) fn write_left(&mut self, slot: u32, out: &mut Output) {
         let held = self.map.at(slot);
-        let draft = Record { kind: Kind::Left, seq: held.seq + 1, ..Record::clone(held) };
+        let draft = held.ended();
         self.write(draft, out);
     }
 }

@@ -42,7 +42,7 @@ impl Node {
             }
             None if !self.map.has_room(Space::Name) => {
                 let limit = self.config.limits.names;
-                let message = format!("{limit} names are registered already");
+                let message = format!("{limit} names are registered already, or remembered as gone");
                 Err(Refusal::new(Code::ResourceExhausted, message).field("name").limit(limit))
             }
             _ => Ok(()),

@@ -1,7 +1,7 @@
 //! The life of one client's session (C5, C6, R-05, R-12, R-13).
 
 use crate::cluster::{Cluster, attach};
-use convoke_core::error::Code;
+use convoke_core::error::{Code, Refusal};
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, Status, UpdateMode};
 use convoke_core::node::{Attach, AttachMember, Attached, ConnId, Event, SessionId};
 use convoke_core::version::Version;
@@ -253,4 +253,40 @@ fn clients_with_a_short_timeout_beat_more_often_and_do_not_hide_a_death() {
     assert!(cluster.now - last <= timeout + interval + secs(1), "{:?}", cluster.now - last);
     assert!(!cluster.events(A).any(|event| matches!(event, Event::Degraded { .. })));
     assert!((1..20).all(|i| cluster.member(B, &format!("m{i}")).status() == Status::Up));
+}
+
+/// What has left is remembered, and that has a bound as well: beyond it new members are refused, unregistrations never, until
+/// something was forgotten (D8).
+#[test]
+fn members_that_come_and_go_do_not_fill_the_registry_without_end() {
+    let mut cluster = Cluster::new(&["a"]);
+    cluster.config(A).limits.members = 10;
+    cluster.start(A);
+    cluster.run(secs(1));
+    let session = cluster.attach(A, 1, &attach("client", 1, &[])).unwrap().session;
+    let mut seq = 0;
+    let mut come_and_go = |cluster: &mut Cluster| {
+        heartbeat(cluster, session).unwrap();
+        seq += 2;
+        let id = format!("job-{seq}");
+        let member = AttachMember { spec: MemberSpec::new(&id, "jobs"), takeover: false };
+        cluster.call(A, |node, now, out| node.register(now, 1, session, seq - 1, &member, out))?;
+        cluster.call(A, |node, now, out| node.unregister(now, session, seq, &id, out)).unwrap();
+        Ok::<(), Refusal>(())
+    };
+    let mut remembered = 0;
+    let refusal = loop {
+        match come_and_go(&mut cluster) {
+            Ok(()) => remembered += 1,
+            Err(refusal) => break refusal,
+        }
+        assert!(remembered < 100);
+    };
+    assert_eq!((refusal.code, remembered), (Code::ResourceExhausted, 19), "with the node's own member twice ten");
+    for _ in 0..200 {
+        cluster.run(secs(10));
+        heartbeat(&mut cluster, session).unwrap();
+    }
+    let attached = cluster.attach(A, 2, &attach("client", 2, &["again"])).unwrap();
+    assert_eq!((attached.versions.len(), attached.refused.len()), (1, 0));
 }
