@@ -408,7 +408,7 @@ impl Node {
         self.welcome_all_back(out);
         self.mind_forgotten(context, out);
         self.subscribers.stamp += 1;
-        if self.peers.peers.get(node).is_some_and(|peer| peer.ready) {
+        if self.has_been_ready(node) {
             self.slept = Duration::ZERO;
             self.map.origins.count_all_silence_of_outlived(self.clock);
             self.become_ready(false, Duration::from_millis(context.grace_ms), out);

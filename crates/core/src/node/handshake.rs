@@ -174,7 +174,7 @@ impl Node {
         let Some(peer) = self.peers.peers.get_mut(&hello.origin.node) else { return };
         peer.region.clone_from(&hello.region);
         peer.client_address.clone_from(&hello.client_address);
-        peer.ready = hello.ready;
+        (peer.ready, peer.stopping) = (hello.ready, false);
         if !hello.peer_address.is_empty() {
             peer.peer_address.clone_from(&hello.peer_address);
         }

@@ -397,6 +397,14 @@ impl Node {
         nodes.into_iter().max_by_key(|node| (weight(node), *node)).cloned()
     }
 
+    /// Whether a linked peer is ready, or was in its present run and is stopping by now: what it holds is complete (N3).
+    pub(super) fn has_been_ready(&self, node: &NodeId) -> bool {
+        let Some(peer) = self.peers.peers.get(node) else { return false };
+        let run = peer.incarnation.map(|incarnation| OriginId { node: node.clone(), incarnation });
+        let index = run.and_then(|run| self.map.origins.index_of(&run));
+        peer.ready || index.is_some_and(|index| self.is_serving(self.map.origins.entry(index)))
+    }
+
     /// Whether an origin's own word is that it is there: its node record, which it unregisters when it leaves.
     pub(super) fn is_serving(&self, entry: &OriginEntry) -> bool {
         let own = self.map.record(Space::Member, &node_member_id(&entry.origin.id.node));

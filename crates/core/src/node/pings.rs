@@ -77,6 +77,7 @@ impl Node {
             link.regions = ping.regions;
         }
         if let Some(peer) = self.peers.peers.get_mut(node) {
+            peer.stopping = !ping.ready && (peer.ready || peer.stopping);
             peer.ready = ping.ready;
         }
         self.relayed_all(&ping.evidence, node, out);
@@ -84,7 +85,7 @@ impl Node {
         let differs = ping.context_hash != self.map.origins.context_hash();
         let link = self.peers.links.get_mut(&id);
         let differed = link.is_some_and(|link| std::mem::replace(&mut link.differed, differs));
-        let starting = !self.is_ready() && ping.ready;
+        let starting = !self.is_ready() && self.has_been_ready(node);
         if (differs && differed && self.me.node < *node && !self.mutation.is(Mutant::NoExchange)) || starting {
             self.want(id, out);
         }

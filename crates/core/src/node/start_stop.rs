@@ -180,7 +180,10 @@ impl Node {
         let targets = self.handover_targets();
         let attached = self.sessions.iter().filter(|(_, s)| s.conn.is_some()).count();
         let over = self.clock.now >= deadline;
-        if over || (self.is_heard() && (attached == 0 || targets.is_empty())) {
+        // One that is starting will be a place to go soon.
+        let stopping = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.stopping);
+        let hopeless = targets.is_empty() && self.peers.up().all(|(node, _)| stopping(node));
+        if over || (self.is_heard() && (attached == 0 || hopeless)) {
             self.finish_stop(over, out);
             return;
         }

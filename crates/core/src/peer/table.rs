@@ -14,6 +14,8 @@ pub(crate) struct Peer {
     pub(crate) state: PeerState,
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) ready: bool,
+    /// It was ready on the present link, and says that it no longer is.
+    pub(crate) stopping: bool,
     /// The connection in use, or the own dial waiting for its Welcome.
     pub(crate) link: Option<LinkId>,
     /// A second connection that waits (P5).
@@ -73,6 +75,7 @@ impl Peer {
             state: PeerState::Connecting,
             incarnation: None,
             ready: false,
+            stopping: false,
             link: None,
             candidate: None,
             dial: None,

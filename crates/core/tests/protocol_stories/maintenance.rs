@@ -220,6 +220,33 @@ fn a_graceful_stop_does_not_wait_for_ever_nor_for_nobody() {
     assert_eq!(cluster.times(B, |seen| matches!(seen, Seen::Stopped(_))), [asked]);
 }
 
+/// Two nodes, one of them stopped before the other is there again: it waits for that one, which takes it for complete (N3, N6).
+#[test]
+fn a_graceful_stop_waits_for_the_one_that_is_starting() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    cluster.run(secs(1));
+    cluster.call(B, Node::stop);
+    cluster.run(secs(3));
+    assert!(!cluster.is_running(B));
+    cluster.start(B);
+    cluster.delay = Duration::from_millis(200);
+    while cluster.peer_state(A, "b") != PeerState::Up {
+        cluster.run(Duration::from_millis(50));
+    }
+    assert!(!cluster.node(B).is_ready());
+    cluster.call(A, Node::stop);
+    cluster.run(secs(5));
+    assert!(cluster.is_running(A), "it did not wait");
+    assert!(cluster.node(B).is_ready(), "{:?}", cluster.events(B).collect::<Vec<_>>());
+    let notices = cluster.notices(A, ConnId(1));
+    assert!(matches!(&notices[..], [Notice::Handover { target: Some(to) }] if to.node.as_str() == "b"), "{notices:?}");
+    cluster.attach(B, 1, &attach("client", 2, &["orders-1"])).unwrap();
+    cluster.run(secs(3));
+    assert!(!cluster.is_running(A));
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
+}
+
 /// With `fast` liveness a lost connection counts, but not one that a stopping node has closed itself; and who comes to it is told
 /// where to go (N6, C6).
 #[test]
