@@ -65,7 +65,8 @@ impl Default for NetworkLimits {
         NetworkLimits {
             inbox: 8_192,
             link_queue_bytes: 16 * 1024 * 1024,
-            congestion_bytes: 512 * 1024,
+            // Well above the window of an exchange: that one alone is no congestion.
+            congestion_bytes: 2 * 1024 * 1024,
             unidentified_links: 256,
             handshake_timeout: Duration::from_secs(3),
             dial_timeout: Duration::from_secs(3),

@@ -50,12 +50,13 @@ impl Node {
         }
     }
 
-    /// A peer reads more slowly than this node writes: nothing more is pushed to it, and the next exchange, which waits
-    /// for its acknowledgements, brings what it misses (D5).
-    pub fn congested(&mut self, link: LinkId) {
-        if let Some(link) = self.peers.links.get_mut(&link)
+    /// A peer reads more slowly than this node writes: nothing more is pushed to it, and an exchange, which waits for its
+    /// acknowledgements, brings what it misses (D5).
+    pub fn congested(&mut self, id: LinkId) {
+        if let Some(link) = self.peers.links.get_mut(&id)
             && link.sent.take().is_some()
         {
+            self.to_ask.insert(id);
             self.counters.pushes_suspended += 1;
         }
     }
@@ -94,7 +95,7 @@ impl Node {
         }
     }
 
-    /// Passes a push on across a region link, or from one into the region (P9).
+    /// Passes a push on across a region link, or from one into the region, to those that are pushed to (P9, D5).
     fn forward(&mut self, from: LinkId, origin: &OriginId, frame: &[u8], out: &mut Output) {
         let home = &self.config.region;
         let distant = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.region != *home);
@@ -106,6 +107,8 @@ impl Node {
             .peers
             .up()
             .filter(|(node, link)| link.id != from && **node != origin.node && distant(node) != came_from_afar)
+            // Who is not pushed to reads too slowly, or gets it all by an exchange.
+            .filter(|(_, link)| link.sent.is_some())
             .map(|(_, link)| link.id)
             .collect();
         if !to.is_empty() {

@@ -321,3 +321,34 @@ fn a_delta_that_nobody_follows_is_given_up() {
     assert!(cluster.node(1).member("y").is_some(), "pushing goes on");
     assert_eq!(losses(&cluster), 0);
 }
+
+/// A peer that reads too slowly is not pushed to, whoever wrote it, until an exchange has brought what it misses; that one is asked
+/// for without waiting for anything else (D5, P9).
+#[test]
+fn a_congested_link_carries_no_pushes_of_others_either_and_recovers_soon() {
+    const C: usize = 2;
+    let mut cluster = Cluster::new(&["a", "b", "c"]);
+    cluster.config(C).region = "far".to_owned();
+    // The third knows the second only.
+    cluster.config(C).seeds = vec!["b:7000".to_owned()];
+    for at in 0..3 {
+        cluster.start(at);
+        cluster.run(Duration::from_secs(2));
+    }
+    cluster.cut(0, C);
+    cluster.reset(0, C);
+    cluster.run(Duration::from_secs(20));
+    cluster.attach(0, 1, &attach("client", 1, &["before"])).unwrap();
+    cluster.run(Duration::from_millis(100));
+    assert!(cluster.node(C).member("before").is_some(), "passed on by the second");
+    let link = cluster.link(1, C);
+    cluster.call(1, |node, _, _| node.congested(link));
+    cluster.attach(0, 2, &attach("other", 1, &["meanwhile"])).unwrap();
+    cluster.run(Duration::from_millis(20));
+    assert!(cluster.node(1).member("meanwhile").is_some() && cluster.node(C).member("meanwhile").is_none());
+    cluster.run(Duration::from_millis(1_500));
+    assert!(cluster.node(C).member("meanwhile").is_some(), "the next tick asks");
+    cluster.attach(0, 3, &attach("third", 1, &["after"])).unwrap();
+    cluster.run(Duration::from_millis(100));
+    assert!(cluster.node(C).member("after").is_some(), "and pushing goes on");
+}
