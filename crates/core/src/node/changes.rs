@@ -2,7 +2,7 @@
 
 use super::{Effect, Event, LinkId, Node, Notice, Output};
 use crate::map::{Outcome, Stored};
-use crate::member::{Client, Kind, Member, NODE_SERVICE, Record, Space, Status};
+use crate::member::{Client, Member, NODE_SERVICE, Record, Space, Status};
 use crate::mutant::Mutant;
 use crate::subscribe::Change;
 use crate::version::{Dot, NodeId};
