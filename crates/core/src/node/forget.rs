@@ -27,6 +27,10 @@ impl Node {
                 self.drop_names(index, out);
             }
         }
+        // Whoever is starting holds nothing yet, so that nothing seems to refer to any run: what comes of it would be refused.
+        if matches!(self.phase, Phase::Starting { .. }) {
+            return;
+        }
         let nodes: BTreeSet<NodeId> = self.map.origins.iter().map(|(_, entry)| entry.origin.id.node.clone()).collect();
         let (clock, long) = (self.clock, self.config.timers.retirement());
         for node in nodes {
