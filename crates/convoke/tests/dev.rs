@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::NodeProcess;
+use convoke_testkit::{NodeProcess, Process, free_address, until};
 use support::{ask, convoke, output};
 
 #[test]
@@ -53,6 +53,20 @@ fn what_is_in_it_is_shown() {
     // Nodes that do not answer are passed over.
     let addresses = format!("127.0.0.1:1,{}", node.clients);
     assert!(output(&["status", "--addr", &addresses]).contains("dev, run 1"));
+}
+
+/// Whoever started it may have gone, or looked at the first lines only.
+#[test]
+fn a_node_goes_on_when_nobody_reads_what_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let clients = free_address();
+    let port = clients.rsplit_once(':').unwrap().1;
+    let mut node = Process::spawn_unread(&mut support::start_at(dir.path(), port, &["--id", "n1"]));
+    until("it is ready", || node.stderr().contains("ready: clients"));
+    assert!(support::lab::answers(&clients), "{}", node.stderr());
+    assert!(node.stderr().contains("listening: clients"), "where it listens is in the log: {}", node.stderr());
+    node.terminate();
+    assert_eq!(node.wait().code(), Some(0));
 }
 
 /// What systemd does for `Type=notify`.

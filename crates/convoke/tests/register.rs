@@ -61,6 +61,24 @@ fn without_a_command_a_signal_unregisters() {
 }
 
 #[test]
+fn who_cannot_say_that_it_is_registered_unregisters() {
+    let node = dev();
+    let mut web = Process::spawn_unread(&mut convoke(&[
+        "register",
+        "--timeout",
+        "30s",
+        "--addr",
+        &node.clients,
+        "--id",
+        "web-1",
+        "--service",
+        "web",
+    ]));
+    assert_eq!(web.wait().code(), Some(0), "{}", web.stderr());
+    assert_eq!(member_status(&node, "web-1"), None);
+}
+
+#[test]
 fn whoever_comes_second_must_ask_for_a_takeover() {
     let node = dev();
     let mut first = registered(&node.clients, "web-1");

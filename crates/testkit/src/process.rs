@@ -34,6 +34,19 @@ impl Process {
         Ok(Process { child, stdout, stderr })
     }
 
+    /// Starts a command whose stdout nobody reads: the other end of the pipe is closed before anything is written.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn spawn_unread(command: &mut Command) -> Self {
+        let (reader, writer) = io::pipe().expect("a pipe can be made");
+        drop(reader);
+        let command = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary can be run");
+        let stderr = Lines::of(child.stderr.take().expect("stderr is piped"));
+        Process { child, stdout: Lines::of(io::empty()), stderr }
+    }
+
     pub fn id(&self) -> u32 {
         self.child.id()
     }

@@ -24,7 +24,13 @@ pub(crate) async fn register(arguments: &RegisterArgs) -> Outcome<u8> {
 async fn alone(arguments: &RegisterArgs) -> Outcome<u8> {
     let mut signals = Signals::listen()?;
     let (client, me) = begin(arguments, &mut signals).await?;
-    announce(arguments, &client, &me)?;
+    if let Err(failure) = announce(arguments, &client, &me) {
+        // Nobody knows of it, so nobody would miss it. Why it could not be said counts more than whether the goodbye was heard.
+        if let Err(failure) = end(&client, &mut signals).await {
+            eprintln!("convoke: {failure}");
+        }
+        return Err(failure);
+    }
     let lost = tokio::select! {
         _ = signals.next() => None,
         error = me.lost() => Some(error),

@@ -2,10 +2,10 @@
 
 use super::Plan;
 use crate::config::CLIENT_PORT;
-use crate::failure::{Failure, Outcome};
 use crate::output::{Palette, Style, print};
 use convoke_node::NodeHandle;
 use convoke_server::Server;
+use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,23 +31,29 @@ impl fmt::Display for Places {
     }
 }
 
-pub(crate) fn port_taken(whom: &str, address: &str) -> Outcome {
-    print(&format!("{address} is taken, perhaps by another node: listening for {whom} on a free port instead\n"))
+/// A node is there for its clients: it goes on when whoever reads its stdout has gone.
+fn say(text: &str) {
+    if let Err(failure) = print(text) {
+        let why = if failure.message.is_empty() { "nobody reads stdout" } else { &failure.message };
+        tracing::warn!("{why}; it would have been told there: {}", text.trim_end());
+    }
+}
+
+pub(crate) fn port_taken(whom: &str, address: &str) {
+    say(&format!("{address} is taken, perhaps by another node: listening for {whom} on a free port instead\n"));
 }
 
 /// `listening: …` and `ready: …` are lines that programs may read.
-pub(crate) fn listening(plan: &Plan, node: &NodeHandle, places: &Places) -> Outcome {
+pub(crate) fn listening(plan: &Plan, node: &NodeHandle, places: &Places) {
     let (version, id, cluster) = (env!("CARGO_PKG_VERSION"), node.id(), node.cluster());
-    let mut text = format!("convoke {version}: node {id} of cluster {cluster}\n");
-    text += &format!("listening: {places}\n");
+    say(&format!("convoke {version}: node {id} of cluster {cluster}\nlistening: {places}\n"));
     if plan.dev {
-        text += &where_to_look(places);
+        say(&where_to_look(places));
     }
-    print(&text)
 }
 
-/// Says when the node is ready, and until then what it waits for. Ends only if nobody can be told.
-pub(crate) async fn when_ready(plan: &Plan, node: &NodeHandle, places: &Places, remind: Duration) -> Failure {
+/// Says when the node is ready, and until then what it waits for.
+pub(crate) async fn when_ready(plan: &Plan, node: &NodeHandle, places: &Places, remind: Duration) -> Infallible {
     loop {
         match tokio::time::timeout(remind, node.ready()).await {
             Ok(Ok(())) => break,
@@ -63,10 +69,8 @@ pub(crate) async fn when_ready(plan: &Plan, node: &NodeHandle, places: &Places, 
     if let Err(error) = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]) {
         tracing::warn!("cannot tell the service manager that the node is ready: {error}");
     }
-    match print(&format!("ready: {places}\n")) {
-        Ok(()) => std::future::pending().await,
-        Err(failure) => failure,
-    }
+    say(&format!("ready: {places}\n"));
+    std::future::pending().await
 }
 
 fn where_to_look(places: &Places) -> String {

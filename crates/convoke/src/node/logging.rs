@@ -13,7 +13,8 @@ use tracing_subscriber::registry::Registry;
 
 /// From now on everything is logged. Returns what exports traces, to be started within the runtime.
 pub(crate) fn observe(plan: &Plan) -> Outcome<Option<Exporter>> {
-    let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
+    // When nobody reads stderr any more, saying so there would panic.
+    let lines = tracing_subscriber::fmt::layer().with_writer(stderr).log_internal_errors(false);
     let lines = match plan.log_format {
         LogFormat::Text => lines.with_target(false).with_ansi(colours_wanted() && stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),

@@ -40,12 +40,12 @@ pub(crate) async fn run(plan: Plan) -> Outcome {
     };
     let node = running.node.handle();
     let places = announce::Places::of(&node, &running.server);
-    announce::listening(&plan, &node, &places)?;
+    announce::listening(&plan, &node, &places);
     let reason = tokio::select! {
         ending = node.stopped() => return ended(&plan, ending),
         signal = signals.next() => Reason::Signal(signal),
         fault = log_failed(running.log.as_ref()) => Reason::LogFailed(fault),
-        failure = announce::when_ready(&plan, &node, &places, REMIND) => return Err(failure),
+        never = announce::when_ready(&plan, &node, &places, REMIND) => match never {},
     };
     // If it cannot be told, it waits without knowing why.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
@@ -112,7 +112,7 @@ async fn start(plan: &Plan) -> Outcome<Running> {
     };
     let node = match Node::start(config.clone()).await {
         Err(convoke_node::StartError::Bind { source, .. }) if plan.any_peer_port && taken(&source) => {
-            announce::port_taken("peers", &config.bind)?;
+            announce::port_taken("peers", &config.bind);
             config.bind = any_port(&config.bind);
             Node::start(config).await
         }
@@ -167,13 +167,13 @@ async fn bind(plan: &Plan) -> Outcome<Bound> {
         };
         match (error, &mut config.dns) {
             (E::Bind { source, .. }, _) if plan.any_client_port && taken(&source) && !is_any_port(&config.bind) => {
-                announce::port_taken("clients", &config.bind)?;
+                announce::port_taken("clients", &config.bind);
                 config.bind = any_port(&config.bind);
             }
             (E::Dns(convoke_dns::StartError::Bind { source, .. }), Some(dns))
                 if plan.any_dns_port && taken(&source) && !is_any_port(&dns.bind) =>
             {
-                announce::port_taken("DNS", &dns.bind)?;
+                announce::port_taken("DNS", &dns.bind);
                 dns.bind = any_port(&dns.bind);
             }
             (
