@@ -1,7 +1,7 @@
 //! Attaching: everything wanted in one request, and what the node makes of it (C1–C4).
 
 use super::state::{Caution, ConnectionId, Gone, Kind, Naming, Operation, OperationId, Phase, RegistrationId, Time};
-use super::{Effect, Effects, Session, ToNode};
+use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode};
 use crate::{ConnectionState, Error};
 use convoke_proto::{Code, PART_BYTES, v1};
 use prost::Message;
@@ -10,17 +10,21 @@ use std::time::Duration;
 
 /// Attaches in a row that are answered with STALE_EPOCH before the client takes a pause.
 const STALE_MAX: u32 = 16;
+/// What each further part of an attach may take on a slow link, there and through the node.
+const PART_TIME: Duration = Duration::from_secs(2);
 
 impl Session {
     pub(super) fn attach(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
         self.claim += 1;
         self.attach_anew = false;
-        let until = now + 2 * self.heartbeat_interval;
-        self.phase = Phase::Attaching { connection, sent: now, until };
         let members = self.name_members();
         self.cover_operations();
         let unregistered: Vec<String> = self.naming.unregistered.iter().cloned().collect();
-        for part in self.parts(members, unregistered) {
+        let parts = self.parts(members, unregistered);
+        let further = u32::try_from(parts.len() - 1).unwrap_or(u32::MAX);
+        let until = now + ANSWER_TIMEOUT + PART_TIME.saturating_mul(further);
+        self.phase = Phase::Attaching { connection, sent: now, until };
+        for part in parts {
             self.send(connection, ToNode::Attach(part), out);
         }
     }
@@ -115,8 +119,9 @@ impl Session {
             self.heartbeat_interval = Duration::from_millis(answer.heartbeat_interval_ms);
             self.heartbeat_timeout = Duration::from_millis(answer.timeout_ms);
         }
-        self.last_echo = self.last_echo.max(sent);
-        self.heartbeat_due = now + self.heartbeat_interval;
+        // A large attach may have been under way for longer than silence may last: then a heartbeat asks at once.
+        self.last_echo = self.last_echo.max(sent).max(now.saturating_sub(self.heartbeat_interval));
+        self.heartbeat_due = (sent + self.heartbeat_interval).max(now);
         out.push(Effect::State(ConnectionState::Connected { node: answer.node, address: self.address.clone() }));
         let naming = std::mem::take(&mut self.naming);
         self.settle(&naming, out);

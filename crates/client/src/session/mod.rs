@@ -29,6 +29,8 @@ use std::time::Duration;
 use v1::client_message::Message as ToNode;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// For the answer to an attach or a goodbye. Not a matter of heartbeats: a node may ask for very frequent ones.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Assumed until a node says otherwise.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,7 +1,7 @@
 //! What the application asks for: register, update, unregister, close; deadlines.
 
 use super::state::{Gone, Holding, Kind, NotSent, Operation, OperationId, Phase, RegistrationId, Time};
-use super::{Effect, Effects, Session, ToNode, not_sent_in_time};
+use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode, not_sent_in_time};
 use crate::{ConnectionState, Error, Update};
 use convoke_proto::json::MemberSpec;
 use convoke_proto::{Code, PART_BYTES, v1};
@@ -78,7 +78,7 @@ impl Session {
         }
         match self.phase {
             Phase::Attached { connection } => {
-                self.phase = Phase::Closing { connection, until: now + 2 * self.heartbeat_interval };
+                self.phase = Phase::Closing { connection, until: now + ANSWER_TIMEOUT };
                 self.send(connection, ToNode::Close(v1::Close {}), out);
             }
             _ if self.unregistered.is_empty() || self.observing => {

@@ -609,6 +609,72 @@ fn a_large_attach_comes_in_parts() {
     assert!(parts.iter().rev().skip(1).all(|part| part.more) && !parts.last().unwrap().more);
 }
 
+/// The parts of an attach of about so many MiB.
+fn connect_with(story: &mut Story, mebibytes: usize) -> Vec<v1::Attach> {
+    for index in 0..mebibytes * 64 {
+        let spec = MemberSpec::new(format!("m{index:05}"), "s").metadata("k", "x".repeat(16_000));
+        story.session.register(spec, false, None).unwrap();
+    }
+    story.now = story.session.next_wake().unwrap();
+    story.session.wake(story.now, &mut story.out);
+    let connect = story.out.iter().find_map(|effect| match effect {
+        Effect::Connect { connection, .. } => Some(*connection),
+        _ => None,
+    });
+    story.connection = connect;
+    story.session.connected(story.now, connect.unwrap(), &mut story.out);
+    let parts = story.sent().into_iter().map(|message| match message {
+        ToNode::Attach(attach) => attach,
+        other => panic!("{other:?}"),
+    });
+    parts.collect()
+}
+
+#[test]
+fn a_large_attach_may_take_longer() {
+    let mut story = Story::new();
+    let parts = connect_with(&mut story, 10);
+    let until = story.session.next_wake().unwrap();
+    assert_eq!(until - story.now, Duration::from_secs(10) + (parts.len() as u32 - 1) * Duration::from_secs(2));
+    assert!(until - story.now >= Duration::from_secs(28));
+    story.now = until - Duration::from_millis(1);
+    story.session.wake(story.now, &mut story.out);
+    assert!(!story.disconnected(), "a slow link is no silence");
+    let members = parts.iter().flat_map(|part| part.members.clone()).collect();
+    story.accept(&v1::Attach { members, ..parts[0].clone() });
+    // How long the attach took is not held against the node: it is asked at once, and has its two intervals.
+    for _ in 0..2 {
+        story.now = story.session.next_wake().unwrap();
+        story.session.wake(story.now, &mut story.out);
+        assert!(!story.disconnected());
+        assert!(matches!(story.sent().pop(), Some(ToNode::Heartbeat(_))));
+    }
+    story.now = story.session.next_wake().unwrap();
+    story.session.wake(story.now, &mut story.out);
+    assert!(story.disconnected());
+    assert!(story.now <= until + Duration::from_secs(10));
+}
+
+#[test]
+fn short_intervals_do_not_shorten_the_time_for_answers() {
+    let (mut story, _) = Story::attached(&["m1"]);
+    story.lose();
+    let attach = story.connect();
+    story.hear(FromNode::Attached(v1::Attached {
+        claim: attach.claim,
+        heartbeat_interval_ms: 300,
+        timeout_ms: 1_000,
+        ..v1::Attached::default()
+    }));
+    story.lose();
+    let attach = story.connect();
+    let answer_time = Duration::from_secs(10);
+    assert_eq!(story.session.next_wake(), Some(story.now + answer_time));
+    story.accept(&attach);
+    story.session.close(story.now, &mut story.out);
+    assert_eq!(story.session.next_wake(), Some(story.now + answer_time));
+}
+
 #[test]
 fn a_client_id_that_no_node_takes_is_told_to_whoever_waits() {
     let mut story = Story::new();
