@@ -29,6 +29,18 @@ pub(crate) fn addresses(connect: &Connect) -> Outcome<Vec<String>> {
 
 /// Calls the first node that can be reached and is ready. Whatever is called must be harmless to call twice.
 pub(crate) async fn call<T>(connect: &Connect, what: impl AsyncFn(Node) -> Result<Response<T>, Status>) -> Outcome<T> {
+    let asking = async |node: Node, deadline: Instant| match timeout_at(deadline, what(node)).await {
+        Ok(answer) => Ok(answer?.into_inner()),
+        Err(_) => Err(Missed::Silent),
+    };
+    call_until(connect, asking).await
+}
+
+/// The same for what is answered in several parts: by the deadline something must have come.
+pub(crate) async fn call_until<T>(
+    connect: &Connect,
+    what: impl AsyncFn(Node, Instant) -> Result<T, Missed>,
+) -> Outcome<T> {
     let addresses = addresses(connect)?;
     let deadline = Instant::now() + connect.timeout;
     let mut missed = Vec::new();
@@ -38,15 +50,18 @@ pub(crate) async fn call<T>(connect: &Connect, what: impl AsyncFn(Node) -> Resul
         // A node that does not answer leaves time for those that were not tried.
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
+        let share_ends = Instant::now() + share;
         let attempt = async {
-            let channel = endpoint.connect().await.map_err(|error| Missed::Connect(root_cause(&error)))?;
-            what(Node(channel)).await.map_err(Missed::from)
+            let connected = timeout_at(share_ends, endpoint.connect()).await.map_err(|_| Missed::Silent)?;
+            let channel = connected.map_err(|error| Missed::Connect(root_cause(&error)))?;
+            what(Node(channel), share_ends).await
         };
-        match timeout_at(Instant::now() + share, attempt).await {
-            Ok(Ok(response)) => return Ok(response.into_inner()),
-            Ok(Err(Missed::Refused(error))) => return Err(error.into()),
-            Ok(Err(Missed::Connect(cause))) => missed.push(format!("{address} ({cause})")),
-            Err(_) => missed.push(format!("{address} (no answer within {})", seconds(share))),
+        match attempt.await {
+            Ok(answer) => return Ok(answer),
+            Err(Missed::Refused(error)) => return Err(error.into()),
+            Err(Missed::Slow { heard }) => return Err(slow(address, &heard, connect.timeout)),
+            Err(Missed::Connect(cause)) => missed.push(format!("{address} ({cause})")),
+            Err(Missed::Silent) => missed.push(format!("{address} (no answer within {})", seconds(share))),
         }
     }
     Err(unreachable(&missed))
@@ -96,6 +111,13 @@ fn unreachable(missed: &[String]) -> Failure {
     ))
 }
 
+fn slow(address: &str, heard: &str, timeout: Duration) -> Failure {
+    let timeout = seconds(timeout);
+    Failure::failed(format!(
+        "{address} has sent {heard} and no more within {timeout}: the list takes longer, raise --timeout"
+    ))
+}
+
 /// A node that was reached.
 #[derive(Clone, Debug)]
 pub(crate) struct Node(Channel);
@@ -123,9 +145,14 @@ impl Node {
 }
 
 /// Why an attempt led to nothing.
-enum Missed {
+#[derive(Debug)]
+pub(crate) enum Missed {
     /// Another node may answer.
     Connect(String),
+    /// Nothing came in time; another node may answer.
+    Silent,
+    /// It sent a part of the list and then took too long; another node would have to send as much.
+    Slow { heard: String },
     /// Another node would say the same.
     Refused(Error),
 }

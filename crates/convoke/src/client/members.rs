@@ -1,16 +1,23 @@
 //! `convoke members`, `convoke member`
 
-use super::connect::{Node, call};
+use super::connect::{Missed, Node, call, call_until};
 use crate::args::{Id, MembersArgs};
 use crate::failure::Outcome;
-use crate::output::{Palette, Style, Table, facts, print, print_json};
+use crate::output::{Palette, Style, Table, counted, facts, print, print_json};
 use convoke_proto::json::{Member, MemberList, Status};
 use convoke_proto::v1;
-use tonic::Response;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 pub(crate) async fn members(arguments: &MembersArgs) -> Outcome {
     let filter = arguments.filter.clone().unwrap_or_default();
-    let members = call(&arguments.inspect.connect, async |node| all(node, &filter).await).await?;
+    let connect = &arguments.inspect.connect;
+    let listing = async |node: Node, deadline: Instant| {
+        let registry = node.registry();
+        let page = async |request| Ok(registry.clone().list(request).await?.into_inner());
+        all(page, &filter, deadline, connect.timeout).await
+    };
+    let members = call_until(connect, listing).await?;
     if arguments.inspect.json {
         print_json(&MemberList { members, next_cursor: None })
     } else {
@@ -18,18 +25,29 @@ pub(crate) async fn members(arguments: &MembersArgs) -> Outcome {
     }
 }
 
-/// Page by page, from one node.
-async fn all(node: Node, filter: &str) -> Result<Response<Vec<Member>>, tonic::Status> {
-    let mut registry = node.registry();
+/// Page by page, from one node. Each may take its time: how many there are is not known before.
+async fn all(
+    page: impl AsyncFn(v1::ListRequest) -> Result<v1::ListResponse, tonic::Status>,
+    filter: &str,
+    mut deadline: Instant,
+    each: Duration,
+) -> Result<Vec<Member>, Missed> {
     let (mut members, mut cursor) = (Vec::new(), String::new());
+    let mut pages = 0;
     loop {
         let request = v1::ListRequest { filter: filter.to_owned(), limit: 0, cursor };
-        let page = registry.list(request).await?.into_inner();
+        let page = match timeout_at(deadline, page(request)).await {
+            Ok(page) => page?,
+            Err(_) if pages == 0 => return Err(Missed::Silent),
+            Err(_) => return Err(Missed::Slow { heard: counted(members.len() as u64, "member") }),
+        };
+        pages += 1;
         members.extend(page.members.into_iter().map(Member::from));
         cursor = page.next_cursor;
         if cursor.is_empty() {
-            return Ok(Response::new(members));
+            return Ok(members);
         }
+        deadline = Instant::now() + each;
     }
 }
 
@@ -115,6 +133,38 @@ pub(crate) mod tests {
             version: "3.1.0000abcd".into(),
             client: "shop".into(),
         }
+    }
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn page(next: &str) -> v1::ListResponse {
+        let member = v1::Member { id: format!("before-{next}"), ..v1::Member::default() };
+        v1::ListResponse { members: vec![member], next_cursor: next.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn every_page_has_its_own_time() {
+        // The first page is there at once, so its deadline is met; the second comes after it.
+        let pages = async |request: v1::ListRequest| {
+            if request.cursor.is_empty() {
+                return Ok(page("2"));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(page(""))
+        };
+        assert_eq!(all(pages, "", Instant::now(), HOUR).await.unwrap().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_list_that_begins_and_does_not_go_on_is_not_an_unreachable_node() {
+        let stuck = async |request: v1::ListRequest| match request.cursor.as_str() {
+            "" => Ok(page("2")),
+            _ => std::future::pending().await,
+        };
+        let missed = all(stuck, "", Instant::now() + HOUR, Duration::from_millis(20)).await.unwrap_err();
+        assert!(matches!(&missed, Missed::Slow { heard } if heard == "1 member"), "{missed:?}");
+        let silent = async |_| std::future::pending().await;
+        assert!(matches!(all(silent, "", Instant::now(), HOUR).await.unwrap_err(), Missed::Silent));
     }
 
     #[test]
