@@ -111,6 +111,46 @@ async fn a_living_node_keeps_its_session_whoever_is_asked() {
     elsewhere.put(&format!("{session}/heartbeat"), "").await.refused(404, "SESSION_GONE");
 }
 
+/// How many connections a node has accepted from clients, this one included.
+async fn accepted(served: &Served) -> u64 {
+    let metrics = served.get("/metrics").await;
+    let name = "convoke_client_connections_accepted_total ";
+    let metrics = metrics.body_text();
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_passed_on_shares_connections() {
+    let cluster = Served::cluster(2).await;
+    let session = cluster[0].session("").await;
+    cluster[0].put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
+    agreed(&[&cluster[1]], "a", "n0").await;
+    let before = accepted(&cluster[0]).await;
+    for _ in 0..50 {
+        assert_eq!(cluster[1].put(&format!("{session}/heartbeat"), "").await.ok()["node"], "n0");
+    }
+    let opened = accepted(&cluster[0]).await - before;
+    assert!(opened < 10, "{opened} connections for 50 requests");
+}
+
+/// Its clients' port cannot be reached, and its peers can: its session is not taken from it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_not_taken_from_a_node_that_is_up() {
+    let nowhere = convoke_testkit::free_address();
+    let first = Served::start("n0", &[], |config| config.client_address = nowhere, |_| {}).await;
+    let second = Served::start("n1", &[&first], |_| {}, |_| {}).await;
+    convoke_testkit::meshed([&first.node, &second.node].into_iter()).await;
+    let session = first.session("").await;
+    first.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
+    agreed(&[&second], "a", "n0").await;
+    second.put(&format!("{session}/heartbeat"), "").await.refused(503, "NOT_READY");
+    assert_eq!(second.node.member("a").unwrap().owner().node, "n0");
+    first.kill().await;
+    second.put(&format!("{session}/heartbeat"), "").await.ok();
+    agreed(&[&second], "a", "n1").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_at_two_nodes_at_once_end_in_one_session() {
     let mut cluster = Served::cluster(3).await;

@@ -29,7 +29,8 @@ pub(crate) async fn ask(
     let address = address(&surface, &id).await?;
     let uri = Uri::from_static(path);
     let question = Raw { method: Method::GET, uri, if_match: None, body: Bytes::new(), forwarded: false, tie: None };
-    let asking = ask_node(&surface, &address, &question);
+    let mut sent = false;
+    let asking = ask_node(&surface, &address, &question, &mut sent);
     let mut answer = match tokio::time::timeout(surface.config.timeouts.forward, asking).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {

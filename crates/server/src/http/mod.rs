@@ -26,7 +26,7 @@ use failure::Failure;
 pub(crate) use observe::requests;
 pub(crate) use routes::Index;
 use routes::routes;
-pub(crate) use sessions::{Key, Table};
+pub(crate) use sessions::{Key, Pool, Table};
 use std::sync::Arc;
 
 /// Every method and path that is served over HTTP.

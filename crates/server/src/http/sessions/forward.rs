@@ -13,11 +13,9 @@ use axum::extract::FromRequest;
 use bytes::Bytes;
 use convoke_node::core::node::{Feeder, PeerState};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use std::error::Error;
 use std::sync::Arc;
-use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 /// Set on what one node passes on to another, which does not pass it on any further.
 pub(super) const FORWARDED: HeaderName = HeaderName::from_static("convoke-forwarded");
@@ -67,33 +65,40 @@ pub(super) fn reachable(feeder: &Feeder) -> bool {
     matches!(feeder.state, PeerState::Up | PeerState::Distant) && !feeder.client_address.is_empty()
 }
 
-/// Asks the other node; `None` if it does not answer, or does not take clients any more.
-pub(super) async fn forward(surface: &Surface, feeder: &Feeder, raw: &Raw) -> Option<Response<Body>> {
-    let asking = ask_node(surface, &feeder.client_address, raw);
-    match tokio::time::timeout(surface.config.timeouts.forward, asking).await {
-        Ok(Ok(response)) if response.status() != StatusCode::SERVICE_UNAVAILABLE => {
-            surface.metrics.sessions_forwarded.add(1);
-            Some(response)
-        }
-        Ok(Ok(_)) => None,
-        Ok(Err(error)) => {
-            tracing::debug!(node = %feeder.node, "did not take a session's request: {error}");
-            None
-        }
-        Err(_) => None,
-    }
+/// What came of passing a request on.
+pub(super) enum Forwarded {
+    Answered(Response<Body>),
+    /// The node does not take clients any more.
+    Declined,
+    /// The node has not got it.
+    Unreached,
+    /// It may have been executed.
+    Unanswered,
 }
 
-/// Asks a node at this address, in any time it takes.
+/// Asks the other node.
+pub(super) async fn forward(surface: &Surface, feeder: &Feeder, raw: &Raw, deadline: Instant) -> Forwarded {
+    let mut sent = false;
+    let asking = ask_node(surface, &feeder.client_address, raw, &mut sent);
+    match tokio::time::timeout_at(deadline, asking).await {
+        Ok(Ok(response)) if response.status() == StatusCode::SERVICE_UNAVAILABLE => return Forwarded::Declined,
+        Ok(Ok(response)) => {
+            surface.metrics.sessions_forwarded.add(1);
+            return Forwarded::Answered(response);
+        }
+        Ok(Err(error)) => tracing::debug!(node = %feeder.node, "did not take a session's request: {error}"),
+        Err(_) => {}
+    }
+    if sent { Forwarded::Unanswered } else { Forwarded::Unreached }
+}
+
+/// Asks a node at this address, in any time it takes. `sent` tells whether it may have got the request.
 pub(crate) async fn ask_node(
     surface: &Surface,
     address: &str,
     raw: &Raw,
+    sent: &mut bool,
 ) -> Result<Response<Body>, Box<dyn Error + Send + Sync>> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let connection = AbortOnDrop(tokio::spawn(connection));
     let path = raw.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::builder().method(raw.method.clone()).uri(path).header(header::HOST, address);
     request = request.header(FORWARDED, surface.node.id().as_str());
@@ -104,22 +109,15 @@ pub(crate) async fn ask_node(
     if let Some(expected) = &raw.if_match {
         request = request.header(header::IF_MATCH, expected);
     }
-    let response = sender.send_request(request.body(Full::new(raw.body.clone()))?).await?;
+    let request = request.body(Full::new(raw.body.clone()))?;
+    let (response, line) = surface.pool.ask(address, request, sent).await?;
     let (parts, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES).collect().await?.to_bytes();
-    drop(connection);
+    surface.pool.give_back(address, line);
     let mut answer = Response::new(Body::from(body));
     *answer.status_mut() = parts.status;
     if let Some(kind) = parts.headers.get(header::CONTENT_TYPE) {
         answer.headers_mut().insert(header::CONTENT_TYPE, kind.clone());
     }
     Ok(answer)
-}
-
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }

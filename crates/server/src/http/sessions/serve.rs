@@ -1,7 +1,7 @@
 //! Where a request of a session is carried out: here if it is attached here, at the node that holds it, or here after
 //! attaching it again (C8).
 
-use super::forward::{Raw, forward, reachable};
+use super::forward::{Forwarded, Raw, forward, reachable};
 use super::live::{Denied, Granted, Live, Wish};
 use super::secret::Secret;
 use super::table::Entry;
@@ -11,13 +11,16 @@ use crate::surface::Surface;
 use ::http::Response;
 use axum::body::Body;
 use convoke_node::core::member::Liveness;
-use convoke_node::core::node::{AttachMember, Attached};
+use convoke_node::core::node::{AttachMember, Attached, Feeder, PeerState};
 use convoke_proto::{Code, Error};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// A session can be lost again as soon as it is attached, but not for ever.
 const ATTEMPTS: usize = 3;
+/// After which a node that did not answer is looked at again; doubled each time.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What became of a request.
 #[derive(Debug)]
@@ -59,9 +62,7 @@ pub(super) async fn serve(surface: &Surface, secret: &Secret, wish: Wish, raw: &
     // With `fast` liveness the connection counts, and only the node that has it can notice its loss.
     if !raw.forwarded
         && secret.liveness == Liveness::Normal
-        && let Some(feeder) = surface.node.fed_by(&secret.client, secret.nonce).await.map_err(refused)?
-        && reachable(&feeder)
-        && let Some(response) = forward(surface, &feeder, raw).await
+        && let Some(response) = elsewhere(surface, secret, raw).await?
     {
         return Ok(Served::Elsewhere(response));
     }
@@ -74,6 +75,45 @@ pub(super) async fn serve(surface: &Surface, secret: &Secret, wish: Wish, raw: &
             Err(Error::new(Code::NotReady, "this session is moving between nodes; try again"))
         }
     }
+}
+
+/// The answer of the node that holds the session; `None` if there is none, or none that lives and takes clients.
+///
+/// That a peer does not answer does not mean that it is dead: ports may have run out, or it is busy. So it is looked whether it is
+/// still up; the end of a dead one is noticed within milliseconds.
+async fn elsewhere(surface: &Surface, secret: &Secret, raw: &Raw) -> Result<Option<Response<Body>>, Error> {
+    let deadline = Instant::now() + surface.config.timeouts.forward;
+    let mut pause = LOOK_AGAIN;
+    let mut unanswered = false;
+    loop {
+        let feeder = surface.node.fed_by(&secret.client, secret.nonce).await.map_err(refused)?;
+        let Some(feeder) = feeder.filter(reachable) else { return Ok(None) };
+        if Instant::now() >= deadline {
+            return Err(silent(&feeder, unanswered));
+        }
+        // What may have been executed is not sent twice.
+        if !unanswered {
+            match forward(surface, &feeder, raw, deadline).await {
+                Forwarded::Answered(response) => return Ok(Some(response)),
+                Forwarded::Declined => return Ok(None),
+                // There may be no way to the client ports of other regions.
+                _ if feeder.state != PeerState::Up => return Ok(None),
+                Forwarded::Unreached => {}
+                Forwarded::Unanswered => unanswered = true,
+            }
+        }
+        tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
+        pause *= 2;
+    }
+}
+
+fn silent(feeder: &Feeder, unanswered: bool) -> Error {
+    let node = &feeder.node;
+    if unanswered {
+        let message = format!("node {node} holds this session and did not answer; the request may have been executed");
+        return Error::new(Code::OutcomeUnknown, message);
+    }
+    Error::new(Code::NotReady, format!("node {node} holds this session and does not answer; try again"))
 }
 
 /// With `fast` liveness the loss of the connection counts.
