@@ -2,7 +2,7 @@
 
 use super::core::{Body, CallId, Core, Decided, LaneId, LinkId, Output};
 use super::linking;
-use super::peers::Peers;
+use super::peers::{PAUSE_CAP, PAUSE_HURRIED, Peers};
 use super::{Kv, Options};
 use crate::connect::{Connect, Tcp};
 use crate::connection::{connect_by, endpoint};
@@ -10,7 +10,7 @@ use crate::session::Time;
 use crate::{Code, Error};
 use convoke_proto::v1;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -19,6 +19,9 @@ use tonic::transport::Channel;
 
 /// Connections kept for local reads.
 const CHANNELS_MAX: usize = 64;
+
+/// So long after the last request, or after the leader was lost, a leader is looked for in a hurry.
+const HURRY: Duration = Duration::from_secs(10);
 
 /// A process's way to the log: it finds the leader, keeps one link to it, and sends again what was not answered.
 ///
@@ -45,6 +48,8 @@ pub(super) struct Shared {
     readers: AtomicUsize,
     /// Reads that the leader owes an answer to.
     asking: AtomicUsize,
+    /// When somebody last asked for something without a link, in milliseconds since the start.
+    asked_at: AtomicU64,
     /// Connections to nodes that are read from locally.
     channels: Mutex<HashMap<String, Channel>>,
     /// Counts answers: whoever waits for the others of a lane looks again.
@@ -125,6 +130,7 @@ impl Ambassador {
             peers: Mutex::new(Peers::new(seeds)),
             readers: AtomicUsize::new(0),
             asking: AtomicUsize::new(0),
+            asked_at: AtomicU64::new(0),
             channels: Mutex::default(),
             answers: watch::Sender::new(0),
             leaving: watch::Sender::new(false),
@@ -171,7 +177,7 @@ impl Shared {
         let cut_off = state.outgoing.is_none();
         drop(state);
         if cut_off {
-            self.stirred.notify_one();
+            self.stir();
         }
         issued.map(|call| (call, answer))
     }
@@ -189,7 +195,7 @@ impl Shared {
         let cut_off = state.outgoing.is_none();
         drop(state);
         if cut_off {
-            self.stirred.notify_one();
+            self.stir();
         }
         Some(answer)
     }
@@ -284,8 +290,28 @@ impl Shared {
     /// Has a link looked for, as long as the returned value is kept.
     pub(super) fn want_link(&self) -> Waiting<'_> {
         let waiting = Waiting::begin(&self.readers);
-        self.stirred.notify_one();
+        self.stir();
         waiting
+    }
+
+    /// Has a leader looked for soon.
+    fn stir(&self) {
+        self.asked_at.store(u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+        self.stirred.notify_one();
+    }
+
+    /// The longest pause in a search that began then.
+    pub(super) fn pause_cap(&self, begun: Instant) -> Duration {
+        let (waiting, idle) = {
+            let state = self.lock();
+            (state.core.waiting() > 0 || self.readers.load(Ordering::Acquire) > 0, state.core.keep_alive_interval())
+        };
+        let asked = self.start + Duration::from_millis(self.asked_at.load(Ordering::Acquire));
+        if waiting && begun.max(asked).elapsed() < HURRY {
+            return PAUSE_HURRIED;
+        }
+        // A session must not expire only because its new leader was found too late.
+        idle.map_or(PAUSE_CAP, |interval| interval.clamp(PAUSE_HURRIED, PAUSE_CAP))
     }
 
     /// The answer to a question over a link, which is not waited for any longer than the link lasts: `None` if that was lost meanwhile. A

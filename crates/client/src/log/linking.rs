@@ -1,34 +1,16 @@
 //! Finding the leader, and listening to it.
 
 use super::ambassador::Shared;
+use super::peers;
+use super::search::{Found, Heard, Search};
 use crate::Error;
-use crate::connect::Connect;
-use crate::connection::connect_by;
-use convoke_proto::v1;
-use convoke_proto::v1::log_client::LogClient;
-use convoke_proto::v1::submit_response::Message;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_stream::StreamExt;
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::Streaming;
-use tonic::transport::Channel;
 
-/// How long a node has to say whether it leads.
-const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 /// A leader that owes answers and says nothing for so long may have been deposed without knowing: others are asked.
 const DOUBT_AFTER: Duration = Duration::from_secs(2);
-
-/// A node that says it leads.
-#[derive(Debug)]
-struct Found {
-    epoch: v1::Epoch,
-    channel: Channel,
-    outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
-    incoming: Streaming<v1::SubmitResponse>,
-}
 
 /// How long the ambassador stays after its last handle, for sessions to be ended.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -89,57 +71,37 @@ async fn keep_linked(shared: &Shared) {
 
 /// Asks everybody at once, round by round, until one says that it leads, or nobody wants to know any more.
 async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Option<Found> {
-    loop {
-        let addresses = shared.peers().all();
-        let (found, news) = ask_all(shared, &addresses).await;
-        if let Some(found) = found {
+    let (mut search, begun, mut hurried) = (Search::default(), Instant::now(), false);
+    while shared.wants_link() {
+        let mut heard = search.round(shared).await;
+        // Once in a row: nodes that contradict each other would have it ask without a pause.
+        hurried = !hurried && matches!(heard, Heard::News);
+        if !hurried && !matches!(heard, Heard::Leader(_)) && shared.wants_link() {
+            heard = rest(shared, &mut search, begun, random).await;
+        }
+        if let Heard::Leader(found) = heard {
             shared.peers().found();
-            return Some(found);
-        }
-        if !shared.wants_link() {
-            return None;
-        }
-        if !news {
-            let pause = shared.peers().pause(random);
-            tokio::time::sleep(pause).await;
+            return Some(*found);
         }
     }
+    None
 }
 
-/// The first that says it leads; else whether somebody named a leader that was not asked.
-async fn ask_all(shared: &Shared, addresses: &[String]) -> (Option<Found>, bool) {
-    let mut asking = JoinSet::new();
-    for address in addresses {
-        let (connect, address) = (shared.connect.clone(), address.clone());
-        asking.spawn(async move {
-            match tokio::time::timeout(ASK_TIMEOUT, ask(&*connect, &address)).await {
-                Ok(answer) => answer,
-                Err(_) => Err(Error::new(crate::Code::Timeout, format!("{address} does not answer"))),
-            }
-        });
-    }
-    let mut news = false;
-    while let Some(answer) = asking.join_next().await {
-        match answer {
-            Ok(Ok(found)) => return (Some(found), false),
-            Ok(Err(error)) => {
-                let members = error.log.map(|log| log.members).unwrap_or_default();
-                news |= shared.peers().learn(&members);
-            }
-            Err(_) => {}
+/// Nobody leads: a pause, unless somebody is late to say that it does. With full jitter, so that the clients of a whole site do not all
+/// ask at once.
+async fn rest(shared: &Shared, search: &mut Search, begun: Instant, random: &mut fastrand::Rng) -> Heard {
+    let (rounds, now, share) = (shared.peers().asked_in_vain(), Instant::now(), random.f64());
+    loop {
+        let pause = peers::pause(rounds, shared.pause_cap(begun)).mul_f64(share);
+        tokio::select! {
+            biased;
+            heard = search.heard(shared), if search.is_asking() => if let Heard::Leader(_) = heard {
+                return heard;
+            },
+            () = tokio::time::sleep_until(now + pause) => return Heard::Nothing,
+            // Somebody has come who does not want to wait for so long.
+            () = shared.stirred.notified() => {}
         }
-    }
-    (None, news)
-}
-
-async fn ask(connect: &dyn Connect, address: &str) -> Result<Found, Error> {
-    let channel = connect_by(connect, address).await?;
-    let (outgoing, messages) = mpsc::unbounded_channel();
-    let mut client = LogClient::new(channel.clone()).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX);
-    let mut incoming = client.submit(UnboundedReceiverStream::new(messages)).await?.into_inner();
-    match incoming.message().await?.and_then(|first| first.message) {
-        Some(Message::Welcome(v1::Welcome { epoch: Some(epoch) })) => Ok(Found { epoch, channel, outgoing, incoming }),
-        _ => Err(Error::new(crate::Code::Internal, format!("{address} did not say in which epoch it leads"))),
     }
 }
 
@@ -153,12 +115,16 @@ async fn listen(shared: &Shared, found: Found) -> Option<Found> {
         let _ = linked.wait_for(|linked| linked.as_ref().is_none_or(|present| present.link != link)).await;
     };
     tokio::pin!(given_up);
+    let mut search = None;
     let found = loop {
         tokio::select! {
             biased;
             () = &mut given_up => break None,
             message = incoming.next() => match message {
-                Some(Ok(message)) => shared.with(|core, now, out| core.received(now, link, message, out)),
+                Some(Ok(message)) => {
+                    search = None;
+                    shared.with(|core, now, out| core.received(now, link, message, out));
+                }
                 Some(Err(status)) => {
                     let error = Error::from(status);
                     shared.peers().learn(&error.log.map(|log| log.members).unwrap_or_default());
@@ -167,9 +133,8 @@ async fn listen(shared: &Shared, found: Found) -> Option<Found> {
                 None => break None,
             },
             () = doubt(shared) => {
-                let addresses = shared.peers().all();
-                match ask_all(shared, &addresses).await.0 {
-                    Some(other) if (other.epoch.term, other.epoch.replica) > (epoch.term, epoch.replica) => break Some(other),
+                match search.get_or_insert_with(Search::default).round(shared).await {
+                    Heard::Leader(other) if (other.epoch.term, other.epoch.replica) > (epoch.term, epoch.replica) => break Some(*other),
                     _ => {}
                 }
             }
@@ -187,5 +152,113 @@ async fn doubt(shared: &Shared) {
         if shared.is_asking() || shared.with(|core, _, _| core.owed_answers()) {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Code;
+    use crate::connect::{Connect, Connecting, Tcp};
+    use crate::log::{Ambassador, Options};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+    use tokio::time::{Instant, sleep};
+    use tonic::transport::Endpoint;
+
+    /// Connects in some way, and remembers when that began.
+    #[derive(Debug)]
+    struct Counted {
+        way: Way,
+        attempts: Mutex<Vec<Instant>>,
+        done: Mutex<usize>,
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Way {
+        Tcp,
+        /// Fails at once.
+        Refused,
+        /// Takes so long, and then leads nowhere.
+        Slow(Duration),
+    }
+
+    impl Connect for Counted {
+        fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
+            self.attempts.lock().unwrap().push(Instant::now());
+            Box::pin(async move {
+                match self.way {
+                    Way::Tcp => Tcp.connect(endpoint).await,
+                    Way::Refused => Err(Endpoint::new("\0").unwrap_err()),
+                    Way::Slow(time) => {
+                        sleep(time).await;
+                        *self.done.lock().unwrap() += 1;
+                        std::future::pending().await
+                    }
+                }
+            })
+        }
+    }
+
+    impl Counted {
+        fn new(way: Way) -> Arc<Counted> {
+            Arc::new(Counted { way, attempts: Mutex::default(), done: Mutex::default() })
+        }
+
+        fn attempts(&self) -> Vec<Instant> {
+            self.attempts.lock().unwrap().clone()
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn one_connection_to_a_node_does_for_a_whole_search() {
+        let bound = convoke_server::Server::bind(convoke_server::Config::default()).await.unwrap();
+        let address = bound.address().to_string();
+        let node = convoke_node::Node::start(convoke_node::Config::new("n0").unwrap()).await.unwrap();
+        // Without the log plane: it refuses for ever.
+        let _server = bound.serve(node.handle(), None);
+        let connect = Counted::new(Way::Tcp);
+        let ambassador = Ambassador::start_with([address], connect.clone()).unwrap();
+        let kv = ambassador.kv_with(Options::default().timeout(Duration::from_secs(2)));
+        assert_eq!(kv.put("a", "1").await.unwrap_err().code, Code::Timeout);
+        assert_eq!(connect.attempts().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_leader_a_client_asks_often_at_first_and_seldom_later() {
+        let connect = Counted::new(Way::Refused);
+        let ambassador = Ambassador::start_with(["a:1"], connect.clone()).unwrap();
+        let kv = ambassador.kv();
+        let start = Instant::now();
+        let _waiting = kv.put("a", "1");
+        sleep(Duration::from_secs(600)).await;
+        let attempts = connect.attempts();
+        let within = |seconds| attempts.iter().filter(|at| **at - start < Duration::from_secs(seconds)).count();
+        assert!(within(1) >= 5, "a new leader is found soon: {}", within(1));
+        assert!(
+            attempts.len() < 400,
+            "one in two and a half seconds on average, not {} in ten minutes",
+            attempts.len()
+        );
+
+        // Somebody who comes only now does not wait for longer than at the beginning.
+        for _ in 0..20 {
+            sleep(Duration::from_secs(30)).await;
+            let (asked, before) = (Instant::now(), connect.attempts().len());
+            let _waiting = kv.put("a", "2");
+            sleep(Duration::from_millis(501)).await;
+            let next = connect.attempts()[before];
+            assert!(next - asked <= Duration::from_millis(500), "{:?}", next - asked);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_seconds_to_answer_is_heard_and_is_not_asked_again_meanwhile() {
+        let connect = Counted::new(Way::Slow(Duration::from_secs(4)));
+        let ambassador = Ambassador::start_with(["a:1"], connect.clone()).unwrap();
+        let kv = ambassador.kv();
+        let _waiting = kv.put("a", "1");
+        sleep(Duration::from_secs(600)).await;
+        let (attempts, done) = (connect.attempts().len(), *connect.done.lock().unwrap());
+        assert!(attempts <= 125 && done + 5 > attempts, "{done} of {attempts}");
     }
 }

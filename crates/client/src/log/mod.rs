@@ -20,6 +20,7 @@ mod options;
 mod peers;
 mod pending;
 mod read;
+mod search;
 
 pub use self::ambassador::Ambassador;
 pub use self::kv::{Kv, Write};

@@ -5,10 +5,17 @@ use std::time::Duration;
 
 /// More are not remembered.
 const KNOWN_MAX: usize = 64;
-/// Pauses between rounds of asking everybody: the first, and the longest. A new leader is elected within a second or so, and should be
-/// found soon after.
+/// The longest first pause between rounds of asking everybody. A new leader is elected within a second or so, and should be found soon after.
 const PAUSE_BASE: Duration = Duration::from_millis(20);
-const PAUSE_CAP: Duration = Duration::from_millis(500);
+/// No pause is longer while somebody waits for an answer that may come soon.
+pub(super) const PAUSE_HURRIED: Duration = Duration::from_millis(500);
+/// Nor than this at other times: many more clients have an idle session than wait for something, and all look for the leader at once.
+pub(super) const PAUSE_CAP: Duration = Duration::from_secs(5);
+
+/// The longest pause after so many rounds without a leader.
+pub(super) fn pause(rounds: u32, cap: Duration) -> Duration {
+    (PAUSE_BASE * 2_u32.saturating_pow(rounds.min(10))).min(cap)
+}
 
 /// Addresses of nodes: those that were configured, and those that refusals named.
 #[derive(Debug)]
@@ -47,11 +54,10 @@ impl Peers {
         all
     }
 
-    /// Nobody led: how long to wait before asking again.
-    pub(crate) fn pause(&mut self, random: &mut fastrand::Rng) -> Duration {
-        let longest = (PAUSE_BASE * 2_u32.saturating_pow(self.rounds.min(10))).min(PAUSE_CAP);
-        self.rounds += 1;
-        longest.mul_f64(0.5 + random.f64() / 2.0)
+    /// Nobody led. How often that was so before, since there was a leader.
+    pub(crate) fn asked_in_vain(&mut self) -> u32 {
+        self.rounds = self.rounds.saturating_add(1);
+        self.rounds - 1
     }
 
     /// A leader was found.
@@ -80,12 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_to_half_a_second() {
-        let mut random = fastrand::Rng::with_seed(1);
+    fn pauses_grow_to_what_they_may() {
         let mut peers = Peers::new(Vec::new());
-        let pauses: Vec<Duration> = (0..12).map(|_| peers.pause(&mut random)).collect();
-        assert!(pauses[0] <= PAUSE_BASE && pauses[11] <= PAUSE_CAP && pauses[11] >= PAUSE_CAP / 2, "{pauses:?}");
+        let rounds: Vec<u32> = (0..40).map(|_| peers.asked_in_vain()).collect();
+        let pauses = |cap| rounds.iter().map(|rounds| pause(*rounds, cap)).collect::<Vec<Duration>>();
+        let (hurried, idle) = (pauses(PAUSE_HURRIED), pauses(PAUSE_CAP));
+        assert_eq!((hurried[0], hurried[1], hurried[39]), (PAUSE_BASE, 2 * PAUSE_BASE, PAUSE_HURRIED));
+        assert_eq!((idle[0], idle[1], idle[39]), (PAUSE_BASE, 2 * PAUSE_BASE, PAUSE_CAP));
         peers.found();
-        assert!(peers.pause(&mut random) <= PAUSE_BASE);
+        assert_eq!(peers.asked_in_vain(), 0);
     }
 }

@@ -6,6 +6,7 @@ use crate::log::Options;
 use crate::session::Time;
 use convoke_proto::v1;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -202,6 +203,11 @@ impl Lane {
         if self.given_up < below {
             self.given_up = 0;
         }
+    }
+
+    /// Two signs of life may be lost before the session expires.
+    pub(super) fn keep_alive_interval(&self) -> Duration {
+        self.options.ttl / 3
     }
 
     pub(super) fn session_id(&self) -> Option<u64> {

@@ -231,6 +231,12 @@ impl Core {
         self.lanes.values().any(|lane| !lane.calls.is_empty() || matches!(lane.session, Session::Open { .. }))
     }
 
+    /// How often the session that may be silent for the shortest time wants to be heard of.
+    pub(crate) fn keep_alive_interval(&self) -> Option<Duration> {
+        let open = self.lanes.values().filter(|lane| matches!(lane.session, Session::Open { .. }));
+        open.map(lane::Lane::keep_alive_interval).min()
+    }
+
     /// Whether the end of a session is on its way.
     pub(crate) fn is_ending(&self) -> bool {
         self.lanes.values().any(|lane| lane.closing)
@@ -283,7 +289,6 @@ impl Core {
     }
 
     /// Calls that wait, of all lanes.
-    #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.calls
     }

@@ -123,7 +123,7 @@ impl Core {
 
     pub(super) fn set_keep_alive(&mut self, now: Time, id: LaneId) {
         let lane = self.lane_mut(id);
-        let next = now + lane.options.ttl / 3;
+        let next = now + lane.keep_alive_interval();
         if let Some(before) = lane.keep_alive_at.replace(next) {
             self.timers.remove(&(before, Timer::KeepAlive(id)));
         }
