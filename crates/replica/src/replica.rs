@@ -273,6 +273,7 @@ impl Plane {
             if tokio::time::timeout(CLOSE_TIMEOUT, engine.raft.shutdown()).await.is_err() {
                 tracing::warn!(node = %self.config.node, "the log's engine does not stop; its disk hangs");
             }
+            engine.state.end_term_unless(None);
             // Whoever waits for an index hears that it will not come.
             engine.state.nudge();
         }

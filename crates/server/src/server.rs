@@ -86,9 +86,9 @@ impl Bound {
     pub fn serve(self, node: NodeHandle, log: Option<LogHandle>) -> Server {
         let Bound { config, listener, address, dns } = self;
         let farewell = config.timeouts.farewell;
-        let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address));
-        let surface = Surface::new(config, address, node.clone(), log, dns.map(|dns| dns.serve(node)));
         let (stage, told) = watch::channel(Stage::Serving);
+        let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, told.clone()));
+        let surface = Surface::new(config, address, node.clone(), log, dns.map(|dns| dns.serve(node)));
         let following = tokio::spawn(surface.clone().follow());
         let accepting = tokio::spawn(net::accept(listener, surface.clone(), told));
         Server { address, surface, farewell, stage, accepting, following }

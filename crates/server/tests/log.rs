@@ -396,3 +396,60 @@ async fn a_fifth_backup_is_refused_at_once() {
     drop(under_way);
     eventually("there is room again", async || ambassador.backup(None).await.is_ok()).await;
 }
+
+/// An idle link to a node: the node's welcome has been read.
+async fn idle_link(
+    served: &Served,
+) -> (mpsc::UnboundedSender<v1::SubmitRequest>, tonic::Streaming<v1::SubmitResponse>) {
+    let (outgoing, messages) = mpsc::unbounded_channel();
+    let mut client = LogClient::new(support::grpc::channel(served).await);
+    let mut incoming = client.submit(UnboundedReceiverStream::new(messages)).await.unwrap().into_inner();
+    let welcome = incoming.message().await.unwrap().unwrap().message;
+    assert!(matches!(welcome, Some(Message::Welcome(_))), "{welcome:?}");
+    (outgoing, incoming)
+}
+
+/// Far longer than any test: whoever waits for it is stuck.
+fn long_farewell() -> convoke_server::Config {
+    let mut config = convoke_server::Config::default();
+    config.timeouts.farewell = Duration::from_secs(3_600);
+    config
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_stops_does_not_wait_for_idle_links() {
+    let mut cluster = LogCluster::start_with(3, long_farewell()).await;
+    let leader = cluster.leader().await;
+    let kv = cluster.ambassador().kv();
+    kv.put("a", "1").await.unwrap();
+    let (_outgoing, mut incoming) = idle_link(cluster.served(leader)).await;
+    tokio::time::timeout(PATIENCE, cluster.stop(leader)).await.expect("an idle link does not hold it up");
+    let error = Error::from(incoming.message().await.unwrap_err());
+    assert!(matches!(error.code, Code::NotLeader | Code::NotReady), "{error}");
+    kv.put("a", "2").await.unwrap();
+    assert_eq!(&kv.get("a").await.unwrap().unwrap().value[..], b"2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_closes_sends_idle_links_away_even_if_its_replica_goes_on() {
+    let mut cluster = LogCluster::start_with(1, long_farewell()).await;
+    let (_outgoing, mut incoming) = idle_link(cluster.served(0)).await;
+    let node = cluster.nodes[0].take().unwrap();
+    tokio::time::timeout(PATIENCE, node.served.server.stop()).await.expect("an idle link does not hold it up");
+    let error = Error::from(incoming.message().await.unwrap_err());
+    assert_eq!((error.code, error.log.unwrap().members.len()), (Code::NotReady, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_hands_over_tells_idle_links() {
+    let cluster = LogCluster::start(3).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let (_outgoing, mut incoming) = idle_link(cluster.served(leader)).await;
+    let transfer = Change::Transfer(format!("n{follower}"));
+    cluster.ambassador().change(&transfer, PATIENCE, Some(PATIENCE)).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, incoming.message()).await.expect("it is told");
+    let error = Error::from(ended.unwrap_err());
+    assert_eq!((error.code, error.log.unwrap().members.len()), (Code::NotLeader, 3));
+}

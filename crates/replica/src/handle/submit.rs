@@ -72,6 +72,16 @@ impl LogHandle {
         let epoch = engine.state.term().epoch();
         epoch.ok_or_else(|| engine.not_leading())
     }
+
+    /// Waits until this replica does not lead an epoch any more.
+    pub async fn deposed(&self, epoch: Epoch) {
+        // The engine is not kept meanwhile: a stop waits until nobody has it.
+        let led = self.engine().map(|engine| engine.state.term().led());
+        if let Ok(mut led) = led {
+            // An error means that the replica is gone.
+            let _ = led.wait_for(|led| *led != Some(epoch)).await;
+        }
+    }
 }
 
 impl Engine {

@@ -4,11 +4,14 @@ use convoke_core::Time;
 use convoke_log::leader::{Admission, Barrier, KeepAlive, Leadership, NotAppended};
 use convoke_log::machine::Applied;
 use convoke_log::{Command, Epoch, LogTime, Machine, Position, SessionId};
+use tokio::sync::watch;
 
 /// What a leader keeps in memory for its term, and nothing for everybody else.
 #[derive(Debug, Default)]
 pub(crate) struct Term {
     leadership: Option<Leadership>,
+    /// Its epoch, for those who wait for its end.
+    led: watch::Sender<Option<Epoch>>,
 }
 
 /// This replica leads no term, or has not applied the beginning of it.
@@ -30,10 +33,17 @@ impl Term {
 
     pub(crate) fn begin(&mut self, now: Time, first: Position, highest: LogTime, machine: &Machine) {
         self.leadership = Some(Leadership::elected(now, first, highest, machine));
+        self.led.send_replace(self.epoch());
     }
 
     pub(crate) fn end(&mut self) {
         self.leadership = None;
+        self.led.send_replace(None);
+    }
+
+    /// Follows the epoch.
+    pub(crate) fn led(&self) -> watch::Receiver<Option<Epoch>> {
+        self.led.subscribe()
     }
 
     pub(crate) fn applied(&mut self, now: Time, command: &Command, applied: &Applied, machine: &Machine) {

@@ -39,7 +39,7 @@ impl log_server::Log for Log {
         let service = self.service()?;
         let permit = service.enter()?;
         let epoch = service.handle.epoch().map_err(|why| service.refused(&why))?;
-        Ok(Response::new(SubmitStream::new(request.into_inner(), service.clone(), wire_epoch(epoch), permit)))
+        Ok(Response::new(SubmitStream::new(request.into_inner(), service.clone(), epoch, permit)))
     }
 
     async fn read(&self, request: Request<v1::ReadRequest>) -> Answer<v1::ReadResponse> {

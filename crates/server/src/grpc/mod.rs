@@ -76,7 +76,7 @@ pub fn log_service(
     directory: Arc<dyn Directory>,
     config: &Config,
 ) -> LogServer<impl convoke_proto::v1::log_server::Log> {
-    let service = Arc::new(LogService::new(log, directory, config));
+    let service = Arc::new(LogService::new(log, directory, config, None));
     LogServer::new(log::Log(Some(service))).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 

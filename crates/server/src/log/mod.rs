@@ -15,6 +15,7 @@ pub(crate) use submit::SubmitStream;
 
 use crate::config::Config;
 use crate::error::no_log_plane;
+use crate::net::Stage;
 use crate::surface::Surface;
 use convoke_client::log::{Ambassador, Kv, Options};
 use convoke_node::NodeHandle;
@@ -23,6 +24,7 @@ use convoke_replica::log::Machine;
 use convoke_replica::{Consistency, LogHandle};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Requests of HTTP clients on their way at once; they share one session.
 const WINDOW: usize = 512;
@@ -39,11 +41,17 @@ pub(crate) struct LogPlane {
 
 impl LogPlane {
     /// Within a tokio runtime. The ambassador asks this node first, which names the others.
-    pub(crate) fn new(handle: LogHandle, node: NodeHandle, config: &Config, own: SocketAddr) -> LogPlane {
+    pub(crate) fn new(
+        handle: LogHandle,
+        node: NodeHandle,
+        config: &Config,
+        own: SocketAddr,
+        stage: watch::Receiver<Stage>,
+    ) -> LogPlane {
         let seeds = [reachable(own).to_string()];
         let ambassador = Ambassador::start(seeds).expect("a socket address is host:port, and there is a runtime");
         let kv = ambassador.kv_with(Options::default().window(WINDOW).timeout(config.timeouts.request));
-        let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config));
+        let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config, Some(stage)));
         LogPlane { handle, service, ambassador, kv }
     }
 }

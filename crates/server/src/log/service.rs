@@ -4,13 +4,14 @@ use super::convert::{fate, refusal, wire_epoch};
 use super::directory::Directory;
 use crate::config::Config;
 use crate::error::invalid;
+use crate::net::Stage;
 use crate::surface::Gates;
 use convoke_proto::{Code, Error, v1};
-use convoke_replica::log::{Machine, RequestId};
+use convoke_replica::log::{Epoch, Machine, RequestId};
 use convoke_replica::{ChangeError, Consistency, Edit, Group, LogHandle, Refusal, Status, SubmitError};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
 /// Backups that may be taken at once.
@@ -26,19 +27,54 @@ pub(crate) struct LogService {
     backups: Arc<Semaphore>,
     /// How long a read or a resolve may take.
     patience: Duration,
+    /// Of the server; `None` if there is none around it.
+    stage: Option<watch::Receiver<Stage>>,
 }
 
 impl LogService {
-    pub(crate) fn new(handle: LogHandle, directory: Arc<dyn Directory>, config: &Config) -> LogService {
+    pub(crate) fn new(
+        handle: LogHandle,
+        directory: Arc<dyn Directory>,
+        config: &Config,
+        stage: Option<watch::Receiver<Stage>>,
+    ) -> LogService {
         let links_max = config.limits.log_links;
         let links = Arc::new(Semaphore::new(links_max.min(Semaphore::MAX_PERMITS)));
         let backups = Arc::new(Semaphore::new(BACKUPS_MAX));
-        LogService { handle, directory, links, links_max, backups, patience: config.timeouts.request }
+        LogService { handle, directory, links, links_max, backups, patience: config.timeouts.request, stage }
     }
 
     /// Lets one more ambassador in, or refuses.
     pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
         Gates::enter(&self.links, "links to the log", self.links_max)
+    }
+
+    /// Waits until a link to the leader of an epoch is of no use: somebody else leads, or the server closes.
+    pub(crate) async fn link_useless(&self, epoch: Epoch) {
+        let closing = async {
+            match self.stage.clone() {
+                Some(mut stage) => drop(stage.wait_for(|stage| *stage == Stage::Closing).await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.handle.deposed(epoch) => {}
+            () = closing => {}
+        }
+    }
+
+    /// Why that is so, and who leads now.
+    pub(crate) fn why_useless(&self, epoch: Epoch) -> Error {
+        match self.handle.epoch() {
+            Err(why) => self.refused(&why),
+            Ok(current) if current != epoch => self.refused(&Refusal::StaleEpoch { current }),
+            Ok(_) => {
+                let group = self.handle.group();
+                let error = Error::new(Code::NotReady, "this node is stopping; use another node");
+                error.members(self.replicas(&group), group.epoch.map(wire_epoch))
+            }
+        }
     }
 
     /// Lets one more backup begin, or refuses: each takes a thread.

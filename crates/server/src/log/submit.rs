@@ -1,15 +1,15 @@
 //! One link of an ambassador: what comes in is put in line in the order of arrival, answers go out as they are decided.
 
 use super::LogService;
-use super::convert::{self, answer, body, opened, read_fate};
+use super::convert::{self, answer, body, opened, read_fate, wire_epoch};
 use crate::error::invalid;
 use crate::traces;
 use convoke_proto::v1::submit_request::Message as Asked;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Error, v1};
-use convoke_replica::log::SessionId;
 use convoke_replica::log::command::{Client, Open};
 use convoke_replica::log::leader::KeepAlive;
+use convoke_replica::log::{Epoch, SessionId};
 use convoke_replica::{Consistency, Refusal, SubmitError};
 use futures_core::Stream;
 use futures_util::stream::FuturesUnordered;
@@ -32,7 +32,14 @@ pub(crate) struct SubmitStream {
     service: Arc<LogService>,
     undecided: FuturesUnordered<Deciding>,
     ready: VecDeque<v1::SubmitResponse>,
+    epoch: Epoch,
+    /// Ends when the link is of no use. In a set of its own, which looks at it only when there is something to see: a link is polled for
+    /// every message.
+    useless: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Nothing more is read.
     over: bool,
+    /// What is said last, if it is not the client who ends it.
+    farewell: bool,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -40,12 +47,25 @@ impl SubmitStream {
     pub(crate) fn new(
         incoming: Streaming<v1::SubmitRequest>,
         service: Arc<LogService>,
-        epoch: v1::Epoch,
+        epoch: Epoch,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        let welcome = Message::Welcome(v1::Welcome { epoch: Some(epoch) });
+        let welcome = Message::Welcome(v1::Welcome { epoch: Some(wire_epoch(epoch)) });
         let ready = [v1::SubmitResponse { tag: 0, message: Some(welcome) }].into();
-        SubmitStream { incoming, service, undecided: FuturesUnordered::new(), ready, over: false, _permit: permit }
+        let useless = FuturesUnordered::new();
+        let watched = service.clone();
+        useless.push(Box::pin(async move { watched.link_useless(epoch).await }) as Pin<Box<_>>);
+        SubmitStream {
+            incoming,
+            service,
+            undecided: FuturesUnordered::new(),
+            ready,
+            epoch,
+            useless,
+            over: false,
+            farewell: false,
+            _permit: permit,
+        }
     }
 
     /// Puts a message in line: the first poll does, so it has to come before the next message is looked at.
@@ -63,6 +83,10 @@ impl Stream for SubmitStream {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
+        if !this.over && matches!(Pin::new(&mut this.useless).poll_next(context), Poll::Ready(Some(()))) {
+            // An idle client would not notice by itself, and would keep the connection from ending.
+            (this.over, this.farewell) = (true, true);
+        }
         while !this.over && this.undecided.len() + this.ready.len() < UNDECIDED_MAX {
             match Pin::new(&mut this.incoming).poll_next(context) {
                 Poll::Ready(Some(Ok(request))) => this.take(request, context),
@@ -76,6 +100,9 @@ impl Stream for SubmitStream {
         }
         match Pin::new(&mut this.undecided).poll_next(context) {
             Poll::Ready(Some(response)) => Poll::Ready(Some(Ok(response))),
+            Poll::Ready(None) if std::mem::take(&mut this.farewell) => {
+                Poll::Ready(Some(Err(this.service.why_useless(this.epoch).into())))
+            }
             Poll::Ready(None) if this.over => Poll::Ready(None),
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }

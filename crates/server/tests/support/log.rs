@@ -21,13 +21,18 @@ pub struct LogNode {
 pub struct LogCluster {
     pub nodes: Vec<Option<LogNode>>,
     pub addresses: Vec<String>,
+    config: convoke_server::Config,
 }
 
 impl LogCluster {
     /// Nodes that form one log, which has a leader when this returns.
     pub async fn start(count: usize) -> LogCluster {
+        LogCluster::start_with(count, convoke_server::Config::default()).await
+    }
+
+    pub async fn start_with(count: usize, config: convoke_server::Config) -> LogCluster {
         let addresses: Vec<String> = (0..count).map(|_| free_address()).collect();
-        let mut cluster = LogCluster { nodes: Vec::new(), addresses: addresses.clone() };
+        let mut cluster = LogCluster { nodes: Vec::new(), addresses: addresses.clone(), config };
         let join = if count == 1 { Vec::new() } else { addresses };
         for index in 0..count {
             cluster.add(index, join.clone()).await;
@@ -46,7 +51,7 @@ impl LogCluster {
     }
 
     async fn add(&mut self, index: usize, join: Vec<String>) {
-        let bound = Server::bind(convoke_server::Config::default()).await.unwrap();
+        let bound = Server::bind(self.config.clone()).await.unwrap();
         let id = format!("n{index}");
         let mut config = Config::new(&id).unwrap();
         config.timers = timers();
@@ -106,6 +111,18 @@ impl LogCluster {
     /// An ambassador that knows all running nodes.
     pub fn ambassador(&self) -> Ambassador {
         Ambassador::start(self.nodes.iter().flatten().map(|node| node.served.address().to_string())).unwrap()
+    }
+
+    /// Stops a node as its process does.
+    pub async fn stop(&mut self, index: usize) {
+        let LogNode { served, replica, accepting } = self.nodes[index].take().expect("the node runs");
+        let log = replica.handle();
+        let leaving = async {
+            log.hand_over().await;
+            log.stop().await;
+        };
+        tokio::join!(served.server.stop(), leaving);
+        accepting.abort();
     }
 
     /// Ends a node as a crash would.
