@@ -4,7 +4,9 @@
 
 mod support;
 
+use convoke_node::Config;
 use serde_json::json;
+use std::time::Duration;
 use support::Served;
 use support::http::{Sse, SseEvent};
 
@@ -94,7 +96,9 @@ async fn what_was_not_kept_is_told_as_missed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_come_and_go_are_told_and_the_stream_ends_with_its_node() {
-    let mut cluster = Served::cluster(2).await;
+    // Having lost the only other node, a node that stops waits for it for so long (N6).
+    let soon = |config: &mut Config| config.timers.handover_timeout = Duration::from_secs(1);
+    let mut cluster = Served::cluster_with(2, soon).await;
     let mut stream = Sse::open_at(&cluster[0], EVENTS, "").await;
     let seen = until_caught_up(&mut stream).await;
     assert!(seen.contains(&"node peer n1 is up".to_owned()), "{seen:?}");

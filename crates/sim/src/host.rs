@@ -257,6 +257,14 @@ impl Host {
         self.trouble.lasting(awake)
     }
 
+    /// For how long it has been awake since its last trouble: what was mended in its sleep it learns when it wakes.
+    pub fn awake_since_trouble(&self, now: Micros) -> Micros {
+        let calm = self.trouble.calm_for(now);
+        let (end, length) = self.last_pause;
+        let slept = end.saturating_sub(end.saturating_sub(length).max(now - calm));
+        calm.saturating_sub(slept)
+    }
+
     /// How long ago the last pause longer than `length` ended.
     pub fn calm_after_pause(&self, now: Micros, length: Micros) -> Micros {
         if self.paused() && self.pause_length(now) > length {

@@ -146,7 +146,8 @@ pub(crate) fn is_old_news(world: &World, host: usize, client: usize, event: &Str
 }
 
 /// Whether everybody can find everybody. In a line a host that cannot be reached hides those behind it from each other
-/// when they restart; a replacement is told of the first host only; otherwise the seeds suffice.
+/// when they restart, in a star the first one hides all; a replacement is told of the first host only; otherwise the seeds
+/// suffice.
 pub(crate) fn findable(world: &World, window: Micros) -> bool {
     let reachable = |host: &crate::host::Host| {
         host.running()
@@ -156,5 +157,6 @@ pub(crate) fn findable(world: &World, window: Micros) -> bool {
     };
     let mut hosts = world.hosts.iter().filter(|host| host.state != HostState::Gone);
     let replaced = world.hosts.iter().skip(world.setup.nodes).any(|host| !host.is_second);
-    (world.setup.topology != Topology::Line || hosts.all(reachable)) && (!replaced || reachable(&world.hosts[0]))
+    let by_the_first = replaced || world.setup.topology == Topology::Star;
+    (world.setup.topology != Topology::Line || hosts.all(reachable)) && (!by_the_first || reachable(&world.hosts[0]))
 }

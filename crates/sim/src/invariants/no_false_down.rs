@@ -103,7 +103,7 @@ pub(super) fn observer_is_calm(world: &World, host: usize) -> bool {
     let window = notice_time(world);
     let held = &world.hosts[host];
     let dead = micros(world.setup.timers.dead_peer_timeout);
-    held.trouble.calm_for(world.now) > window
+    held.awake_since_trouble(world.now) > window
         && held.ready_at.is_some_and(|at| world.now - at > window)
         && held.calm_after_pause(world.now, dead / 2) > window
         && held.twin.is_none()
