@@ -223,8 +223,17 @@ fn a_graceful_stop_does_not_wait_for_ever_nor_for_nobody() {
 /// Two nodes, one of them stopped before the other is there again: it waits for that one, which takes it for complete (N3, N6).
 #[test]
 fn a_graceful_stop_waits_for_the_one_that_is_starting() {
-    let mut cluster = Cluster::settled(&["a", "b"]);
-    cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    let mut cluster = Cluster::new(&["a", "b"]);
+    // So that the registry is on its way for longer than it takes to hear that its sender is stopping.
+    cluster.config(A).limits.chunk_bytes = 200;
+    cluster.config(A).limits.chunk_window = 1;
+    for at in [A, B] {
+        cluster.start(at);
+        cluster.run(secs(2));
+    }
+    let ids: Vec<String> = (0..30).map(|i| format!("orders-{i}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    cluster.attach(A, 1, &attach("client", 1, &ids)).unwrap();
     cluster.run(secs(1));
     cluster.call(B, Node::stop);
     cluster.run(secs(3));
@@ -236,12 +245,14 @@ fn a_graceful_stop_waits_for_the_one_that_is_starting() {
     }
     assert!(!cluster.node(B).is_ready());
     cluster.call(A, Node::stop);
-    cluster.run(secs(5));
+    cluster.run(secs(2));
+    assert!(!cluster.node(B).is_ready(), "it has heard by now that the other one is stopping");
+    cluster.run(secs(10));
     assert!(cluster.is_running(A), "it did not wait");
     assert!(cluster.node(B).is_ready(), "{:?}", cluster.events(B).collect::<Vec<_>>());
     let notices = cluster.notices(A, ConnId(1));
     assert!(matches!(&notices[..], [Notice::Handover { target: Some(to) }] if to.node.as_str() == "b"), "{notices:?}");
-    cluster.attach(B, 1, &attach("client", 2, &["orders-1"])).unwrap();
+    cluster.attach(B, 1, &attach("client", 2, &ids)).unwrap();
     cluster.run(secs(3));
     assert!(!cluster.is_running(A));
     assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
