@@ -121,7 +121,7 @@ class Session:
                     self._moved(message.attached.node)
                 elif kind == "attach_refused":
                     error = message.attach_refused.error
-                    if error.code != types.Error.STALE_EPOCH:
+                    if error.code != types.Error.STALE_CLAIM:
                         raise Refused(error)
                     self._claim = error.known
                     outgoing.put(self._attach())

@@ -5,7 +5,7 @@ use crate::connection::endpoint;
 use crate::driver::Driver;
 use crate::seeds::Seeds;
 use crate::session::{Identity, Session};
-use crate::{Code, ConnectionState, Error, Liveness};
+use crate::{ConnectionState, Error, ErrorCode, Liveness};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Builder {
             endpoint(seed)?;
         }
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Error::new(Code::FailedPrecondition, "build a client within a tokio runtime"));
+            return Err(Error::new(ErrorCode::FailedPrecondition, "build a client within a tokio runtime"));
         }
         let mut random = fastrand::Rng::new();
         let identity = Identity {

@@ -8,7 +8,7 @@ use crate::log::{Ambassador, Kv, Options};
 use crate::registration::Registration;
 use crate::view::View;
 use crate::watch::Watch;
-use crate::{Code, ConnectionState, Error, Event, Filter, Member, MemberSpec};
+use crate::{ConnectionState, Error, ErrorCode, Event, Filter, Member, MemberSpec};
 use convoke_proto::v1;
 use convoke_proto::v1::registry_client::RegistryClient;
 use std::fmt::Display;
@@ -136,7 +136,7 @@ impl Client {
         let request = v1::GetRequest { id: id.into() };
         let asking = async {
             let response = self.registry().await?.get(request).await?.into_inner();
-            response.member.map(Member::from).ok_or_else(|| Error::new(Code::Internal, "the node sent no member"))
+            response.member.map(Member::from).ok_or_else(|| Error::new(ErrorCode::Internal, "the node sent no member"))
         };
         within(self.inner.operation_timeout, asking).await
     }
@@ -218,7 +218,7 @@ impl Client {
         match tokio::time::timeout(timeout, closing).await {
             // Closed before: that is what was asked for.
             Ok(_) => Ok(()),
-            Err(_) => Err(Error::new(Code::OutcomeUnknown, "no node confirmed the close in time")),
+            Err(_) => Err(Error::new(ErrorCode::OutcomeUnknown, "no node confirmed the close in time")),
         }
     }
 
@@ -275,9 +275,9 @@ where
     F: TryInto<Filter>,
     F::Error: Display,
 {
-    filter.try_into().map_err(|error| Error::new(Code::InvalidFilter, error.to_string()).field("filter"))
+    filter.try_into().map_err(|error| Error::new(ErrorCode::InvalidFilter, error.to_string()).field("filter"))
 }
 
 fn closed() -> Error {
-    Error::new(Code::FailedPrecondition, "this client is closed; build another")
+    Error::new(ErrorCode::FailedPrecondition, "this client is closed; build another")
 }

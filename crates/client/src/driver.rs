@@ -4,7 +4,7 @@
 use crate::connection::{Connection, Happened, Happenings, Link};
 use crate::registration::Standing;
 use crate::session::{ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, Session, Time};
-use crate::{Code, ConnectionState, Error, MemberSpec, Update};
+use crate::{ConnectionState, Error, ErrorCode, MemberSpec, Update};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -232,7 +232,7 @@ impl Driver {
             Effect::Send { connection, message } => {
                 let held = self.connection.as_ref().filter(|held| held.id == connection);
                 if held.is_some_and(|held| !held.send(message)) {
-                    let error = Error::new(Code::NotReady, "the node does not read what it is sent");
+                    let error = Error::new(ErrorCode::NotReady, "the node does not read what it is sent");
                     let _ = self.happenings.try_send((connection, Happened::Ended(error)));
                 }
             }

@@ -31,7 +31,7 @@
 //! | keys that are consistent | [`Client::kv`], [`Kv`](log::Kv), [`Client::log`] |
 //! | knowing where one stands | [`Client::states`], [`ConnectionState`], [`Registration::lost`] |
 //!
-//! Errors are one type, [`Error`], with a [`Code`] that says what to do; `docs/sdk.md` has the guide.
+//! Errors are one type, [`Error`], with a [`ErrorCode`] that says what to do; `docs/sdk.md` has the guide.
 //!
 //! Inside, everything that decides is synchronous and takes time and randomness as arguments (`session`, `replica`, `seeds`, `backoff`); a
 //! thin shell of tokio and tonic carries it out.
@@ -62,7 +62,7 @@ pub use client::Client;
 pub use connection_state::ConnectionState;
 pub use convoke_filter::{Filter, FilterError};
 pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};
-pub use convoke_proto::{Code, Error};
+pub use convoke_proto::{Error, ErrorCode};
 pub use event::{Event, ResetReason};
 pub use follow::Subscription;
 pub use pick::{LocalityPreferring, RoundRobin, WeightedRoundRobin};

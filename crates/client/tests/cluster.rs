@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_client::{Client, Code, ConnectionState, Event, Member, ResetReason, Update, View};
+use convoke_client::{Client, ConnectionState, ErrorCode, Event, Member, ResetReason, Update, View};
 use convoke_testkit::eventually;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -147,8 +147,8 @@ async fn of_two_processes_with_one_client_id_the_younger_stays() {
     let registration = first.register(orders("orders-1")).await.unwrap();
     let second = process().connect().await.unwrap();
     let _taken = second.register(orders("orders-1").metadata("by", "second")).await.unwrap();
-    assert_eq!(registration.lost().await.code, Code::Superseded);
-    assert_eq!(first.register(orders("orders-2")).await.unwrap_err().code, Code::Superseded);
+    assert_eq!(registration.lost().await.code, ErrorCode::Superseded);
+    assert_eq!(first.register(orders("orders-2")).await.unwrap_err().code, ErrorCode::Superseded);
     assert_eq!(node.member("orders-1").unwrap().metadata().to_map()["by"], "second");
     assert!(is_connected(&second));
     // The older one can still look.

@@ -5,7 +5,7 @@
 mod support;
 
 use convoke_client::{
-    Client, Code, ConnectionState, Event, Filter, LocalityPreferring, Member, MemberSpec, RoundRobin, Update,
+    Client, ConnectionState, ErrorCode, Event, Filter, LocalityPreferring, Member, MemberSpec, RoundRobin, Update,
 };
 use convoke_testkit::eventually;
 use std::collections::BTreeMap;
@@ -29,17 +29,17 @@ async fn register_update_unregister() {
     assert_ne!(before, after);
     assert_eq!(registration.version(), after);
     let stale = registration.update(Update::merge().set("v", "9").if_version(before)).await.unwrap_err();
-    assert_eq!(stale.code, Code::StaleVersion);
+    assert_eq!(stale.code, ErrorCode::StaleVersion);
     registration.update(Update::replace().set("x", "1").if_version(after)).await.unwrap();
     assert_eq!(server.member("orders-1").unwrap().metadata().to_map(), [("x".to_owned(), "1".to_owned())].into());
 
     let again = client.register(orders("orders-1")).await.unwrap_err();
-    assert_eq!(again.code, Code::AlreadyRegistered);
+    assert_eq!(again.code, ErrorCode::AlreadyRegistered);
     let bad = client.register(MemberSpec::new("orders-2", "")).await.unwrap_err();
-    assert_eq!((bad.code, bad.field.as_deref()), (Code::InvalidMember, Some("service")));
+    assert_eq!((bad.code, bad.field.as_deref()), (ErrorCode::InvalidMember, Some("service")));
 
     assert_eq!(client.get("orders-1").await.unwrap().metadata["x"], "1");
-    assert_eq!(client.get("nobody").await.unwrap_err().code, Code::NotFound);
+    assert_eq!(client.get("nobody").await.unwrap_err().code, ErrorCode::NotFound);
     for id in ["orders-3", "orders-4", "orders-5"] {
         client.register(orders(id)).await.unwrap();
     }
@@ -49,7 +49,7 @@ async fn register_update_unregister() {
     assert_eq!(server.status("orders-1"), None);
     client.close().await.unwrap();
     assert_eq!(server.status("orders-3"), None, "closing unregisters");
-    assert_eq!(client.register(orders("orders-6")).await.unwrap_err().code, Code::FailedPrecondition);
+    assert_eq!(client.register(orders("orders-6")).await.unwrap_err().code, ErrorCode::FailedPrecondition);
 }
 
 #[tokio::test]
@@ -179,8 +179,8 @@ async fn what_cannot_be_sent_in_time_has_not_happened() {
     let address = convoke_testkit::free_address();
     let client =
         Client::builder().seeds([address.clone()]).operation_timeout(Duration::from_millis(300)).build().unwrap();
-    assert_eq!(client.register(orders("orders-1")).await.unwrap_err().code, Code::Timeout);
-    assert_eq!(client.get("orders-1").await.unwrap_err().code, Code::Timeout);
+    assert_eq!(client.register(orders("orders-1")).await.unwrap_err().code, ErrorCode::Timeout);
+    assert_eq!(client.get("orders-1").await.unwrap_err().code, ErrorCode::Timeout);
     // Given up by the application itself.
     let patience = Duration::from_millis(100);
     assert!(tokio::time::timeout(patience, client.register(orders("orders-2"))).await.is_err());
@@ -195,10 +195,10 @@ async fn a_member_taken_over_is_told_and_left_alone() {
     let server = Served::alone().await;
     let (first, second) = (client(server.address()).await, client(server.address()).await);
     let registration = first.register(orders("orders-1")).await.unwrap();
-    assert_eq!(second.register(orders("orders-1")).await.unwrap_err().code, Code::AlreadyRegistered);
+    assert_eq!(second.register(orders("orders-1")).await.unwrap_err().code, ErrorCode::AlreadyRegistered);
     let _taken = second.take_over(orders("orders-1").metadata("by", "second")).await.unwrap();
-    assert_eq!(registration.lost().await.code, Code::TakenOver);
-    assert_eq!(registration.update(Update::merge().set("v", "2")).await.unwrap_err().code, Code::TakenOver);
+    assert_eq!(registration.lost().await.code, ErrorCode::TakenOver);
+    assert_eq!(registration.update(Update::merge().set("v", "2")).await.unwrap_err().code, ErrorCode::TakenOver);
     assert_eq!(server.member("orders-1").unwrap().metadata().to_map()["by"], "second");
 }
 
@@ -206,9 +206,9 @@ async fn a_member_taken_over_is_told_and_left_alone() {
 async fn bad_filters_and_seeds_are_refused_at_once() {
     let client = Client::builder().build().unwrap();
     let error = client.watch("servce == \"orders\"").unwrap_err();
-    assert_eq!((error.code, error.field.as_deref()), (Code::InvalidFilter, Some("filter")));
+    assert_eq!((error.code, error.field.as_deref()), (ErrorCode::InvalidFilter, Some("filter")));
     assert!(error.message.contains("did you mean `service`"), "{error}");
     for seed in ["nowhere", "host:port", "http://a:1/b", ""] {
-        assert_eq!(Client::builder().seeds([seed]).build().unwrap_err().code, Code::InvalidArgument, "{seed}");
+        assert_eq!(Client::builder().seeds([seed]).build().unwrap_err().code, ErrorCode::InvalidArgument, "{seed}");
     }
 }

@@ -51,7 +51,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure { exit: error.code.exit_code(), message: error.message }
+        Failure { exit: error.code.exit_status(), message: error.message }
     }
 }
 

@@ -47,7 +47,7 @@ async fn clocks_hours_apart_that_step_back_change_nothing() {
     }
     let slow = Client::builder().seeds([cluster.clients(1)]).build().unwrap();
     let taken = slow.take_over(MemberSpec::new("web-1", "web").metadata("written", "at the slow node")).await.unwrap();
-    assert_eq!(member.lost().await.code, convoke_client::Code::TakenOver);
+    assert_eq!(member.lost().await.code, convoke_client::ErrorCode::TakenOver);
     set("n2", "-100d");
     taken.update(Update::merge().set("written", "a hundred days ago")).await.unwrap();
     for index in 0..3 {

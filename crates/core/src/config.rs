@@ -230,6 +230,7 @@ impl Config {
             ("peer_address", self.peer_address.len(), wire::ADDRESS_BYTES_MAX),
             ("client_address", self.client_address.len(), wire::ADDRESS_BYTES_MAX),
         ] {
+            let largest = largest as usize;
             if value > largest {
                 return Err(ConfigError::TooLarge { name, value, largest });
             }

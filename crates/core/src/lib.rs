@@ -22,7 +22,7 @@ pub mod wire;
 
 pub use config::{Config, ConfigError, Limits, Timers};
 pub use convoke_filter as filter;
-pub use error::{Code, Refusal};
+pub use error::{ErrorCode, Refusal};
 pub use mutant::{Mutant, Mutation};
 pub use node::{Node, Output};
 pub use time::Time;

@@ -3,65 +3,7 @@
 //! A [`Mutation`] can only be made with the `mutants` feature, which only the simulator turns on. Without it the type is
 //! empty, every check below is the constant `false`, and nothing of a mutant is in the program.
 
-/// Declares the mutants of a crate that has a feature `mutants`, and the type that says which of them is active.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! mutants {
-    ($($name:ident: $rule:literal, $meaning:literal;)*) => {
-        /// One rule switched off, or one ordinary slip.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Mutant { $(#[doc = $meaning] $name,)* }
-
-        impl Mutant {
-            pub const ALL: &'static [Mutant] = &[$(Mutant::$name,)*];
-
-            pub fn name(self) -> &'static str {
-                match self { $(Mutant::$name => stringify!($name),)* }
-            }
-
-            /// The rule of the protocol that is broken.
-            pub fn rule(self) -> &'static str {
-                match self { $(Mutant::$name => $rule,)* }
-            }
-
-            pub fn meaning(self) -> &'static str {
-                match self { $(Mutant::$name => $meaning,)* }
-            }
-        }
-
-        /// Which mutant is active, if any.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Mutation(#[cfg(feature = "mutants")] Option<Mutant>);
-
-        impl Mutation {
-            /// The program as it should be.
-            pub const fn none() -> Self {
-                Mutation(
-                    #[cfg(feature = "mutants")]
-                    None,
-                )
-            }
-
-            #[cfg(feature = "mutants")]
-            pub const fn of(mutant: Mutant) -> Self {
-                Mutation(Some(mutant))
-            }
-
-            #[cfg(feature = "mutants")]
-            pub(crate) fn is(self, mutant: Mutant) -> bool {
-                self.0 == Some(mutant)
-            }
-
-            #[cfg(not(feature = "mutants"))]
-            #[inline(always)]
-            pub(crate) fn is(self, _: Mutant) -> bool {
-                false
-            }
-        }
-    };
-}
-
-mutants! {
+convoke_base::mutants! {
     LastArrivalWins: "D3", "the record that arrives last wins, whatever its rank";
     SeqBeforeClaim: "D3", "an ex-owner wins back a member by refreshing it";
     TiesKeepHeld: "D3", "two claims with one number: each node keeps the one it holds";

@@ -1,62 +1,8 @@
-//! Time as an argument.
+//! Silence, measured fairly (rule L5).
 //!
 //! The core never reads a clock. The shell (or the simulator) passes the node's monotonic time into every call.
 
-use std::fmt;
-use std::ops::{Add, Sub};
-pub use std::time::Duration;
-
-/// A point on the node's own monotonic clock, in microseconds since an arbitrary start.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
-pub struct Time(u64);
-
-impl Time {
-    pub const ZERO: Time = Time(0);
-    pub const MAX: Time = Time(u64::MAX);
-
-    pub const fn from_micros(micros: u64) -> Self {
-        Time(micros)
-    }
-
-    pub const fn from_secs(secs: u64) -> Self {
-        Time(secs * 1_000_000)
-    }
-
-    pub const fn as_micros(self) -> u64 {
-        self.0
-    }
-
-    /// Time passed since `earlier`; zero if `earlier` is later.
-    pub fn since(self, earlier: Time) -> Duration {
-        Duration::from_micros(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl Add<Duration> for Time {
-    type Output = Time;
-    fn add(self, duration: Duration) -> Time {
-        Time(self.0.saturating_add(micros(duration)))
-    }
-}
-
-impl Sub<Time> for Time {
-    type Output = Duration;
-    fn sub(self, earlier: Time) -> Duration {
-        self.since(earlier)
-    }
-}
-
-impl fmt::Debug for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:03}s", self.0 / 1_000_000, self.0 / 1_000 % 1_000)
-    }
-}
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
+pub use convoke_base::{Duration, Time};
 
 fn signed(micros: u64) -> i64 {
     i64::try_from(micros).unwrap_or(i64::MAX)
@@ -91,7 +37,7 @@ impl Heard {
 
     /// Heard `age` ago by someone else's reckoning.
     pub fn ago(clock: Clock, age: Duration) -> Self {
-        Heard { at: signed(clock.now.0).saturating_sub(signed(micros(age))), lost: clock.lost }
+        Heard { at: signed(clock.now.as_micros()).saturating_sub(signed(micros(age))), lost: clock.lost }
     }
 
     /// Whether this was heard later than `other`.
@@ -101,7 +47,7 @@ impl Heard {
 
     /// Silence in real time.
     pub fn silence(self, clock: Clock) -> Duration {
-        Duration::from_micros(signed(clock.now.0).saturating_sub(self.at).max(0).unsigned_abs())
+        Duration::from_micros(signed(clock.now.as_micros()).saturating_sub(self.at).max(0).unsigned_abs())
     }
 
     /// Silence while this node was listening, where at most `forgiven` of lateness is subtracted.
@@ -113,6 +59,6 @@ impl Heard {
     /// The earliest moment at which `attentive_silence` can reach `silence`, if the node stays awake.
     pub fn due(self, clock: Clock, silence: Duration, forgiven: Duration) -> Time {
         let due = self.at.saturating_add(signed(micros(silence)));
-        Time(due.max(0).unsigned_abs()) + clock.lost.saturating_sub(self.lost).min(forgiven)
+        Time::from_micros(due.max(0).unsigned_abs()) + clock.lost.saturating_sub(self.lost).min(forgiven)
     }
 }

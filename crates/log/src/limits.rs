@@ -1,5 +1,6 @@
 //! Bounds on what the log holds. They are state: all replicas must have the same (H4).
 
+use convoke_base::codec::COUNTER_MAX;
 use std::time::Duration;
 
 /// Every bound on what the machine accepts or holds. Reaching one is a typed answer.
@@ -70,8 +71,6 @@ pub(crate) const KEY_BYTES_MAX: u64 = 64 * 1024;
 pub(crate) const VALUE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 pub(crate) const RESPONSE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub(crate) const REPLICAS_MAX: u64 = 256;
-/// Numbers above this are not reachable by counting; they are refused as hostile.
-pub(crate) const COUNTER_MAX: u64 = 1 << 56;
 
 impl Limits {
     /// Refuses bounds that would make the log useless or its formats unbounded.

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 #[test]
-fn the_machine_is_built_from_the_core_and_two_checksums() {
-    convoke_purity::assert_adds("convoke-log", "convoke-core", &["convoke-log", "crc32c", "xxhash-rust"]);
+fn the_machine_is_built_from_the_base_an_allocation_free_string_and_a_hash() {
+    convoke_purity::assert_adds("convoke-log", "convoke-base", &["convoke-log", "smol_str", "xxhash-rust"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
+use convoke_base::framing::header;
 use convoke_node::{Happening, NodeHandle};
 use convoke_testkit::{Cluster, TestClient, eventually, member};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,13 +42,13 @@ async fn garbage_is_closed_counted_and_said_once() {
     let node = cluster.node(0).handle();
     let mut noise = vec![0; 100_000];
     fastrand::Rng::with_seed(7).fill(&mut noise);
-    let framed = |frame: &[u8]| [PREAMBLE, &(frame.len() as u32).to_le_bytes(), frame].concat();
+    let framed = |frame: &[u8]| [PREAMBLE, &header(&[frame]), frame].concat();
     // Not the preamble.
     send_and_be_closed(&node, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     send_and_be_closed(&node, &noise).await;
     // A length that nobody may send.
-    send_and_be_closed(&node, &[PREAMBLE, &u32::MAX.to_le_bytes()].concat()).await;
-    send_and_be_closed(&node, &[PREAMBLE, &(8_u32 << 20).to_le_bytes(), &noise].concat()).await;
+    send_and_be_closed(&node, &[PREAMBLE, &[0xff; 8]].concat()).await;
+    send_and_be_closed(&node, &[PREAMBLE, &(8_u64 << 20).to_le_bytes(), &noise].concat()).await;
     let refused = node.counters().await.unwrap().network.garbage_refused;
     assert_eq!(refused, 4);
     assert_eq!(garbage_events(&node), 1, "one address is worth one line");
@@ -90,7 +91,7 @@ async fn a_frame_cut_short_ends_with_its_connection() {
     let mut cluster = Cluster::start(1).await;
     let node = cluster.node(0).handle();
     for cut in [1, 4, 7, 8, 9, 11, 12, 100] {
-        let whole = [PREAMBLE, &1000_u32.to_le_bytes(), &[0; 1000]].concat();
+        let whole = [PREAMBLE, &header(&[&[0; 1000]]), &[0; 1000]].concat();
         let mut stream = dial(&node).await;
         stream.write_all(&whole[..cut]).await.unwrap();
         drop(stream);

@@ -1,103 +1,54 @@
-//! The table of error codes, and how an error travels.
+//! How an error travels: as a gRPC status with details, and as JSON.
 
 use crate::v1;
 use prost::Message;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::fmt;
 
-pub use v1::error::Code;
+pub use convoke_base::ErrorCode;
 
-/// Exit codes of the command line.
-const FAILURE: u8 = 1;
-const BAD_INPUT: u8 = 2;
-const UNREACHABLE: u8 = 3;
-const NOT_FOUND: u8 = 4;
-const REFUSED: u8 = 5;
+/// The gRPC status of a code.
+pub fn grpc_code(code: ErrorCode) -> tonic::Code {
+    tonic::Code::from_i32(code.grpc_status() as i32)
+}
 
-impl Code {
-    /// HTTP status, gRPC status code and exit code.
-    fn row(self) -> (u16, tonic::Code, u8) {
-        use tonic::Code as Grpc;
-        match self {
-            Code::InvalidMember | Code::InvalidFilter | Code::InvalidArgument => {
-                (400, Grpc::InvalidArgument, BAD_INPUT)
-            }
-            Code::TooLarge => (413, Grpc::InvalidArgument, BAD_INPUT),
-            Code::Unauthenticated => (401, Grpc::Unauthenticated, REFUSED),
-            Code::PermissionDenied => (403, Grpc::PermissionDenied, REFUSED),
-            Code::NotFound | Code::NotRegistered | Code::SessionGone => (404, Grpc::NotFound, NOT_FOUND),
-            Code::AlreadyRegistered => (409, Grpc::AlreadyExists, REFUSED),
-            Code::TakenOver | Code::Superseded | Code::StaleEpoch => (409, Grpc::Aborted, REFUSED),
-            Code::StaleVersion | Code::FailedPrecondition => (412, Grpc::FailedPrecondition, REFUSED),
-            Code::Compacted => (410, Grpc::OutOfRange, FAILURE),
-            Code::ResourceExhausted => (429, Grpc::ResourceExhausted, FAILURE),
-            Code::NotReady | Code::NotLeader | Code::NoQuorum => (503, Grpc::Unavailable, UNREACHABLE),
-            Code::Timeout => (504, Grpc::DeadlineExceeded, FAILURE),
-            Code::OutcomeUnknown => (504, Grpc::Unknown, FAILURE),
-            Code::Internal | Code::Unknown => (500, Grpc::Internal, FAILURE),
-        }
-    }
-
-    pub fn http_status(self) -> u16 {
-        self.row().0
-    }
-
-    pub fn grpc_code(self) -> tonic::Code {
-        self.row().1
-    }
-
-    pub fn exit_code(self) -> u8 {
-        self.row().2
-    }
-
-    /// As in JSON: `ALREADY_REGISTERED`.
-    pub fn as_str(self) -> &'static str {
-        self.as_str_name()
-    }
-
-    /// The nearest code for a status that came without an [`Error`], from a proxy for example.
-    fn from_grpc(code: tonic::Code) -> Code {
-        use tonic::Code as Grpc;
-        match code {
-            Grpc::InvalidArgument => Code::InvalidArgument,
-            Grpc::Unauthenticated => Code::Unauthenticated,
-            Grpc::PermissionDenied => Code::PermissionDenied,
-            Grpc::NotFound => Code::NotFound,
-            Grpc::AlreadyExists => Code::AlreadyRegistered,
-            Grpc::FailedPrecondition => Code::FailedPrecondition,
-            Grpc::OutOfRange => Code::Compacted,
-            Grpc::ResourceExhausted => Code::ResourceExhausted,
-            Grpc::Unavailable | Grpc::Unimplemented => Code::NotReady,
-            Grpc::DeadlineExceeded | Grpc::Unknown | Grpc::Cancelled | Grpc::Aborted => Code::OutcomeUnknown,
-            Grpc::Ok | Grpc::Internal | Grpc::DataLoss => Code::Internal,
-        }
+/// The nearest code for a status that came without an [`Error`], from a proxy for example.
+fn nearest(status: tonic::Code) -> ErrorCode {
+    use tonic::Code as Grpc;
+    match status {
+        Grpc::InvalidArgument => ErrorCode::InvalidArgument,
+        Grpc::Unauthenticated => ErrorCode::Unauthenticated,
+        Grpc::PermissionDenied => ErrorCode::PermissionDenied,
+        Grpc::NotFound => ErrorCode::NotFound,
+        Grpc::AlreadyExists => ErrorCode::AlreadyRegistered,
+        Grpc::FailedPrecondition => ErrorCode::FailedPrecondition,
+        Grpc::OutOfRange => ErrorCode::Compacted,
+        Grpc::ResourceExhausted => ErrorCode::ResourceExhausted,
+        Grpc::Unavailable | Grpc::Unimplemented => ErrorCode::NotReady,
+        Grpc::DeadlineExceeded | Grpc::Unknown | Grpc::Cancelled | Grpc::Aborted => ErrorCode::OutcomeUnknown,
+        Grpc::Ok | Grpc::Internal | Grpc::DataLoss => ErrorCode::Internal,
     }
 }
 
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+/// A code in JSON, by its name.
+mod by_name {
+    use super::{Deserialize, Deserializer, ErrorCode, Serializer};
 
-impl Serialize for Code {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
+    pub(super) fn serialize<S: Serializer>(code: &ErrorCode, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(code.as_str())
     }
-}
 
-impl<'de> Deserialize<'de> for Code {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ErrorCode, D::Error> {
         let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-        Ok(Code::from_str_name(&text).unwrap_or(Code::Unknown))
+        Ok(ErrorCode::from_name(&text))
     }
 }
 
-/// Why something was refused. Nothing has changed by a refused request.
+/// Why a request was rejected or failed. A rejected request has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Error {
-    pub code: Code,
+    #[serde(with = "by_name")]
+    pub code: ErrorCode,
     /// One sentence that says what to do.
     pub message: String,
     /// The input field that was wrong.
@@ -106,7 +57,7 @@ pub struct Error {
     /// The limit that was exceeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// With [`Code::StaleEpoch`]: the highest attach number known. With [`Code::FailedPrecondition`] of a compare-and-set: the modify
+    /// With [`ErrorCode::StaleClaim`]: the highest claim known. With [`ErrorCode::FailedPrecondition`] of a compare-and-set: the modify
     /// revision found, 0 if the key does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<u64>,
@@ -119,10 +70,10 @@ pub struct Error {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogContext {
-    /// With [`Code::OutcomeUnknown`]: what to resolve.
+    /// With [`ErrorCode::OutcomeUnknown`]: what to resolve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<v1::RequestId>,
-    /// With [`Code::NotLeader`] and [`Code::NoQuorum`]: the group, the last known leader first.
+    /// With [`ErrorCode::NotLeader`] and [`ErrorCode::NoQuorum`]: the group, the last known leader first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<v1::Replica>,
     /// The present epoch.
@@ -143,7 +94,7 @@ fn log_context<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<
 }
 
 impl Error {
-    pub fn new(code: Code, message: impl Into<String>) -> Error {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Error {
         Error { code, message: message.into(), field: None, limit: None, known: None, log: None }
     }
 
@@ -183,7 +134,7 @@ impl Error {
 impl From<Error> for v1::Error {
     fn from(error: Error) -> v1::Error {
         v1::Error {
-            code: error.code.into(),
+            code: error.code.number(),
             message: error.message,
             field: error.field,
             limit: error.limit,
@@ -197,10 +148,17 @@ impl From<Error> for v1::Error {
 
 impl From<v1::Error> for Error {
     fn from(error: v1::Error) -> Error {
-        let code = error.code();
+        let code = error.error_code();
         let log = LogContext { request: error.request, members: error.members, epoch: error.epoch };
         let v1::Error { message, field, limit, known, .. } = error;
         Error { code, message, field, limit, known, log: log.if_any() }
+    }
+}
+
+impl v1::Error {
+    /// The code, typed.
+    pub fn error_code(&self) -> ErrorCode {
+        ErrorCode::from_number(self.code)
     }
 }
 
@@ -227,7 +185,7 @@ const TYPE_URL: &str = "type.googleapis.com/convoke.v1.Error";
 
 impl From<Error> for tonic::Status {
     fn from(error: Error) -> tonic::Status {
-        let code = error.code.grpc_code();
+        let code = grpc_code(error.code);
         let message = error.message.clone();
         let value = v1::Error::from(error).encode_to_vec();
         let details = vec![Any { type_url: TYPE_URL.to_owned(), value }];
@@ -242,7 +200,7 @@ impl From<&tonic::Status> for Error {
         let detail = rich.details.iter().find(|detail| detail.type_url.ends_with("/convoke.v1.Error"));
         match detail.and_then(|detail| v1::Error::decode(detail.value.as_slice()).ok()) {
             Some(error) => error.into(),
-            None => Error::new(Code::from_grpc(status.code()), status.message()),
+            None => Error::new(nearest(status.code()), status.message()),
         }
     }
 }
@@ -257,43 +215,23 @@ impl From<tonic::Status> for Error {
 mod tests {
     use super::*;
 
-    fn all() -> impl Iterator<Item = Code> {
-        (1..=23).map(|number| Code::try_from(number).unwrap())
-    }
-
-    /// The table of the interface, word by word.
+    /// The schema and the table of codes agree on names and numbers.
     #[test]
-    fn codes_mean_what_the_interface_says() {
-        use tonic::Code as Grpc;
-        for (names, http, grpc, exit) in [
-            ("INVALID_MEMBER INVALID_FILTER INVALID_ARGUMENT", 400, Grpc::InvalidArgument, 2),
-            ("UNAUTHENTICATED", 401, Grpc::Unauthenticated, 5),
-            ("PERMISSION_DENIED", 403, Grpc::PermissionDenied, 5),
-            ("NOT_FOUND NOT_REGISTERED SESSION_GONE", 404, Grpc::NotFound, 4),
-            ("ALREADY_REGISTERED", 409, Grpc::AlreadyExists, 5),
-            ("TAKEN_OVER SUPERSEDED STALE_EPOCH", 409, Grpc::Aborted, 5),
-            ("STALE_VERSION FAILED_PRECONDITION", 412, Grpc::FailedPrecondition, 5),
-            ("TOO_LARGE", 413, Grpc::InvalidArgument, 2),
-            ("COMPACTED", 410, Grpc::OutOfRange, 1),
-            ("RESOURCE_EXHAUSTED", 429, Grpc::ResourceExhausted, 1),
-            ("NOT_READY NOT_LEADER NO_QUORUM", 503, Grpc::Unavailable, 3),
-            ("TIMEOUT", 504, Grpc::DeadlineExceeded, 1),
-            ("OUTCOME_UNKNOWN", 504, Grpc::Unknown, 1),
-            ("INTERNAL", 500, Grpc::Internal, 1),
-        ] {
-            for name in names.split(' ') {
-                let code = Code::from_str_name(name).unwrap();
-                assert_eq!((code.http_status(), code.grpc_code(), code.exit_code()), (http, grpc, exit), "{name}");
-            }
+    fn the_schema_has_the_same_codes() {
+        for code in ErrorCode::ALL {
+            let schema = v1::error::Code::try_from(code.number()).unwrap();
+            assert_eq!(schema.as_str_name(), code.as_str());
         }
+        let beyond = ErrorCode::ALL.len() as i32;
+        assert!(v1::error::Code::try_from(beyond).is_err(), "the schema has a code that the table lacks");
     }
 
     #[test]
     fn an_error_survives_the_way_through_a_grpc_status() {
-        for code in all() {
+        for code in ErrorCode::ALL.iter().copied() {
             let error = Error { known: Some(7), ..Error::new(code, "no").field("id").limit(3) };
             let status = tonic::Status::from(error.clone());
-            assert_eq!(status.code(), code.grpc_code());
+            assert_eq!(status.code(), grpc_code(code));
             assert_eq!(Error::from(status), error);
         }
     }
@@ -301,21 +239,21 @@ mod tests {
     #[test]
     fn a_status_of_somebody_else_becomes_the_nearest_error() {
         let error = Error::from(tonic::Status::unavailable("upstream connect error"));
-        assert_eq!(error, Error::new(Code::NotReady, "upstream connect error"));
+        assert_eq!(error, Error::new(ErrorCode::NotReady, "upstream connect error"));
         let garbled = tonic::Status::with_details(tonic::Code::NotFound, "x", vec![0xff, 0xff].into());
-        assert_eq!(Error::from(garbled).code, Code::NotFound);
+        assert_eq!(Error::from(garbled).code, ErrorCode::NotFound);
     }
 
     #[test]
     fn errors_of_the_log_plane_say_more() {
         let leader = v1::Replica { replica: 1, node: "n1".into(), leader: true, ..v1::Replica::default() };
         let epoch = v1::Epoch { term: 3, replica: 1 };
-        let error = Error::new(Code::NotLeader, "elsewhere").members(vec![leader], Some(epoch));
+        let error = Error::new(ErrorCode::NotLeader, "elsewhere").members(vec![leader], Some(epoch));
         assert_eq!(Error::from(tonic::Status::from(error.clone())), error);
         let text = serde_json::to_string(&error).unwrap();
         assert!(text.contains(r#""epoch":"3@1""#) && text.contains(r#""node":"n1""#), "{text}");
         assert_eq!(serde_json::from_str::<Error>(&text).unwrap(), error);
-        let unknown = Error::new(Code::OutcomeUnknown, "lost").request(v1::RequestId { session: 7, number: 9 });
+        let unknown = Error::new(ErrorCode::OutcomeUnknown, "lost").request(v1::RequestId { session: 7, number: 9 });
         let text = serde_json::to_string(&unknown).unwrap();
         assert_eq!(text, r#"{"code":"OUTCOME_UNKNOWN","message":"lost","request":{"session":7,"number":9}}"#);
         assert_eq!(serde_json::from_str::<Error>(&text).unwrap(), unknown);
@@ -324,11 +262,11 @@ mod tests {
 
     #[test]
     fn json_has_the_fields_that_say_something() {
-        let error = Error::new(Code::AlreadyRegistered, "taken").field("id");
+        let error = Error::new(ErrorCode::AlreadyRegistered, "taken").field("id");
         let text = serde_json::to_string(&error).unwrap();
         assert_eq!(text, r#"{"code":"ALREADY_REGISTERED","message":"taken","field":"id"}"#);
         assert_eq!(serde_json::from_str::<Error>(&text).unwrap(), error);
         let unknown: Error = serde_json::from_str(r#"{"code":"OF_TOMORROW","message":"m"}"#).unwrap();
-        assert_eq!(unknown.code, Code::Unknown);
+        assert_eq!(unknown.code, ErrorCode::Unknown);
     }
 }

@@ -1,6 +1,6 @@
 //! Convoke's wire interface in Rust.
 //!
-//! [`v1`] is generated from `proto/convoke/v1/*.proto`, which is written to be read. [`Error`] and [`Code`] are the table of
+//! [`v1`] is generated from `proto/convoke/v1/*.proto`, which is written to be read. [`Error`] and [`ErrorCode`] are the table of
 //! error codes with what they mean in gRPC, HTTP and on the command line; [`json`] has the JSON forms that the HTTP interface,
 //! the command line and the SDK share.
 //!
@@ -12,7 +12,7 @@ pub mod json;
 mod log;
 
 pub use codec::{SparingCodec, SparingEncoder};
-pub use error::{Code, Error, LogContext};
+pub use error::{Error, ErrorCode, LogContext, grpc_code};
 
 /// The generated types and services of package `convoke.v1`.
 #[allow(clippy::all, clippy::needless_pass_by_value, missing_debug_implementations, reason = "generated")]

@@ -70,7 +70,7 @@ fn member() -> v1::Member {
 
 fn error() -> v1::Error {
     v1::Error {
-        code: v1::error::Code::StaleEpoch.into(),
+        code: v1::error::Code::StaleClaim.into(),
         message: "no".to_owned(),
         field: Some("claim".to_owned()),
         limit: Some(0),

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "in a bench a panic is the message")]
 
 use convoke_replica::log::command::{Body, Open, Request};
-use convoke_replica::{Config, LogHandle, PREAMBLE, Replica, Role};
+use convoke_replica::{Config, LOG_PREAMBLE, LogHandle, Replica, Role};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ async fn start(replicas: u64, dir: &std::path::Path) -> Vec<Replica> {
         tokio::spawn(async move {
             while let Ok((mut stream, from)) = listener.accept().await {
                 let mut preamble = [0; 8];
-                if stream.read_exact(&mut preamble).await.is_ok() && preamble == PREAMBLE {
+                if stream.read_exact(&mut preamble).await.is_ok() && preamble == LOG_PREAMBLE {
                     let _ = stream.set_nodelay(true);
                     handle.accept(stream, from);
                 }

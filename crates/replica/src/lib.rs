@@ -31,7 +31,7 @@ pub use convoke_log as log;
 pub use counters::Counters;
 pub use entropy::seed_thread;
 pub use handle::{Answered, Backup, Consistency, Edit, LogHandle, OpenAnswered};
-pub use net::{Dial, Duplex, Guided, PREAMBLE, Tcp};
+pub use net::{Dial, Duplex, Guided, LOG_PREAMBLE, Tcp};
 pub use refusal::{ChangeError, Refusal, SubmitError};
 pub use replica::{Replica, StartError};
 pub use status::{Group, Member, Role, Status};

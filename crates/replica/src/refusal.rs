@@ -1,6 +1,7 @@
 //! Answers that say: nothing happened; or: nobody knows.
 
 use crate::status::Group;
+use convoke_base::ErrorCode;
 use convoke_log::codec::CodecError;
 use convoke_log::leader::NotAppended;
 use convoke_log::machine::Reason;
@@ -53,18 +54,18 @@ fn elsewhere(group: &Group) -> String {
 
 impl Refusal {
     /// The error code of the interface.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Refusal::NotLeader(_) => "NOT_LEADER",
-            Refusal::NoQuorum(_) => "NO_QUORUM",
-            Refusal::NotReady | Refusal::NoReplica(_) | Refusal::Stopped => "NOT_READY",
-            Refusal::StaleEpoch { .. } => "STALE_EPOCH",
-            Refusal::SessionNotOpen => "SESSION_GONE",
-            Refusal::GivenUp { .. } => "SUPERSEDED",
-            Refusal::Busy { .. } => "RESOURCE_EXHAUSTED",
-            Refusal::TooLarge { .. } => "TOO_LARGE",
-            Refusal::Unreadable(_) => "INVALID_ARGUMENT",
-            Refusal::NoSession { .. } => "NOT_FOUND",
+            Refusal::NotLeader(_) => ErrorCode::NotLeader,
+            Refusal::NoQuorum(_) => ErrorCode::NoQuorum,
+            Refusal::NotReady | Refusal::NoReplica(_) | Refusal::Stopped => ErrorCode::NotReady,
+            Refusal::StaleEpoch { .. } => ErrorCode::StaleEpoch,
+            Refusal::SessionNotOpen => ErrorCode::SessionGone,
+            Refusal::GivenUp { .. } => ErrorCode::Superseded,
+            Refusal::Busy { .. } => ErrorCode::ResourceExhausted,
+            Refusal::TooLarge { .. } => ErrorCode::TooLarge,
+            Refusal::Unreadable(_) => ErrorCode::InvalidArgument,
+            Refusal::NoSession { .. } => ErrorCode::NotFound,
         }
     }
 
@@ -131,12 +132,12 @@ pub enum ChangeError {
 
 impl ChangeError {
     /// The error code of the interface.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
             ChangeError::Submit(SubmitError::Refused(refusal)) => refusal.code(),
-            ChangeError::Submit(SubmitError::Unknown) => "OUTCOME_UNKNOWN",
-            ChangeError::NoReplica(_) => "NOT_FOUND",
-            ChangeError::NotSettled => "TIMEOUT",
+            ChangeError::Submit(SubmitError::Unknown) => ErrorCode::OutcomeUnknown,
+            ChangeError::NoReplica(_) => ErrorCode::NotFound,
+            ChangeError::NotSettled => ErrorCode::Timeout,
             ChangeError::NotApplied(reason) => reason.code(),
             ChangeError::IsReplica(_)
             | ChangeError::IsVoter(_)
@@ -145,7 +146,7 @@ impl ChangeError {
             | ChangeError::HoldsReplica { .. }
             | ChangeError::OtherNode { .. }
             | ChangeError::NodeRefuses { .. }
-            | ChangeError::Replaced => "FAILED_PRECONDITION",
+            | ChangeError::Replaced => ErrorCode::FailedPrecondition,
         }
     }
 }

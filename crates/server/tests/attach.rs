@@ -8,7 +8,7 @@ use convoke_proto::v1::client_message::Message as ClientMessage;
 use convoke_proto::v1::notice::Notice;
 use convoke_proto::v1::request::Operation;
 use convoke_proto::v1::server_message::Message as ServerMessage;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use convoke_testkit::eventually;
 use support::Served;
 use support::grpc::{Attachment, attach, register, spec};
@@ -26,11 +26,11 @@ async fn the_first_message_is_an_attach() {
         let stream = Attachment::open(&served).await;
         stream.say(message).await;
         let error = stream.ending().await;
-        assert_eq!((error.code, error.field.as_deref()), (Code::InvalidArgument, Some("message")));
+        assert_eq!((error.code, error.field.as_deref()), (ErrorCode::InvalidArgument, Some("message")));
     }
     let stream = Attachment::open(&served).await;
     stream.send.send(v1::ClientMessage { message: None }).await.unwrap();
-    assert_eq!(stream.ending().await.code, Code::InvalidArgument);
+    assert_eq!(stream.ending().await.code, ErrorCode::InvalidArgument);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,23 +68,23 @@ async fn requests_are_answered_one_by_one_in_order() {
     let ServerMessage::Answers(answers) = session.hear().await else { panic!() };
     let answers = answers.answers;
     assert_eq!(answers.iter().map(|answer| answer.seq).collect::<Vec<_>>(), seqs);
-    let codes: Vec<Option<Code>> =
+    let codes: Vec<Option<ErrorCode>> =
         answers.iter().map(|answer| answer.error.clone().map(|error| Error::from(error).code)).collect();
     assert_eq!(
         codes,
         [
             None,
-            Some(Code::StaleVersion),
-            Some(Code::InvalidMember),
-            Some(Code::InvalidArgument),
-            Some(Code::InvalidArgument),
-            Some(Code::InvalidArgument),
+            Some(ErrorCode::StaleVersion),
+            Some(ErrorCode::InvalidMember),
+            Some(ErrorCode::InvalidArgument),
+            Some(ErrorCode::InvalidArgument),
+            Some(ErrorCode::InvalidArgument),
             None,
-            Some(Code::NotRegistered),
-            Some(Code::PermissionDenied),
+            Some(ErrorCode::NotRegistered),
+            Some(ErrorCode::PermissionDenied),
             None,
-            Some(Code::InvalidArgument),
-            Some(Code::InvalidArgument),
+            Some(ErrorCode::InvalidArgument),
+            Some(ErrorCode::InvalidArgument),
         ]
     );
     assert_eq!(count, 10);
@@ -106,21 +106,21 @@ async fn a_refused_attach_leaves_the_stream_and_its_session() {
     // Nothing is attached yet.
     session.say(ClientMessage::Heartbeat(v1::Heartbeat { sent: 5 })).await;
     let ServerMessage::HeartbeatAck(ack) = session.hear().await else { panic!() };
-    assert_eq!((ack.sent, Error::from(ack.error.unwrap()).code), (5, Code::SessionGone));
-    assert_eq!(session.ask(Operation::Register(register("a"))).await.unwrap_err().code, Code::SessionGone);
+    assert_eq!((ack.sent, Error::from(ack.error.unwrap()).code), (5, ErrorCode::SessionGone));
+    assert_eq!(session.ask(Operation::Register(register("a"))).await.unwrap_err().code, ErrorCode::SessionGone);
     session.say(ClientMessage::Close(v1::Close {})).await;
     let ServerMessage::Closed(closed) = session.hear().await else { panic!() };
-    assert_eq!(Error::from(closed.error.unwrap()).code, Code::SessionGone);
+    assert_eq!(Error::from(closed.error.unwrap()).code, ErrorCode::SessionGone);
 
     session.say(ClientMessage::Attach(attach("c", 3, &["a"]))).await;
     let ServerMessage::Attached(attached) = session.hear().await else { panic!() };
     assert_eq!(attached.claim, 3);
-    for (claim, expected) in [(3, Code::StaleEpoch), (2, Code::StaleEpoch), (0, Code::InvalidArgument)] {
+    for (claim, expected) in [(3, ErrorCode::StaleClaim), (2, ErrorCode::StaleClaim), (0, ErrorCode::InvalidArgument)] {
         session.say(ClientMessage::Attach(attach("c", claim, &["a"]))).await;
         let ServerMessage::AttachRefused(refused) = session.hear().await else { panic!() };
         let error = Error::from(refused.error.unwrap());
         assert_eq!((refused.claim, error.code), (claim, expected));
-        if expected == Code::StaleEpoch {
+        if expected == ErrorCode::StaleClaim {
             assert_eq!(error.known, Some(3));
         }
     }
@@ -185,7 +185,7 @@ async fn a_large_attach_goes_both_ways_in_parts() {
     // In the middle of an attach nothing else is said.
     session.say(ClientMessage::Attach(v1::Attach { more: true, ..attach("c", 2, &["a"]) })).await;
     session.say(ClientMessage::Heartbeat(v1::Heartbeat { sent: 1 })).await;
-    assert_eq!(session.ending().await.code, Code::InvalidArgument);
+    assert_eq!(session.ending().await.code, ErrorCode::InvalidArgument);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,7 +196,7 @@ async fn refused_members_are_named() {
     assert_eq!((attached.versions.len(), attached.refused.len()), (1, 1));
     let refused = &attached.refused[0];
     assert_eq!(refused.id, "a");
-    assert_eq!(Error::from(refused.error.clone().unwrap()).code, Code::AlreadyRegistered);
+    assert_eq!(Error::from(refused.error.clone().unwrap()).code, ErrorCode::AlreadyRegistered);
     let taking =
         v1::Attach { members: vec![v1::Register { takeover: true, ..register("a") }], ..attach("three", 9, &[]) };
     Attachment::attached(&served, taking).await;
@@ -229,7 +229,7 @@ async fn the_older_stream_of_a_client_is_told() {
     assert!(matches!(notice.notice, Some(Notice::Lost(lost)) if lost.known == 2));
     one.say(ClientMessage::Heartbeat(v1::Heartbeat { sent: 1 })).await;
     let ServerMessage::HeartbeatAck(ack) = one.hear().await else { panic!() };
-    assert_eq!(Error::from(ack.error.unwrap()).code, Code::SessionGone);
+    assert_eq!(Error::from(ack.error.unwrap()).code, ErrorCode::SessionGone);
     let (_three, _) = Attachment::attached(&served, v1::Attach { nonce: 8, ..attach("c", 3, &["a"]) }).await;
     let (mut four, _) = Attachment::attached(&served, attach("d", 1, &["d"])).await;
     let (_five, _) = Attachment::attached(&served, v1::Attach { nonce: 8, ..attach("d", 2, &["d"]) }).await;
@@ -245,7 +245,7 @@ async fn a_message_that_is_too_large_ends_the_stream_in_words() {
     let register = v1::Register { member: Some(long), takeover: false };
     stream.say(ClientMessage::Attach(v1::Attach { members: vec![register], ..attach("c", 1, &[]) })).await;
     let error = stream.ending().await;
-    assert_eq!((error.code, error.limit), (Code::TooLarge, Some(4 * 1024 * 1024)));
+    assert_eq!((error.code, error.limit), (ErrorCode::TooLarge, Some(4 * 1024 * 1024)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -272,7 +272,7 @@ async fn a_stopping_node_tells_where_to_go_and_ends_the_stream() {
     assert_eq!((handover.node.as_str(), handover.address), ("n1", cluster[0].address().to_string()));
     let (_moved, attached) = Attachment::attached(&cluster[0], attach("c", 2, &["a"])).await;
     assert_eq!(attached.node, "n1");
-    assert_eq!(session.ending().await.code, Code::NotReady);
+    assert_eq!(session.ending().await.code, ErrorCode::NotReady);
     assert_eq!(stopping.await.unwrap(), convoke_node::Ending::Graceful);
     drop(node);
 }
@@ -282,7 +282,7 @@ async fn a_crashing_node_ends_its_streams() {
     let served = Served::alone().await;
     let (session, _) = Attachment::attached(&served, attach("c", 1, &["a"])).await;
     served.node.abort();
-    assert_eq!(session.ending().await.code, Code::NotReady);
+    assert_eq!(session.ending().await.code, ErrorCode::NotReady);
     served.get("/healthz").await.refused(503, "NOT_READY");
     served.get("/readyz").await.refused(503, "NOT_READY");
     served.get("/api/v1/status").await.refused(503, "NOT_READY");

@@ -6,7 +6,7 @@ mod support;
 
 use convoke_proto::v1::request::Operation;
 use convoke_proto::v1::watch_event::Event;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use convoke_testkit::eventually;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -84,12 +84,12 @@ async fn wrong_requests_are_refused_in_words() {
     let bad: BTreeMap<String, String> = [("a".to_owned(), "x".to_owned())].into();
     let known = Some(v1::resume::Known { versions: bad.clone() });
     for (filter, resume, code, field) in [
-        ("service", None, Code::InvalidFilter, "filter"),
-        ("", Some(v1::Resume { known, ..v1::Resume::default() }), Code::InvalidArgument, "known"),
+        ("service", None, ErrorCode::InvalidFilter, "filter"),
+        ("", Some(v1::Resume { known, ..v1::Resume::default() }), ErrorCode::InvalidArgument, "known"),
         (
             "",
             Some(v1::Resume { token: vec![1], recent: bad, ..v1::Resume::default() }),
-            Code::InvalidArgument,
+            ErrorCode::InvalidArgument,
             "recent",
         ),
     ] {
@@ -134,5 +134,5 @@ async fn a_watch_ends_in_words_when_its_node_does() {
             Err(status) => break status,
         }
     };
-    assert_eq!(Error::from(status).code, Code::NotReady);
+    assert_eq!(Error::from(status).code, ErrorCode::NotReady);
 }

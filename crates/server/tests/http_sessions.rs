@@ -147,7 +147,7 @@ async fn a_member_belongs_to_its_client() {
     served.put(&format!("{one}/heartbeat"), "").await.ok();
 }
 
-/// Being refused an id changes nothing, however high the attach number of whoever has it.
+/// Being refused an id changes nothing, however high the claim of whoever has it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_registration_leaves_the_session_as_it_was() {
     let served = Served::alone().await;
@@ -163,7 +163,7 @@ async fn a_refused_registration_leaves_the_session_as_it_was() {
     assert_eq!(shown("a").await["client"], shown("b").await["client"]);
 }
 
-/// An id that was used with a higher attach number before is registered all the same.
+/// An id that was used with a higher claim before is registered all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_with_a_past_can_be_registered() {
     let served = Served::alone().await;

@@ -8,7 +8,7 @@ use convoke_client::log::{Ambassador, Change, Consistency, FateKind, Options, Wr
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::submit_request;
 use convoke_proto::v1::submit_response::Message;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use convoke_testkit::{Proxy, eventually};
 use std::time::Duration;
 use support::Served;
@@ -26,7 +26,7 @@ async fn keys_are_put_compared_listed_and_deleted() {
     assert_eq!((&record.value[..], record.create_revision, record.version), (&b"1"[..], first.revision, 1));
 
     let error = kv.compare_and_set("a", "2", 0).await.unwrap_err();
-    assert_eq!((error.code, error.known), (Code::FailedPrecondition, Some(first.revision)));
+    assert_eq!((error.code, error.known), (ErrorCode::FailedPrecondition, Some(first.revision)));
     let second = kv.write(Write::put("a", "2").if_revision(first.revision).previous()).await.unwrap();
     assert_eq!(&second.previous[0].value[..], b"1");
     assert_eq!((second.request.session, second.request.number), (first.request.session, first.request.number + 2));
@@ -53,9 +53,9 @@ async fn keys_are_put_compared_listed_and_deleted() {
     assert_eq!(kv.get_with("a", Consistency::Local).await.unwrap(), None);
 
     let error = kv.put("", "x").await.unwrap_err();
-    assert_eq!(error.code, Code::InvalidArgument, "{error}");
+    assert_eq!(error.code, ErrorCode::InvalidArgument, "{error}");
     let error = kv.put("k", vec![0; 2 * 1024 * 1024]).await.unwrap_err();
-    assert_eq!((error.code, error.limit), (Code::TooLarge, Some(1024 * 1024)));
+    assert_eq!((error.code, error.limit), (ErrorCode::TooLarge, Some(1024 * 1024)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,13 +67,13 @@ async fn who_does_not_lead_refuses_and_names_the_leader_first() {
     let request = v1::ReadRequest { what: Some(v1::read_request::What::Key("a".into())), ..v1::ReadRequest::default() };
     let mut client = LogClient::new(channel);
     let error = Error::from(client.read(request.clone()).await.unwrap_err());
-    assert_eq!(error.code, Code::NotLeader, "{error}");
+    assert_eq!(error.code, ErrorCode::NotLeader, "{error}");
     let members = error.log.unwrap().members;
     assert_eq!(members.len(), 3);
     assert_eq!((members[0].node.as_str(), members[0].leader), (format!("n{leader}").as_str(), true));
     assert_eq!(members[0].address, cluster.served(leader).address().to_string());
     let streamed = client.submit(tokio_stream::pending::<v1::SubmitRequest>()).await.unwrap_err();
-    assert_eq!(Error::from(streamed).code, Code::NotLeader);
+    assert_eq!(Error::from(streamed).code, ErrorCode::NotLeader);
     let local = v1::ReadRequest { consistency: v1::Consistency::Local.into(), ..request };
     client.read(local).await.unwrap();
 
@@ -89,14 +89,14 @@ async fn a_node_without_the_log_plane_says_so() {
     let served = Served::alone().await;
     let channel = support::grpc::channel(&served).await;
     let error = Error::from(LogClient::new(channel).status(v1::LogStatusRequest {}).await.unwrap_err());
-    assert_eq!(error.code, Code::NotReady);
+    assert_eq!(error.code, ErrorCode::NotReady);
     assert!(error.message.contains("no log plane"), "{error}");
     let kv = Ambassador::start([served.address().to_string()])
         .unwrap()
         .kv_with(Options::default().timeout(Duration::from_millis(300)));
     let error = kv.put("a", "1").await.unwrap_err();
-    assert_eq!(error.code, Code::Timeout, "not sent, so certainly not applied: {error}");
-    assert_eq!(kv.get("a").await.unwrap_err().code, Code::Timeout);
+    assert_eq!(error.code, ErrorCode::Timeout, "not sent, so certainly not applied: {error}");
+    assert_eq!(kv.get("a").await.unwrap_err().code, ErrorCode::Timeout);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -276,8 +276,8 @@ async fn a_named_client_fences_its_predecessor() {
     let new = cluster.ambassador().kv_with(Options::default().client_name("shop"));
     new.put("a", "2").await.unwrap();
     let error = old.put("a", "3").await.unwrap_err();
-    assert_eq!(error.code, Code::SessionGone, "{error}");
-    assert_eq!(old.put("a", "4").await.unwrap_err().code, Code::Superseded);
+    assert_eq!(error.code, ErrorCode::SessionGone, "{error}");
+    assert_eq!(old.put("a", "4").await.unwrap_err().code, ErrorCode::Superseded);
     assert_eq!(&new.get("a").await.unwrap().unwrap().value[..], b"2");
 }
 
@@ -314,7 +314,7 @@ async fn a_deadline_that_has_passed_is_a_final_no() {
     let kv = cluster.ambassador().kv();
     kv.put("a", "1").await.unwrap();
     let error = kv.write(Write::put("a", "2").deadline(Duration::ZERO)).await.unwrap_err();
-    assert_eq!(error.code, Code::Timeout, "{error}");
+    assert_eq!(error.code, ErrorCode::Timeout, "{error}");
     assert!(error.about().is_some());
     assert_eq!(&kv.get("a").await.unwrap().unwrap().value[..], b"1");
     kv.write(Write::put("a", "3").deadline(Duration::from_secs(60))).await.unwrap();
@@ -335,17 +335,20 @@ async fn the_group_is_changed_and_leadership_handed_over() {
     let add = Change::Add { node: node(outsider), address };
     let added = ambassador.change(&add, wait, patience).await.unwrap();
     assert!(added.settled && added.configuration > stale);
-    assert_eq!(ambassador.change(&add, wait, patience).await.unwrap_err().code, Code::FailedPrecondition);
+    assert_eq!(ambassador.change(&add, wait, patience).await.unwrap_err().code, ErrorCode::FailedPrecondition);
     ambassador.change(&Change::Promote(node(outsider)), wait, patience).await.unwrap();
     let status = ambassador.status(patience).await.unwrap();
     assert_eq!(status.voters.len(), 4);
     // A change that was meant for an older configuration does nothing, however late it comes (M1).
     let late = ambassador.change_from(&Change::Remove(node(other)), Some(stale), wait, patience).await;
-    assert_eq!(late.unwrap_err().code, Code::FailedPrecondition);
+    assert_eq!(late.unwrap_err().code, ErrorCode::FailedPrecondition);
     let late = ambassador.change_from(&Change::Transfer(node(other)), Some(stale), wait, patience).await;
-    assert_eq!(late.unwrap_err().code, Code::FailedPrecondition, "the group it was decided in is no more");
+    assert_eq!(late.unwrap_err().code, ErrorCode::FailedPrecondition, "the group it was decided in is no more");
     ambassador.change(&Change::Remove(node(outsider)), wait, patience).await.unwrap();
-    assert_eq!(ambassador.change(&Change::Promote(node(9)), wait, patience).await.unwrap_err().code, Code::NotFound);
+    assert_eq!(
+        ambassador.change(&Change::Promote(node(9)), wait, patience).await.unwrap_err().code,
+        ErrorCode::NotFound
+    );
     assert_eq!(ambassador.status(patience).await.unwrap().leader, node(leader));
     ambassador.change(&Change::Transfer(node(other)), wait, patience).await.unwrap();
     eventually("the other one leads", async || {
@@ -391,7 +394,7 @@ async fn a_fifth_backup_is_refused_at_once() {
         under_way.push(ambassador.backup(None).await.unwrap());
     }
     let error = ambassador.backup(Some(Duration::from_secs(10))).await.unwrap_err();
-    assert_eq!((error.code, error.limit), (Code::ResourceExhausted, Some(4)), "{error}");
+    assert_eq!((error.code, error.limit), (ErrorCode::ResourceExhausted, Some(4)), "{error}");
     assert!(error.message.contains("try again when one of them is done"), "{error}");
     drop(under_way);
     eventually("there is room again", async || ambassador.backup(None).await.is_ok()).await;
@@ -427,7 +430,7 @@ async fn a_leader_that_stops_does_not_wait_for_idle_links() {
     let (_outgoing, mut incoming) = idle_link(cluster.served(leader)).await;
     tokio::time::timeout(PATIENCE, cluster.stop(leader)).await.expect("an idle link does not hold it up");
     let error = Error::from(incoming.message().await.unwrap_err());
-    assert!(matches!(error.code, Code::NotLeader | Code::NotReady), "{error}");
+    assert!(matches!(error.code, ErrorCode::NotLeader | ErrorCode::NotReady), "{error}");
     kv.put("a", "2").await.unwrap();
     assert_eq!(&kv.get("a").await.unwrap().unwrap().value[..], b"2");
 }
@@ -439,7 +442,7 @@ async fn a_port_that_closes_sends_idle_links_away_even_if_its_replica_goes_on() 
     let node = cluster.nodes[0].take().unwrap();
     tokio::time::timeout(PATIENCE, node.served.server.stop()).await.expect("an idle link does not hold it up");
     let error = Error::from(incoming.message().await.unwrap_err());
-    assert_eq!((error.code, error.log.unwrap().members.len()), (Code::NotReady, 1));
+    assert_eq!((error.code, error.log.unwrap().members.len()), (ErrorCode::NotReady, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -451,5 +454,5 @@ async fn a_leader_that_hands_over_tells_idle_links() {
     cluster.ambassador().change(&transfer, PATIENCE, Some(PATIENCE)).await.unwrap();
     let ended = tokio::time::timeout(PATIENCE, incoming.message()).await.expect("it is told");
     let error = Error::from(ended.unwrap_err());
-    assert_eq!((error.code, error.log.unwrap().members.len()), (Code::NotLeader, 3));
+    assert_eq!((error.code, error.log.unwrap().members.len()), (ErrorCode::NotLeader, 3));
 }

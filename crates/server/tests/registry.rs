@@ -8,7 +8,7 @@ use convoke_proto::v1::client_message::Message as ClientMessage;
 use convoke_proto::v1::request::Operation;
 use convoke_proto::v1::server_message::Message as ServerMessage;
 use convoke_proto::v1::watch_event::Event;
-use convoke_proto::{Code, v1};
+use convoke_proto::{ErrorCode, v1};
 use support::Served;
 use support::grpc::{Attachment, attach, next, register, registry};
 
@@ -47,5 +47,5 @@ async fn a_client_attaches_registers_and_is_watched() {
         assert!(matches!(next(&mut watch).await, Event::Unregistered(_)));
     }
     let status = client.get(v1::GetRequest { id: "b".into() }).await.unwrap_err();
-    assert_eq!(convoke_proto::Error::from(status).code, Code::NotFound);
+    assert_eq!(convoke_proto::Error::from(status).code, ErrorCode::NotFound);
 }

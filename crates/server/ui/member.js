@@ -30,7 +30,7 @@ function reasons(explained, drained) {
   else if (evidence) said.push(`Node ${owner} ${alive}: its last sign of life came ${duration(evidence.age_ms)} ago, ${evidence.via ? `passed on by ${evidence.via}` : "heard directly"}.`);
   if (inferred) said.push(`Node ${inferred.by} wrote it off after life number ${inferred.life}; that ${inferred.applies ? "applies" : "no longer applies"}.`);
   if (explained.responsible) said.push(`Node ${explained.responsible} is responsible while ${owner} is silent.`);
-  said.push(`Version ${explained.version}, written as ${explained.written}, attach number ${explained.claim}.`);
+  said.push(`Version ${explained.version}, written as ${explained.written}, claim ${explained.claim}.`);
   return said;
 }
 

@@ -9,7 +9,7 @@ use crate::world::{ClientTimer, Event, World, micros};
 use convoke_core::member::Status;
 use convoke_core::node::{Attached, Notice, SlotView};
 use convoke_core::version::{Dot, Version};
-use convoke_core::{Code, Refusal};
+use convoke_core::{ErrorCode, Refusal};
 
 impl World {
     pub(crate) fn client_message(&mut self, client: usize, conn: u64, message: NodeMessage) {
@@ -102,7 +102,7 @@ impl World {
         }
         for (id, refusal) in &attached.refused {
             match refusal.code {
-                Code::AlreadyRegistered | Code::TakenOver => self.client_gives_up(client, id),
+                ErrorCode::AlreadyRegistered | ErrorCode::TakenOver => self.client_gives_up(client, id),
                 _ => self.unexpected(client, &format!("attach of {id}"), refusal),
             }
         }
@@ -115,13 +115,13 @@ impl World {
     fn client_attach_refused(&mut self, client: usize, conn: u64, host: usize, refusal: &Refusal) {
         self.note(format!("c{client} is refused by n{host}: {refusal}"));
         match refusal.code {
-            Code::StaleEpoch => {
+            ErrorCode::StaleClaim => {
                 let c = &mut self.clients[client];
                 c.claim = c.claim.max(refusal.known.unwrap_or(0));
                 self.client_attach(client, conn, host);
             }
-            Code::Superseded => self.client_superseded(client),
-            Code::NotReady | Code::ResourceExhausted => self.client_lost(client, "not ready"),
+            ErrorCode::Superseded => self.client_superseded(client),
+            ErrorCode::NotReady | ErrorCode::ResourceExhausted => self.client_lost(client, "not ready"),
             _ => self.unexpected(client, "attach", refusal),
         }
     }
@@ -260,25 +260,32 @@ impl World {
         self.note(format!("c{client} is refused by n{host}: {pending:?}: {refusal}"));
         match (refusal.code, pending) {
             (
-                Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied,
+                ErrorCode::AlreadyRegistered | ErrorCode::TakenOver | ErrorCode::PermissionDenied,
                 Pending::Register { id, .. } | Pending::Update { id, .. },
             ) => {
                 let id = id.clone();
                 self.client_gives_up(client, &id);
             }
-            (Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied, Pending::Unregister { id }) => {
+            (
+                ErrorCode::AlreadyRegistered | ErrorCode::TakenOver | ErrorCode::PermissionDenied,
+                Pending::Unregister { id },
+            ) => {
                 let (id, now) = (id.clone(), self.now);
                 self.clients[client].unregistered.remove(&id);
                 self.truth.abandoned(&id, client, now);
             }
-            (Code::StaleVersion, Pending::Update { conditional: true, .. }) => {}
-            (Code::StaleEpoch, Pending::Register { .. }) => {
+            (ErrorCode::StaleVersion, Pending::Update { conditional: true, .. }) => {}
+            (ErrorCode::StaleClaim, Pending::Register { .. }) => {
                 let c = &mut self.clients[client];
                 c.claim = c.claim.max(refusal.known.unwrap_or(0));
                 self.client_attach(client, conn, host);
             }
             (
-                Code::SessionGone | Code::NotRegistered | Code::NotReady | Code::ResourceExhausted | Code::StaleEpoch,
+                ErrorCode::SessionGone
+                | ErrorCode::NotRegistered
+                | ErrorCode::NotReady
+                | ErrorCode::ResourceExhausted
+                | ErrorCode::StaleClaim,
                 _,
             ) => {
                 self.client_lost(client, "request refused");

@@ -4,7 +4,7 @@ use crate::client::{Body, Client, ClientState, Holding, Pending};
 use crate::faults::{Action, Fault};
 use crate::network::SECOND;
 use crate::world::{World, micros};
-use convoke_core::Code;
+use convoke_core::ErrorCode;
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
 use convoke_core::node::AttachMember;
 use std::collections::BTreeMap;
@@ -276,7 +276,7 @@ impl World {
             Some(Ok(_)) => {
                 self.hosts[host].names.insert(name.to_owned(), location.to_owned());
             }
-            Some(Err(refusal)) if refusal.code == Code::AlreadyRegistered => {
+            Some(Err(refusal)) if refusal.code == ErrorCode::AlreadyRegistered => {
                 self.hosts[host].names.remove(name);
             }
             _ => {}

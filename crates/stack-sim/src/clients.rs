@@ -8,7 +8,7 @@ use crate::record::{Key, Write, now};
 use crate::world::Shared;
 use convoke_client::log::Write as Wish;
 use convoke_client::log::{Ambassador, Consistency, FateKind, KeyValue, Kv, Options, Pending, RequestId, Written};
-use convoke_client::{Code, Error};
+use convoke_client::{Error, ErrorCode};
 use convoke_history::{Answer, Call, OperationId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ pub(crate) async fn witness(shared: Arc<Shared>) -> turmoil::Result {
                 }
             }
             // A session that was silent for too long is over; this copy did nothing.
-            Err(error) if error.code == Code::SessionGone => {}
+            Err(error) if error.code == ErrorCode::SessionGone => {}
             Err(error) => book.violated(format!("a write without a time limit is answered: {error}")),
         }
         if book.lock().closing {
@@ -183,7 +183,7 @@ impl Worker {
         let called = now();
         let mut result = self.kv.write(wish.clone()).await;
         if self.shared.plan.is_planted(Planted::RetriesAreNew) {
-            while matches!(&result, Err(error) if error.code == Code::OutcomeUnknown) {
+            while matches!(&result, Err(error) if error.code == ErrorCode::OutcomeUnknown) {
                 result = self.kv.write(wish.clone()).await;
             }
         }
@@ -249,24 +249,27 @@ impl Worker {
                 self.seen.insert(key, (new, if new.is_some() { written.revision } else { 0 }));
             }
             Err(error) => match (error.code, error.log.as_ref().and_then(|log| log.request)) {
-                (Code::FailedPrecondition, _) if is_compare(call) => {
+                (ErrorCode::FailedPrecondition, _) if is_compare(call) => {
                     book.count("failed compares");
                     book.told(operation, Answer::mismatch());
                     book.note(at, &format!("client {} {call:?}: compare failed", self.id));
                     self.close(at, None);
                     self.seen.remove(&key);
                 }
-                (Code::OutcomeUnknown, Some(_)) if self.shared.plan.is_planted(Planted::UnknownMeansFailed) => {
+                (ErrorCode::OutcomeUnknown, Some(_)) if self.shared.plan.is_planted(Planted::UnknownMeansFailed) => {
                     book.never(operation);
                 }
-                (Code::OutcomeUnknown, Some(request)) => {
+                (ErrorCode::OutcomeUnknown, Some(request)) => {
                     book.fault(at, Fault::OutcomeUnknown, &format!("client {} does not know of {request}", self.id));
                     self.unknown.push(Unknown { operation, request, call, called, closed: None, orphaned: false });
                 }
                 // It may have taken effect, and cannot any more.
-                (Code::Compacted, request) => book.untold(request),
+                (ErrorCode::Compacted, request) => book.untold(request),
                 // Not sent, or its session or its place was gone before: it did nothing.
-                (Code::Timeout | Code::Superseded | Code::SessionGone | Code::ResourceExhausted, _) => {
+                (
+                    ErrorCode::Timeout | ErrorCode::Superseded | ErrorCode::SessionGone | ErrorCode::ResourceExhausted,
+                    _,
+                ) => {
                     book.count("refused");
                     book.never(operation);
                     book.note(at, &format!("client {} {call:?}: {}", self.id, error.code));

@@ -3,7 +3,7 @@
 use crate::net::{CLIENT_PORT, PEER_PORT, ReplicaDial};
 use crate::world::Shared;
 use convoke_proto::Error;
-use convoke_replica::{Config, LogHandle, PREAMBLE, Replica};
+use convoke_replica::{Config, LOG_PREAMBLE, LogHandle, Replica};
 use convoke_server::Directory;
 use futures_util::future::BoxFuture;
 use hyper::server::conn::http2;
@@ -96,7 +96,7 @@ async fn take_peers(listener: TcpListener, handle: LogHandle) {
         let handle = handle.clone();
         tokio::spawn(async move {
             let mut preamble = [0; 8];
-            if stream.read_exact(&mut preamble).await.is_ok() && preamble == PREAMBLE {
+            if stream.read_exact(&mut preamble).await.is_ok() && preamble == LOG_PREAMBLE {
                 handle.accept(stream, from);
             }
         });

@@ -124,5 +124,8 @@ impl fmt::Debug for Pending {
 
 /// The ambassador has ended, with the runtime it lived in; or the answer was taken already.
 pub(super) fn gone() -> Error {
-    Error::new(crate::Code::FailedPrecondition, "the client of this request has ended, or the answer was taken before")
+    Error::new(
+        crate::ErrorCode::FailedPrecondition,
+        "the client of this request has ended, or the answer was taken before",
+    )
 }

@@ -72,7 +72,7 @@ fn sentences(told: &ExplainResponse) -> Vec<String> {
     if !told.responsible.is_empty() {
         story.push(format!("While {owner} is silent, node {} looks after its members.", told.responsible));
     }
-    story.push(format!("Version {}, written as {}, attach number {}.", told.version, told.written, told.claim));
+    story.push(format!("Version {}, written as {}, claim {}.", told.version, told.written, told.claim));
     story
 }
 

@@ -6,7 +6,7 @@ use crate::args::RegisterArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{print, print_json};
 use crate::signals::Signals;
-use convoke_client::{Client, Code, ConnectionState, Error, Liveness, MemberSpec, Registration};
+use convoke_client::{Client, ConnectionState, Error, ErrorCode, Liveness, MemberSpec, Registration};
 use serde_json::json;
 use std::convert::Infallible;
 use tokio::process::Child;
@@ -99,7 +99,7 @@ async fn begin(arguments: &RegisterArgs, signals: &mut Signals) -> Outcome<(Clie
 
 fn what_to_do(error: Error) -> Failure {
     match error.code {
-        Code::AlreadyRegistered => {
+        ErrorCode::AlreadyRegistered => {
             Failure::refused(format!("{}: choose another --id, or take this one with --takeover", error.message))
         }
         _ => error.into(),

@@ -1,7 +1,7 @@
 //! What a client says when it registers a member, and the checks on it.
 
 use crate::config::Limits;
-use crate::error::{Code, Refusal};
+use crate::error::{ErrorCode, Refusal};
 use std::collections::BTreeMap;
 
 /// Service of the members that nodes register for themselves.
@@ -78,7 +78,7 @@ pub(super) fn check_metadata(metadata: &BTreeMap<String, String>, limits: &Limit
     }
     if total > limits.metadata_bytes {
         let message = format!("metadata of {total} bytes, at most {} are allowed", limits.metadata_bytes);
-        return Err(Refusal { code: Code::TooLarge, ..invalid("metadata", message) }.limit(limits.metadata_bytes));
+        return Err(Refusal { code: ErrorCode::TooLarge, ..invalid("metadata", message) }.limit(limits.metadata_bytes));
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ pub fn check_id(id: &str, limits: &Limits) -> Result<(), Refusal> {
 /// Checks a client id.
 pub fn check_client_id(client: &str, limits: &Limits) -> Result<(), Refusal> {
     check_text("client", client, limits.id_bytes, Empty::Refused)
-        .map_err(|refusal| Refusal { code: Code::InvalidArgument, ..refusal })?;
+        .map_err(|refusal| Refusal { code: ErrorCode::InvalidArgument, ..refusal })?;
     if client.starts_with(NODE_ID_PREFIX) { Err(reserved("client", NODE_ID_PREFIX)) } else { Ok(()) }
 }
 
@@ -100,7 +100,7 @@ pub fn check_client_id(client: &str, limits: &Limits) -> Result<(), Refusal> {
 pub fn check_name(name: &str, location: &str, limits: &Limits) -> Result<(), Refusal> {
     check_text("name", name, limits.id_bytes, Empty::Refused)
         .and_then(|()| check_value("location", location, limits.metadata_value_bytes))
-        .map_err(|refusal| Refusal { code: Code::InvalidArgument, ..refusal })
+        .map_err(|refusal| Refusal { code: ErrorCode::InvalidArgument, ..refusal })
 }
 
 #[derive(PartialEq, Clone, Copy)]
@@ -155,12 +155,12 @@ fn check_address(field: &'static str, address: &str, limits: &Limits) -> Result<
 }
 
 fn invalid(field: &'static str, message: String) -> Refusal {
-    Refusal::new(Code::InvalidMember, message).field(field)
+    Refusal::new(ErrorCode::InvalidMember, message).field(field)
 }
 
 fn reserved(field: &'static str, what: &str) -> Refusal {
     let message = format!("{field} {what:?} is reserved for Convoke's own nodes; choose another");
-    Refusal::new(Code::PermissionDenied, message).field(field)
+    Refusal::new(ErrorCode::PermissionDenied, message).field(field)
 }
 
 #[cfg(test)]
@@ -198,8 +198,8 @@ mod tests {
         for bad in ["10.0.0.1", ":80", "host:99999", "::1:80", "[::1:80", "a b:80"] {
             assert_eq!(refusal(|s| s.address = bad.into()).field, Some("address"), "{bad}");
         }
-        assert_eq!(refusal(|s| s.service = "convoke".into()).code, Code::PermissionDenied);
-        assert_eq!(refusal(|s| s.id = "convoke.n1".into()).code, Code::PermissionDenied);
+        assert_eq!(refusal(|s| s.service = "convoke".into()).code, ErrorCode::PermissionDenied);
+        assert_eq!(refusal(|s| s.id = "convoke.n1".into()).code, ErrorCode::PermissionDenied);
         let unnamed = refusal(|s| drop(s.metadata.insert(String::new(), "v".into())));
         assert_eq!(
             (unnamed.field, unnamed.message.as_str()),
@@ -214,7 +214,7 @@ mod tests {
         let many = (0..65).map(|i| (i.to_string(), String::new())).collect();
         assert_eq!(refusal(|s| s.metadata = many).limit, Some(64));
         let large = (0..5).map(|i| (i.to_string(), "v".repeat(4000))).collect();
-        assert_eq!(refusal(|s| s.metadata = large).code, Code::TooLarge);
+        assert_eq!(refusal(|s| s.metadata = large).code, ErrorCode::TooLarge);
         let endpoints = (0..17).map(|i| (i.to_string(), "h:1".to_owned())).collect();
         assert_eq!(refusal(|s| s.endpoints = endpoints).field, Some("endpoints"));
     }

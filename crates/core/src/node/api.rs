@@ -41,7 +41,7 @@ pub struct Attach {
     pub client: String,
     /// Random per process.
     pub nonce: u64,
-    /// The attach number, one more with every attempt.
+    /// The claim, one more with every attempt.
     pub claim: u64,
     /// The claim of this process's last accepted attach; 0 if there was none.
     pub previous_claim: u64,
@@ -68,7 +68,7 @@ pub struct Reattach {
     pub liveness: Liveness,
     /// Heartbeat timeout wished for this session.
     pub timeout: Option<Duration>,
-    /// How far above the highest known attach number to go, at least 1. Random, so that two nodes asked at once differ.
+    /// How far above the highest known claim to go, at least 1. Random, so that two nodes asked at once differ.
     pub raise: u64,
     /// One more member, which may have been registered with a higher number before.
     pub member: Option<AttachMember>,

@@ -99,7 +99,7 @@ impl std::fmt::Display for Explanation {
             "  {} stated {} in write {} (version {})",
             self.written.origin.node, self.stated, self.written, self.version
         )?;
-        writeln!(f, "  for client {} with attach number {}", self.client, self.claim)?;
+        writeln!(f, "  for client {} with claim {}", self.client, self.claim)?;
         let via = self.evidence.via.as_ref().map_or("heard directly".to_owned(), |via| format!("passed on by {via}"));
         let judged = if self.owner_admitted { "counts as alive" } else { "does not count as alive" };
         writeln!(

@@ -6,7 +6,7 @@ use crate::member::Space;
 use crate::mutant::{Mutant, Mutation};
 use crate::node::{Interest, ResetReason};
 use crate::version::{OriginId, VectorClock, Version};
-use crate::wire::{Reader, WireError, Writer, decode_clock, decode_origin, encode_clock, encode_origin};
+use crate::wire::{CodecError, Reader, Writer, decode_clock, decode_origin, encode_clock, encode_origin};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ const FORMAT: u8 = 1;
 const FORMAT_UNUSUAL: u8 = 2;
 /// So many records of an origin are looked at to see whether any of them was kept.
 const KEPT_LOOK: usize = 64;
-const LIFE_MAX: u64 = crate::wire::MAX_COUNTER;
+const LIFE_MAX: u64 = crate::wire::COUNTER_MAX;
 /// In place of a life number: some of it was shown as stated, some as silent (L3). No origin looks like that anywhere else.
 const RETURNING: u64 = LIFE_MAX;
 
@@ -67,21 +67,21 @@ impl Token {
             encode_clock(&mut w, &self.beyond);
             encode_clock(&mut w, &self.kept);
         }
-        w.0
+        w.into_bytes()
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut reader = Reader::new(bytes);
         let r = &mut reader;
         let format = r.byte("token format")?;
         if ![FORMAT, FORMAT_UNUSUAL].contains(&format) {
-            return Err(WireError::Invalid("token format"));
+            return Err(CodecError::Invalid("token format"));
         }
         let clock = decode_clock(r)?;
         let lacking = decode_clock(r)?;
-        let silent = (0..r.count("silent", 11)?)
+        let silent = (0..r.count("silent", 11, u64::MAX)?)
             .map(|_| Ok((decode_origin(r)?, r.bounded("life", LIFE_MAX)?)))
-            .collect::<Result<_, WireError>>()?;
+            .collect::<Result<_, CodecError>>()?;
         let (beyond, kept) = match format {
             FORMAT_UNUSUAL => (decode_clock(r)?, decode_clock(r)?),
             _ => (VectorClock::new(), VectorClock::new()),

@@ -5,35 +5,31 @@
 
 mod items;
 mod message;
-mod reader;
-mod writer;
 
+pub use convoke_base::codec::CodecError;
+pub(crate) use convoke_base::codec::{COUNTER_MAX, Reader, Writer};
 pub(crate) use items::{
     EvidenceItem, InferredItem, Item, Items, ItemsWriter, RecordItem, decode_origin, encode_origin,
 };
 pub(crate) use message::{Chunk, Context, Hello, LinkState, Message, Ping, RefuseReason, decode_clock, encode_clock};
-pub(crate) use reader::Reader;
-pub use reader::WireError;
-pub(crate) use writer::Writer;
 
 /// Version of this format, named in every Hello. Peers of another version are refused, not guessed at.
 pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Hard bounds of the format; no configuration may allow more.
-pub(crate) const TEXT_BYTES_MAX: usize = 64 * 1024;
-pub(crate) const ID_BYTES_MAX: usize = 1024;
-pub(crate) const ADDRESS_BYTES_MAX: usize = 1024;
-pub(crate) const PAIRS_MAX: usize = 4 * 1024;
+pub(crate) const TEXT_BYTES_MAX: u64 = 64 * 1024;
+pub(crate) const ID_BYTES_MAX: u64 = 1024;
+pub(crate) const ADDRESS_BYTES_MAX: u64 = 1024;
+pub(crate) const PAIRS_MAX: u64 = 4 * 1024;
 
 /// Claims, sequences and counters above these are not reachable by counting; they are refused as hostile.
 pub(crate) const MAX_CLAIM: u64 = 1 << 48;
-pub(crate) const MAX_COUNTER: u64 = 1 << 56;
 
 pub(crate) const MAX_DRAIN: u32 = u32::MAX / 2;
 
 /// Whoever takes over a member counts its sequence and its drain mark on. What others bring is therefore taken in only with
 /// as much room left as was used up, which no counting fills: beyond the bounds of the format nobody would understand it.
-pub(crate) const MAX_SEQ_TAKEN: u64 = MAX_COUNTER / 2;
+pub(crate) const MAX_SEQ_TAKEN: u64 = COUNTER_MAX / 2;
 pub(crate) const MAX_DRAIN_TAKEN: u32 = MAX_DRAIN / 2;
 
 /// The claim with which a node outbids another. At the end of all numbers it is the same: a record no peer takes in would

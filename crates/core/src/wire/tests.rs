@@ -82,8 +82,8 @@ fn push_of(body: &[u8]) -> Vec<u8> {
     w.text("client");
     w.fixed64(7);
     w.count(1);
-    w.bytes(body);
-    w.0
+    w.raw(body);
+    w.into_bytes()
 }
 
 #[test]

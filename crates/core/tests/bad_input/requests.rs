@@ -1,7 +1,7 @@
 //! Requests of clients and of the application.
 
 use super::{Lone, assert_refusal, attach, member, spec};
-use convoke_core::error::Code;
+use convoke_core::ErrorCode;
 use convoke_core::filter::Filter;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Space};
 use convoke_core::node::{Attach, AttachMember, ConnId, Interest, Resume, Start, StreamEvent};
@@ -14,20 +14,20 @@ use std::time::Duration;
 const CLAIM_MAX: u64 = 1 << 48;
 
 /// Everything that can be wrong with a member, with what the refusal says.
-fn bad_specs() -> Vec<(MemberSpec, Code, &'static str, Option<u64>)> {
+fn bad_specs() -> Vec<(MemberSpec, ErrorCode, &'static str, Option<u64>)> {
     let long = |len: usize| "x".repeat(len);
     let pairs = |count: usize| (0..count).map(|i| (i.to_string(), String::new())).collect::<BTreeMap<_, _>>();
     let address = "host:1".to_owned();
-    let invalid = Code::InvalidMember;
+    let invalid = ErrorCode::InvalidMember;
     let mut cases = vec![
         (spec(|s| s.id.clear()), invalid, "id", None),
         (spec(|s| s.id = long(257)), invalid, "id", Some(256)),
         (spec(|s| s.id = "a\0b".to_owned()), invalid, "id", None),
-        (spec(|s| s.id = "convoke.other".to_owned()), Code::PermissionDenied, "id", None),
+        (spec(|s| s.id = "convoke.other".to_owned()), ErrorCode::PermissionDenied, "id", None),
         (spec(|s| s.service.clear()), invalid, "service", None),
         (spec(|s| s.service = long(257)), invalid, "service", Some(256)),
         (spec(|s| s.service = "a\u{85}".to_owned()), invalid, "service", None),
-        (spec(|s| s.service = "convoke".to_owned()), Code::PermissionDenied, "service", None),
+        (spec(|s| s.service = "convoke".to_owned()), ErrorCode::PermissionDenied, "service", None),
         (spec(|s| s.locality = long(257)), invalid, "locality", Some(256)),
         (spec(|s| s.locality = "\n".to_owned()), invalid, "locality", None),
         (spec(|s| s.revision = long(257)), invalid, "revision", Some(256)),
@@ -45,7 +45,7 @@ fn bad_specs() -> Vec<(MemberSpec, Code, &'static str, Option<u64>)> {
         (spec(|s| drop(s.metadata.insert("k".to_owned(), "\u{1b}".to_owned()))), invalid, "metadata", None),
         (
             spec(|s| s.metadata = (0..5).map(|i| (i.to_string(), long(4096))).collect()),
-            Code::TooLarge,
+            ErrorCode::TooLarge,
             "metadata",
             Some(16 * 1024),
         ),
@@ -78,7 +78,7 @@ fn bad_attaches_are_refused() {
     let check = |lone: &mut Lone, request: Attach, code, field, limit| {
         assert_refusal(&lone.attach_refused(&request), code, field, limit);
     };
-    let invalid = Code::InvalidArgument;
+    let invalid = ErrorCode::InvalidArgument;
     for client in [String::new(), "a\nb".to_owned()] {
         check(&mut lone, Attach { client, ..base.clone() }, invalid, "client", None);
     }
@@ -89,10 +89,10 @@ fn bad_attaches_are_refused() {
     for timeout in [Duration::ZERO, Duration::from_secs(4), Duration::from_secs(301), Duration::MAX] {
         check(&mut lone, Attach { timeout: Some(timeout), ..base.clone() }, invalid, "timeout_ms", None);
     }
-    check(&mut lone, attach("other", 9, &["x", "y", "x"]), Code::InvalidMember, "id", None);
+    check(&mut lone, attach("other", 9, &["x", "y", "x"]), ErrorCode::InvalidMember, "id", None);
     let unregistered = |id: &str| Attach { unregistered: vec!["fine".to_owned(), id.to_owned()], ..base.clone() };
-    check(&mut lone, unregistered(""), Code::InvalidMember, "id", None);
-    check(&mut lone, unregistered(&"x".repeat(257)), Code::InvalidMember, "id", Some(256));
+    check(&mut lone, unregistered(""), ErrorCode::InvalidMember, "id", None);
+    check(&mut lone, unregistered(&"x".repeat(257)), ErrorCode::InvalidMember, "id", Some(256));
     lone.serves();
 }
 
@@ -102,7 +102,7 @@ fn control_characters_in_unregistered_ids_are_refused() {
     let mut lone = Lone::new();
     let request = Attach { unregistered: vec!["a\0b".to_owned()], ..attach("other", 9, &["x"]) };
     let refusal = lone.attach_refused(&request);
-    assert_eq!((refusal.code, refusal.field), (Code::InvalidMember, Some("id")));
+    assert_eq!((refusal.code, refusal.field), (ErrorCode::InvalidMember, Some("id")));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn bounds_on_what_a_node_holds_are_refused() {
     let mut lone = Lone::with(|config| {
         config.limits = Limits { members_per_session: 3, sessions: 2, names: 1, members: 4, ..Limits::default() };
     });
-    let exhausted = Code::ResourceExhausted;
+    let exhausted = ErrorCode::ResourceExhausted;
     // Unregistrations count: each is a write.
     let mut request = attach("other", 9, &["x", "y"]);
     request.unregistered = vec!["p".to_owned(), "q".to_owned()];
@@ -146,7 +146,7 @@ fn bad_updates_are_refused() {
         assert_refusal(&refusal, code, field, limit);
     };
     let set = |key: &str, value: String| MetadataUpdate::set(key, value);
-    let invalid = Code::InvalidMember;
+    let invalid = ErrorCode::InvalidMember;
     check("m", set("", String::new()), None, invalid, "metadata", None);
     check("m", set(&"k".repeat(129), String::new()), None, invalid, "metadata", Some(128));
     check("m", set("k", "v".repeat(4097)), None, invalid, "metadata", Some(4096));
@@ -155,12 +155,12 @@ fn bad_updates_are_refused() {
     check("m", MetadataUpdate { changes: many, ..MetadataUpdate::default() }, None, invalid, "metadata", Some(64));
     let large = (0..5).map(|i| (i.to_string(), Some("v".repeat(4096)))).collect();
     let large = MetadataUpdate { changes: large, ..MetadataUpdate::default() };
-    check("m", large, None, Code::TooLarge, "metadata", Some(16 * 1024));
-    check("absent", set("k", String::new()), None, Code::NotRegistered, "id", None);
-    check("", set("k", String::new()), None, Code::NotRegistered, "id", None);
-    check("convoke.a", set("k", String::new()), None, Code::PermissionDenied, "id", None);
+    check("m", large, None, ErrorCode::TooLarge, "metadata", Some(16 * 1024));
+    check("absent", set("k", String::new()), None, ErrorCode::NotRegistered, "id", None);
+    check("", set("k", String::new()), None, ErrorCode::NotRegistered, "id", None);
+    check("convoke.a", set("k", String::new()), None, ErrorCode::PermissionDenied, "id", None);
     let stale: Version = "1.7.00000000".parse().unwrap();
-    check("m", set("k", String::new()), Some(stale), Code::StaleVersion, "version", None);
+    check("m", set("k", String::new()), Some(stale), ErrorCode::StaleVersion, "version", None);
     lone.serves();
 }
 
@@ -170,18 +170,18 @@ fn members_of_other_sessions_cannot_be_changed() {
     let other = lone.node.attach(lone.now, 2, ConnId(2), &attach("other", 1, &["x"]), &mut lone.out).unwrap().session;
     let update = MetadataUpdate::set("k", "v");
     let refusal = lone.refused(|node, now, _, out| node.update(now, other, 1, "m", &update, None, out));
-    assert_refusal(&refusal, Code::PermissionDenied, "id", None);
+    assert_refusal(&refusal, ErrorCode::PermissionDenied, "id", None);
     let refusal = lone.refused(|node, now, _, out| node.unregister(now, other, 1, "m", out));
-    assert_refusal(&refusal, Code::PermissionDenied, "id", None);
+    assert_refusal(&refusal, ErrorCode::PermissionDenied, "id", None);
     let refusal = lone.refused(|node, now, session, out| node.unregister(now, session, 1, "absent", out));
-    assert_refusal(&refusal, Code::NotRegistered, "id", None);
+    assert_refusal(&refusal, ErrorCode::NotRegistered, "id", None);
     let taken = member(MemberSpec::new("m", "s"));
     let refusal = lone.refused(|node, now, _, out| node.register(now, 2, other, 1, &taken, out));
-    assert_refusal(&refusal, Code::AlreadyRegistered, "id", None);
+    assert_refusal(&refusal, ErrorCode::AlreadyRegistered, "id", None);
     // Only who wants to take it has a reason to attach again with a higher claim.
     let taken = AttachMember { takeover: true, ..taken };
     let refusal = lone.refused(|node, now, _, out| node.register(now, 2, other, 1, &taken, out));
-    assert_eq!((refusal.code, refusal.known), (Code::StaleEpoch, Some(1)));
+    assert_eq!((refusal.code, refusal.known), (ErrorCode::StaleClaim, Some(1)));
 }
 
 #[test]
@@ -193,12 +193,12 @@ fn overtaken_requests_are_refused() {
     for seq in [0, 4, 5] {
         let again = MetadataUpdate::set("k", "older");
         let refusal = lone.refused(|node, now, session, out| node.update(now, session, seq, "m", &again, None, out));
-        assert_refusal(&refusal, Code::InvalidArgument, "seq", None);
+        assert_refusal(&refusal, ErrorCode::InvalidArgument, "seq", None);
         let refusal = lone.refused(|node, now, session, out| node.unregister(now, session, seq, "m", out));
-        assert_refusal(&refusal, Code::InvalidArgument, "seq", None);
+        assert_refusal(&refusal, ErrorCode::InvalidArgument, "seq", None);
         let one_more = member(MemberSpec::new("x", "s"));
         let refusal = lone.refused(|node, now, session, out| node.register(now, 2, session, seq, &one_more, out));
-        assert_refusal(&refusal, Code::InvalidArgument, "seq", None);
+        assert_refusal(&refusal, ErrorCode::InvalidArgument, "seq", None);
     }
     // A refused request does not use up its number.
     lone.refused(|node, now, session, out| node.update(now, session, 6, "absent", &update, None, out));
@@ -220,7 +220,7 @@ fn bad_subscriptions_are_refused() {
         Resume::Token { token: Vec::new(), recent: BTreeMap::new(), known: Some(known.clone()) },
     ] {
         let refusal = lone.refused(|node, now, _, out| node.subscribe(now, interest(), resume, out));
-        assert_refusal(&refusal, Code::TooLarge, "known", Some(2));
+        assert_refusal(&refusal, ErrorCode::TooLarge, "known", Some(2));
     }
     // A token that is not one is no error: the stream starts over, and says so.
     let garbage = Resume::Token { token: vec![0xff; 100], recent: BTreeMap::new(), known: None };
@@ -230,7 +230,7 @@ fn bad_subscriptions_are_refused() {
     assert!(matches!(events[0], StreamEvent::Reset(_)), "{events:?}");
     assert!(events.iter().any(|event| matches!(event, StreamEvent::Snapshot(member) if member.id() == "m")));
     let refusal = lone.refused(|node, now, _, out| node.subscribe(now, interest(), Resume::Fresh, out));
-    assert_eq!((refusal.code, refusal.limit), (Code::ResourceExhausted, Some(1)));
+    assert_eq!((refusal.code, refusal.limit), (ErrorCode::ResourceExhausted, Some(1)));
     lone.serves();
 }
 
@@ -239,7 +239,7 @@ fn bad_names_and_drains_are_refused() {
     let mut lone = Lone::new();
     let mut check = |name: &str, location: &str, field, limit| {
         let refusal = lone.refused(|node, now, _, out| node.register_name(now, name, location, out));
-        assert_refusal(&refusal, Code::InvalidArgument, field, limit);
+        assert_refusal(&refusal, ErrorCode::InvalidArgument, field, limit);
     };
     check("", "here", "name", None);
     check(&"n".repeat(257), "here", "name", Some(256));
@@ -247,13 +247,13 @@ fn bad_names_and_drains_are_refused() {
     check("new", &"l".repeat(4097), "location", Some(4096));
     check("new", "a\nb", "location", None);
     let refusal = lone.refused(|node, now, _, out| node.unregister_name(now, "absent", out));
-    assert_refusal(&refusal, Code::NotRegistered, "name", None);
+    assert_refusal(&refusal, ErrorCode::NotRegistered, "name", None);
     for id in ["absent", "", "n"] {
         let refusal = lone.refused(|node, now, _, out| node.drain(now, id, true, out));
-        assert_refusal(&refusal, Code::NotFound, "id", None);
+        assert_refusal(&refusal, ErrorCode::NotFound, "id", None);
     }
     let refusal = lone.refused(|node, now, _, out| node.forget(now, &NodeId::new("b").unwrap(), out));
-    assert_refusal(&refusal, Code::NotFound, "node", None);
+    assert_refusal(&refusal, ErrorCode::NotFound, "node", None);
     lone.serves();
 }
 
@@ -265,10 +265,10 @@ fn a_starting_node_and_an_ended_session_refuse_everything() {
     let mut out = Output::default();
     node.begin(Time::ZERO, &mut out);
     let request = attach("client", 1, &["m"]);
-    assert_eq!(node.attach(Time::ZERO, 1, ConnId(1), &request, &mut out).unwrap_err().code, Code::NotReady);
-    assert_eq!(node.register_name(Time::ZERO, "n", "", &mut out).unwrap_err().code, Code::NotReady);
+    assert_eq!(node.attach(Time::ZERO, 1, ConnId(1), &request, &mut out).unwrap_err().code, ErrorCode::NotReady);
+    assert_eq!(node.register_name(Time::ZERO, "n", "", &mut out).unwrap_err().code, ErrorCode::NotReady);
     let interest = Interest { space: Space::Member, filter: Filter::all() };
-    assert_eq!(node.subscribe(Time::ZERO, interest, Resume::Fresh, &mut out).unwrap_err().code, Code::NotReady);
+    assert_eq!(node.subscribe(Time::ZERO, interest, Resume::Fresh, &mut out).unwrap_err().code, ErrorCode::NotReady);
     assert!(node.slots().is_empty() && node.context().is_empty());
 
     let mut lone = Lone::new();
@@ -282,7 +282,7 @@ fn a_starting_node_and_an_ended_session_refuse_everything() {
         lone.refused(Node::heartbeat),
         lone.refused(Node::close_session),
     ];
-    assert!(refusals.iter().all(|refusal| refusal.code == Code::SessionGone), "{refusals:?}");
+    assert!(refusals.iter().all(|refusal| refusal.code == ErrorCode::SessionGone), "{refusals:?}");
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_port_has_no_sign() {
     let mut lone = Lone::new();
     let mut request = attach("other", 9, &["x"]);
     request.members[0].spec.address = "host:+1".to_owned();
-    assert_refusal(&lone.attach_refused(&request), Code::InvalidMember, "address", None);
+    assert_refusal(&lone.attach_refused(&request), ErrorCode::InvalidMember, "address", None);
 }
 
 /// Accepted means registered: what an attach both registers and unregisters must not be acknowledged and gone.

@@ -1,8 +1,8 @@
 //! Draining, stopping, and large crowds (R-16, N6, P7).
 
 use crate::cluster::{Cluster, Seen, attach};
+use convoke_core::ErrorCode;
 use convoke_core::Node;
-use convoke_core::error::Code;
 use convoke_core::member::{Liveness, Status};
 use convoke_core::node::{Attach, ConnId, Event, Notice, PeerState, StopReason};
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-fn drain(cluster: &mut Cluster, at: usize, id: &str, drained: bool) -> Result<(), Code> {
+fn drain(cluster: &mut Cluster, at: usize, id: &str, drained: bool) -> Result<(), ErrorCode> {
     let result = cluster.call(at, |node, now, out| node.drain(now, id, drained, out));
     cluster.run(Duration::from_millis(10));
     result.map_err(|refusal| refusal.code)
@@ -48,10 +48,10 @@ fn draining_what_is_not_there_or_cannot_be_reached_is_refused() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
     cluster.run(secs(1));
-    assert_eq!(drain(&mut cluster, B, "unknown", true), Err(Code::NotFound));
+    assert_eq!(drain(&mut cluster, B, "unknown", true), Err(ErrorCode::NotFound));
     cluster.crash(A);
     cluster.run(secs(1));
-    assert_eq!(drain(&mut cluster, B, "orders-1", true), Err(Code::NotReady));
+    assert_eq!(drain(&mut cluster, B, "orders-1", true), Err(ErrorCode::NotReady));
     assert!(!cluster.member(B, "orders-1").drained());
     // Its client moves; now B is the owner.
     cluster.attach(B, 1, &attach("client", 2, &["orders-1"])).unwrap();
@@ -101,7 +101,7 @@ fn a_graceful_stop_hands_its_sessions_over_and_nothing_is_ever_down() {
     cluster.call(A, |node, now, out| node.register_name(now, "actor", "a", out)).unwrap();
     cluster.run(secs(1));
     cluster.call(A, Node::stop);
-    assert_eq!(cluster.attach(A, 99, &attach("late", 1, &["x"])).unwrap_err().code, Code::NotReady);
+    assert_eq!(cluster.attach(A, 99, &attach("late", 1, &["x"])).unwrap_err().code, ErrorCode::NotReady);
 
     // Each client goes where it is told to, a moment after it was told.
     let mut moved = vec![false; ids.len()];
@@ -274,7 +274,10 @@ fn a_graceful_stop_shows_nobody_down_whose_connection_it_closed() {
     assert!(cluster.is_running(A));
     assert_eq!(cluster.member(B, "fast").status(), Status::Up);
     let refusal = cluster.attach(A, 3, &Attach { claim: 2, ..fast }).unwrap_err();
-    assert_eq!((refusal.code, refusal.message.as_str()), (Code::NotReady, "this node is stopping; go on at b:7001"));
+    assert_eq!(
+        (refusal.code, refusal.message.as_str()),
+        (ErrorCode::NotReady, "this node is stopping; go on at b:7001")
+    );
 }
 
 /// A node that is told to stop in the moment it is cut off stays until somebody has heard what its clients did last, or until

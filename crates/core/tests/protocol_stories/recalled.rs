@@ -1,7 +1,7 @@
 //! Clients without a memory of their own (C8).
 
 use crate::cluster::{Cluster, attach};
-use convoke_core::error::Code;
+use convoke_core::ErrorCode;
 use convoke_core::member::Status;
 use convoke_core::node::{AttachMember, Attached, ConnId, Event, Notice, PeerState, Reattach, SessionId};
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn request(raise: u64) -> Reattach {
     Reattach { client: "http".into(), nonce: 7, raise, ..Reattach::default() }
 }
 
-fn reattach(cluster: &mut Cluster, at: usize, conn: u64, request: &Reattach) -> Result<Attached, Code> {
+fn reattach(cluster: &mut Cluster, at: usize, conn: u64, request: &Reattach) -> Result<Attached, ErrorCode> {
     let wall = cluster.now.as_micros() / 1000;
     let result = cluster.call(at, |node, now, out| node.reattach(now, wall, ConnId(conn), request, out));
     result.map_err(|refusal| refusal.code)
@@ -26,7 +26,7 @@ fn ids(attached: &Attached) -> Vec<&str> {
     ids
 }
 
-fn heartbeat(cluster: &mut Cluster, at: usize, session: SessionId) -> Result<(), Code> {
+fn heartbeat(cluster: &mut Cluster, at: usize, session: SessionId) -> Result<(), ErrorCode> {
     cluster.call(at, |node, now, out| node.heartbeat(now, session, out)).map_err(|refusal| refusal.code)
 }
 
@@ -87,7 +87,7 @@ fn what_was_unregistered_is_not_recalled() {
     // The session itself is still here, then it is nowhere.
     assert!(ids(&reattach(&mut cluster, B, 1, &request(1)).unwrap()).is_empty());
     cluster.run(Duration::from_millis(10));
-    assert_eq!(reattach(&mut cluster, C, 1, &request(1)).unwrap_err(), Code::SessionGone);
+    assert_eq!(reattach(&mut cluster, C, 1, &request(1)).unwrap_err(), ErrorCode::SessionGone);
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn a_client_that_left_is_told_and_one_that_was_only_given_up_returns() {
     let (mut cluster, _) = attached();
     // Its node says so.
     cluster.run(Duration::from_secs(330));
-    assert_eq!(reattach(&mut cluster, A, 1, &request(1)).unwrap_err(), Code::SessionGone);
-    assert_eq!(reattach(&mut cluster, B, 1, &request(1)).unwrap_err(), Code::SessionGone);
+    assert_eq!(reattach(&mut cluster, A, 1, &request(1)).unwrap_err(), ErrorCode::SessionGone);
+    assert_eq!(reattach(&mut cluster, B, 1, &request(1)).unwrap_err(), ErrorCode::SessionGone);
 
     let (mut cluster, _) = attached();
     cluster.crash(A);
@@ -121,7 +121,7 @@ fn two_nodes_asked_at_once_agree_on_one() {
         assert_eq!((cluster.member(C, id).owner().node, cluster.member(C, id).status()), ("b", Status::Up));
     }
     assert!(matches!(cluster.notices(C, ConnId(1))[..], [Notice::Lost { .. }]));
-    assert_eq!(heartbeat(&mut cluster, C, at_c), Err(Code::SessionGone));
+    assert_eq!(heartbeat(&mut cluster, C, at_c), Err(ErrorCode::SessionGone));
     assert_eq!(heartbeat(&mut cluster, B, at_b), Ok(()));
     assert_eq!(cluster.node(C).fed_by("http", 7).unwrap().node.as_str(), "b");
 }
@@ -173,7 +173,7 @@ fn another_process_with_the_client_id_is_not_disturbed() {
     cluster.attach(B, 2, &taking).unwrap();
     cluster.run(Duration::from_millis(10));
     for at in [A, B, C] {
-        assert_eq!(reattach(&mut cluster, at, 1, &request(1)).unwrap_err(), Code::Superseded);
+        assert_eq!(reattach(&mut cluster, at, 1, &request(1)).unwrap_err(), ErrorCode::Superseded);
     }
     assert_eq!(cluster.member(C, "a").owner().node, "b");
 }

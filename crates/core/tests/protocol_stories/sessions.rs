@@ -1,7 +1,7 @@
 //! The life of one client's session (C5, C6, R-05, R-12, R-13).
 
 use crate::cluster::{Cluster, attach};
-use convoke_core::error::{Code, Refusal};
+use convoke_core::error::{ErrorCode, Refusal};
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, Status, UpdateMode};
 use convoke_core::node::{Attach, AttachMember, Attached, ConnId, Event, SessionId};
 use convoke_core::version::Version;
@@ -22,7 +22,7 @@ fn attached() -> (Cluster, SessionId) {
     (cluster, session)
 }
 
-fn heartbeat(cluster: &mut Cluster, session: SessionId) -> Result<(), Code> {
+fn heartbeat(cluster: &mut Cluster, session: SessionId) -> Result<(), ErrorCode> {
     cluster.call(A, |node, now, out| node.heartbeat(now, session, out)).map_err(|refusal| refusal.code)
 }
 
@@ -32,7 +32,7 @@ fn update(
     seq: u64,
     value: &str,
     expected: Option<Version>,
-) -> Result<Version, Code> {
+) -> Result<Version, ErrorCode> {
     let update = MetadataUpdate::set("k", value);
     let result = cluster.call(A, |node, now, out| node.update(now, session, seq, "orders-1", &update, expected, out));
     result.map_err(|refusal| refusal.code)
@@ -51,11 +51,11 @@ fn a_silent_client_is_down_then_left_and_its_session_is_gone() {
     assert!(cluster.node(A).member("orders-1").is_none() && cluster.node(B).member("orders-1").is_none());
     assert_eq!(cluster.node(B).slot("orders-1").unwrap().stated, Status::Left);
 
-    assert_eq!(heartbeat(&mut cluster, session), Err(Code::SessionGone));
-    assert_eq!(update(&mut cluster, session, 1, "v", None), Err(Code::SessionGone));
+    assert_eq!(heartbeat(&mut cluster, session), Err(ErrorCode::SessionGone));
+    assert_eq!(update(&mut cluster, session, 1, "v", None), Err(ErrorCode::SessionGone));
     // It attaches again, with a higher claim than its tombstone.
     let refusal = cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap_err();
-    assert_eq!((refusal.code, refusal.known), (Code::StaleEpoch, Some(1)));
+    assert_eq!((refusal.code, refusal.known), (ErrorCode::StaleClaim, Some(1)));
     cluster.attach(A, 1, &attach("client", 2, &["orders-1"])).unwrap();
     cluster.run(secs(1));
     assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
@@ -158,7 +158,7 @@ fn an_update_may_be_bound_to_the_version_it_was_made_for() {
     let first = cluster.member(B, "orders-1").version();
     let second = update(&mut cluster, session, 1, "v1", Some(first)).unwrap();
     assert_ne!(first, second);
-    assert_eq!(update(&mut cluster, session, 2, "v2", Some(first)), Err(Code::StaleVersion));
+    assert_eq!(update(&mut cluster, session, 2, "v2", Some(first)), Err(ErrorCode::StaleVersion));
     assert_eq!(cluster.member(A, "orders-1").metadata().get("k"), Some("v1"));
     cluster.run(Duration::from_millis(10));
     assert_eq!(cluster.member(B, "orders-1").version(), second, "a version is the same at every node");
@@ -187,7 +187,7 @@ fn metadata_is_merged_deleted_and_replaced_and_attributes_stay() {
     let mut other = AttachMember { spec: MemberSpec::new("orders-1", "orders"), takeover: false };
     other.spec.locality = "elsewhere".to_owned();
     let refusal = cluster.call(A, |node, now, out| node.register(now, 9, session, 100, &other, out)).unwrap_err();
-    assert_eq!(refusal.code, Code::AlreadyRegistered, "attributes are fixed within a session");
+    assert_eq!(refusal.code, ErrorCode::AlreadyRegistered, "attributes are fixed within a session");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_clean_close_unregisters_everything_at_once() {
     cluster.call(A, |node, now, out| node.close_session(now, session, out)).unwrap();
     cluster.run(Duration::from_millis(10));
     assert!(cluster.node(B).member("orders-1").is_none());
-    assert_eq!(heartbeat(&mut cluster, session), Err(Code::SessionGone));
+    assert_eq!(heartbeat(&mut cluster, session), Err(ErrorCode::SessionGone));
 }
 
 /// C3: the answer to an unregistration was lost with the connection; the next attach, elsewhere, repeats it.
@@ -282,7 +282,7 @@ fn members_that_come_and_go_do_not_fill_the_registry_without_end() {
         }
         assert!(remembered < 100);
     };
-    assert_eq!((refusal.code, remembered), (Code::ResourceExhausted, 19), "with the node's own member twice ten");
+    assert_eq!((refusal.code, remembered), (ErrorCode::ResourceExhausted, 19), "with the node's own member twice ten");
     for _ in 0..200 {
         cluster.run(secs(10));
         heartbeat(&mut cluster, session).unwrap();

@@ -1,7 +1,7 @@
 //! Who may have a member, and who is told (C1, C2, C4, C7, R-07, R-10).
 
 use crate::cluster::{Cluster, attach};
-use convoke_core::error::Code;
+use convoke_core::ErrorCode;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Status};
 use convoke_core::node::{Attach, AttachMember, ConnId, Notice, SessionId};
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn a_claim_that_is_not_higher_than_what_is_known_is_refused_with_what_is_known()
     for at in [A, B] {
         for claim in [1, 7] {
             let refusal = cluster.attach(at, 2, &attach("client", claim, &["orders-1"])).unwrap_err();
-            assert_eq!((refusal.code, refusal.known), (Code::StaleEpoch, Some(7)), "claim {claim}");
+            assert_eq!((refusal.code, refusal.known), (ErrorCode::StaleClaim, Some(7)), "claim {claim}");
         }
     }
     // Known for the client's session here, even if no member is named; unknown elsewhere.
@@ -49,7 +49,7 @@ fn a_member_of_another_live_client_is_refused_here_and_elsewhere() {
         let attached = cluster.attach(at, 2, &attach("rival", claim, &["orders-1", "mine"])).unwrap();
         assert_eq!(attached.versions.len(), 1, "the rest of the session is accepted");
         let [(id, refusal)] = &attached.refused[..] else { panic!("{attached:?}") };
-        assert_eq!((id.as_str(), refusal.code, refusal.field), ("orders-1", Code::AlreadyRegistered, Some("id")));
+        assert_eq!((id.as_str(), refusal.code, refusal.field), ("orders-1", ErrorCode::AlreadyRegistered, Some("id")));
         cluster.run(secs(1));
         assert_eq!(cluster.node(A).slot("orders-1"), before);
     }
@@ -80,7 +80,7 @@ fn a_takeover_that_is_asked_for_tells_the_loser_and_leaves_it_the_rest() {
         let update = MetadataUpdate::set("k", "v");
         cluster.call(A, |node, now, out| node.update(now, loser, 1, "orders-2", &update, None, out)).unwrap();
         let refusal = cluster.call(A, |node, now, out| node.update(now, loser, 2, "orders-1", &update, None, out));
-        assert_eq!(refusal.unwrap_err().code, Code::PermissionDenied);
+        assert_eq!(refusal.unwrap_err().code, ErrorCode::PermissionDenied);
         cluster.run(secs(30));
         assert_eq!(cluster.member(A, "orders-1").status(), Status::Down, "by its own client's silence");
     }
@@ -170,12 +170,12 @@ fn a_second_process_with_the_same_client_id_supersedes_the_first() {
         cluster.run(secs(1));
         assert_eq!(cluster.notices(A, ConnId(1)), [Notice::Superseded { known: 2 }], "at {second_at}");
         let gone = cluster.call(A, |node, now, out| node.heartbeat(now, first, out)).unwrap_err();
-        assert_eq!(gone.code, Code::SessionGone);
+        assert_eq!(gone.code, ErrorCode::SessionGone);
         // The first process tries to come back: it says that its own last claim was 1.
         for at in [A, B] {
             let back = Attach { previous_claim: 1, ..attach("client", 3, &["orders-1"]) };
             let refusal = cluster.attach(at, 1, &back).unwrap_err();
-            assert_eq!((refusal.code, refusal.field), (Code::Superseded, Some("client")), "at {at}");
+            assert_eq!((refusal.code, refusal.field), (ErrorCode::Superseded, Some("client")), "at {at}");
         }
         // A third process, started anew, knows of no claim and takes over.
         let third = Attach { nonce: 3, ..attach("client", 3, &["orders-1"]) };
@@ -194,7 +194,7 @@ fn a_process_that_attaches_elsewhere_loses_its_old_session_and_keeps_its_members
     cluster.run(secs(1));
     assert_eq!(cluster.notices(A, ConnId(1)), [Notice::Lost { known: 2 }]);
     let gone = cluster.call(A, |node, now, out| node.heartbeat(now, old, out)).unwrap_err();
-    assert_eq!(gone.code, Code::SessionGone);
+    assert_eq!(gone.code, ErrorCode::SessionGone);
     // What the newer session did not name keeps the timers of the old one (C4).
     assert_eq!(cluster.member(B, "orders-2").status(), Status::Up);
     cluster.run(secs(19));
@@ -248,14 +248,14 @@ fn clients_cannot_change_the_member_that_stands_for_a_node() {
         for spec in [MemberSpec::new(id, "orders"), MemberSpec::new(id, "convoke"), MemberSpec::new("x", "convoke")] {
             let member = AttachMember { spec, takeover: true };
             let request = Attach { members: vec![member.clone()], ..attach("rival", 100, &[]) };
-            assert_eq!(cluster.attach(A, 2, &request).unwrap_err().code, Code::PermissionDenied);
+            assert_eq!(cluster.attach(A, 2, &request).unwrap_err().code, ErrorCode::PermissionDenied);
             let refusal = cluster.call(A, |node, now, out| node.register(now, 1, session, 1, &member, out));
-            assert_eq!(refusal.unwrap_err().code, Code::PermissionDenied);
+            assert_eq!(refusal.unwrap_err().code, ErrorCode::PermissionDenied);
         }
         let refusal = cluster.call(A, |node, now, out| node.update(now, session, 1, id, &update, None, out));
-        assert_eq!(refusal.unwrap_err().code, Code::PermissionDenied);
+        assert_eq!(refusal.unwrap_err().code, ErrorCode::PermissionDenied);
         let refusal = cluster.call(A, |node, now, out| node.unregister(now, session, 1, id, out));
-        assert_eq!(refusal.unwrap_err().code, Code::PermissionDenied);
+        assert_eq!(refusal.unwrap_err().code, ErrorCode::PermissionDenied);
         // Repeating an unregistration of what another holds is ignored.
         let request = Attach { unregistered: vec![id.to_owned()], ..attach("rival", 100 + id.len() as u64, &[]) };
         let _ = cluster.attach(B, 3, &request);

@@ -1,12 +1,13 @@
 //! Commands as they stand in log entries.
 
-use super::{CodecError, Reader, Writer};
+use super::{CodecError, Reader, Writer, epoch, put_epoch};
 use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
 use crate::id::{ReplicaId, RequestId, SessionId};
 use crate::keys::KeyRange;
-use crate::limits::{COUNTER_MAX, KEY_BYTES_MAX, REPLICAS_MAX, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
+use crate::limits::{KEY_BYTES_MAX, REPLICAS_MAX, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
 use crate::time::LogTime;
 use bytes::Bytes;
+use convoke_base::codec::COUNTER_MAX;
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +35,7 @@ impl Command {
             Command::Request(request) => encode_request(&mut w, request),
             Command::Expire(expire) => {
                 w.byte(EXPIRE);
-                w.epoch(expire.epoch);
+                put_epoch(&mut w, expire.epoch);
                 w.varint(expire.session.0);
                 w.varint(expire.activity);
             }
@@ -63,7 +64,7 @@ impl Command {
             OPEN => Command::Open(decode_open(r)?),
             REQUEST => Command::Request(decode_request(r, bytes)?),
             EXPIRE => Command::Expire(Expire {
-                epoch: r.epoch()?,
+                epoch: epoch(r)?,
                 session: SessionId(r.counter("session")?),
                 activity: r.counter("activity")?,
             }),
@@ -76,7 +77,7 @@ impl Command {
 
 fn encode_open(w: &mut Writer, open: &Open) {
     w.byte(OPEN);
-    w.epoch(open.epoch);
+    put_epoch(w, open.epoch);
     w.varint(micros(open.ttl));
     w.fixed64(open.nonce);
     w.option(open.client.as_ref(), |w, client| {
@@ -87,7 +88,7 @@ fn encode_open(w: &mut Writer, open: &Open) {
 
 fn decode_open(r: &mut Reader<'_>) -> Result<Open, CodecError> {
     Ok(Open {
-        epoch: r.epoch()?,
+        epoch: epoch(r)?,
         ttl: Duration::from_micros(r.counter("ttl")?),
         nonce: r.fixed64("nonce")?,
         client: r.option("client", |r| {
@@ -106,7 +107,7 @@ fn encode_request(w: &mut Writer, request: &Request) {
     w.varint(request.number);
     w.varint(request.number.saturating_sub(request.abandon_below));
     w.varint(request.number.saturating_sub(request.previous));
-    w.epoch(request.epoch);
+    put_epoch(w, request.epoch);
     w.option(request.deadline, |w, deadline| w.varint(deadline.as_micros()));
     encode_body(w, &request.body);
 }
@@ -119,7 +120,7 @@ fn decode_request(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Request, CodecErr
         number,
         abandon_below: number - r.bounded("abandon_below", number)?,
         previous: number - r.bounded("previous", number)?,
-        epoch: r.epoch()?,
+        epoch: epoch(r)?,
         deadline: r.option("deadline", |r| r.varint("deadline").map(LogTime::from_micros))?,
         body: decode_body(r, bytes)?,
     };
@@ -168,7 +169,7 @@ fn encode_body(w: &mut Writer, body: &Body) {
 
 fn decode_body(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Body, CodecError> {
     let if_revision = |r: &mut Reader<'_>| r.option("if_revision", |r| r.counter("if_revision"));
-    let key = |r: &mut Reader<'_>, what| r.bytes(what, KEY_BYTES_MAX).map(|key| bytes.slice_ref(key));
+    let key = |r: &mut Reader<'_>, what| r.sized(what, KEY_BYTES_MAX).map(|key| bytes.slice_ref(key));
     Ok(match r.byte("body")? {
         FENCE => {
             let session = SessionId(r.counter("fence.session")?);
@@ -177,7 +178,7 @@ fn decode_body(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Body, CodecError> {
         END => Body::End(SessionId(r.counter("end.session")?)),
         PUT => Body::Put(Put {
             key: key(r, "key")?,
-            value: bytes.slice_ref(r.bytes("value", VALUE_BYTES_MAX)?),
+            value: bytes.slice_ref(r.sized("value", VALUE_BYTES_MAX)?),
             if_revision: if_revision(r)?,
             previous: r.flag("previous")?,
         }),

@@ -3,14 +3,23 @@
 //! Integers are varints, strings and byte strings are length-prefixed, maps are in key order. Nothing is allocated for a
 //! count or length that the bytes at hand could not hold. Tags are added, never changed: old logs must stay readable.
 
+use crate::id::{Epoch, ReplicaId};
+
 mod command;
-mod reader;
 pub(crate) mod state;
-mod writer;
 
 pub use command::COMMAND_VERSION;
-pub use reader::{CodecError, Reader};
-pub use writer::Writer;
+pub use convoke_base::codec::{CodecError, Reader, Writer};
+
+pub fn put_epoch(w: &mut Writer, epoch: Epoch) {
+    w.varint(epoch.term);
+    w.varint(epoch.leader.0);
+}
+
+pub fn epoch(r: &mut Reader<'_>) -> Result<Epoch, CodecError> {
+    let term = r.counter("epoch.term")?;
+    Ok(Epoch { term, leader: ReplicaId(r.varint("epoch.leader")?) })
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! Parts of the state as they stand in snapshots and are hashed (H1, H2).
 
 use super::command::{decode_replicas, encode_replicas};
-use super::{CodecError, Reader, Writer};
+use super::{CodecError, Reader, Writer, epoch, put_epoch};
 use crate::id::{Position, ReplicaId, SessionId};
 use crate::keys::{Changed, Keys, Record};
 use crate::limits::{COUNT_MAX, KEY_BYTES_MAX, Limits, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) fn encode_head(w: &mut Writer, machine: &Machine) {
     encode_limits(w, &machine.limits);
     w.varint(machine.applied.index);
-    w.epoch(machine.applied.epoch);
+    put_epoch(w, machine.applied.epoch);
     w.varint(machine.log_time.as_micros());
     w.varint(machine.membership.current.number);
     encode_replicas(w, &machine.membership.current.voters);
@@ -32,7 +32,7 @@ pub(crate) fn encode_head(w: &mut Writer, machine: &Machine) {
 /// A machine without sessions and keys, which follow.
 pub(crate) fn decode_head(r: &mut Reader<'_>) -> Result<Machine, CodecError> {
     let limits = decode_limits(r)?;
-    let applied = Position { index: r.counter("applied")?, epoch: r.epoch()? };
+    let applied = Position { index: r.counter("applied")?, epoch: epoch(r)? };
     let log_time = LogTime::from_micros(r.varint("log_time")?);
     let current = Configuration {
         number: r.counter("configuration")?,
@@ -133,7 +133,7 @@ pub(crate) fn decode_session(r: &mut Reader<'_>) -> Result<Session, CodecError> 
 }
 
 /// A floor is one above a number.
-const COUNTER_AFTER_LAST: u64 = crate::limits::COUNTER_MAX + 1;
+const COUNTER_AFTER_LAST: u64 = convoke_base::codec::COUNTER_MAX + 1;
 
 pub(crate) fn encode_ended(w: &mut Writer, ended: &Ended) {
     w.varint(ended.order);
@@ -167,8 +167,8 @@ pub(crate) fn encode_record(w: &mut Writer, record: &Record) {
 }
 
 pub(crate) fn decode_record(r: &mut Reader<'_>) -> Result<Record, CodecError> {
-    let key = r.bytes("key", KEY_BYTES_MAX)?;
-    let value = r.bytes("value", VALUE_BYTES_MAX)?;
+    let key = r.sized("key", KEY_BYTES_MAX)?;
+    let value = r.sized("value", VALUE_BYTES_MAX)?;
     let revisions = [r.counter("create_revision")?, r.counter("modify_revision")?, r.counter("version")?];
     if key.is_empty() || revisions[0] == 0 || revisions[0] > revisions[1] || revisions[2] == 0 {
         return Err(CodecError::Invalid("record"));

@@ -7,9 +7,9 @@ mod body;
 pub use body::{Body, Change, Delete, DeleteRange, Put, Replica};
 
 use crate::id::{Epoch, RequestId, SessionId};
-use crate::limits::COUNTER_MAX;
 use crate::machine::Field;
 use crate::time::LogTime;
+use convoke_base::codec::COUNTER_MAX;
 use smol_str::SmolStr;
 use std::time::Duration;
 

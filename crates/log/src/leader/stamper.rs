@@ -1,7 +1,7 @@
 //! Log time as one leader counts it (S5).
 
 use crate::time::LogTime;
-use convoke_core::Time;
+use convoke_base::Time;
 
 /// Stamps entries: the highest stamp in the log at election, plus the leader's own time since.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@ use super::outcome::{Field, Outcome};
 use super::session::EndReason;
 use crate::id::{Epoch, RequestId, SessionId};
 use crate::time::LogTime;
+use convoke_base::ErrorCode;
 use std::sync::Arc;
 
 /// What an entry did.
@@ -96,15 +97,15 @@ impl Refused {
     }
 
     /// The error code of the interface.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Refused::SessionEnded(_) | Refused::SessionUnknown => "SESSION_GONE",
-            Refused::Superseded => "SUPERSEDED",
-            Refused::TooOld => "COMPACTED",
-            Refused::StaleEpoch { .. } => "STALE_EPOCH",
-            Refused::Gap { .. } | Refused::NameHeld { .. } => "FAILED_PRECONDITION",
-            Refused::WindowFull { .. } | Refused::SessionsFull { .. } => "RESOURCE_EXHAUSTED",
-            Refused::Invalid { .. } | Refused::OutOfRange { .. } => "INVALID_ARGUMENT",
+            Refused::SessionEnded(_) | Refused::SessionUnknown => ErrorCode::SessionGone,
+            Refused::Superseded => ErrorCode::Superseded,
+            Refused::TooOld => ErrorCode::Compacted,
+            Refused::StaleEpoch { .. } => ErrorCode::StaleEpoch,
+            Refused::Gap { .. } | Refused::NameHeld { .. } => ErrorCode::FailedPrecondition,
+            Refused::WindowFull { .. } | Refused::SessionsFull { .. } => ErrorCode::ResourceExhausted,
+            Refused::Invalid { .. } | Refused::OutOfRange { .. } => ErrorCode::InvalidArgument,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::id::ReplicaId;
 use crate::keys::Changed;
+use convoke_base::ErrorCode;
 
 /// Final. Stored with the session in the same entry as what it speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,14 +52,16 @@ pub enum Reason {
 
 impl Reason {
     /// The error code of the interface.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Reason::Expired => "TIMEOUT",
-            Reason::Precondition { .. } | Reason::Replaced { .. } | Reason::ReplicaIdUsed(_) => "FAILED_PRECONDITION",
-            Reason::TooLarge { field: Field::Store, .. } => "RESOURCE_EXHAUSTED",
-            Reason::TooLarge { .. } | Reason::TooMany { .. } => "TOO_LARGE",
-            Reason::Invalid { .. } => "INVALID_ARGUMENT",
-            Reason::NoSession => "NOT_FOUND",
+            Reason::Expired => ErrorCode::Timeout,
+            Reason::Precondition { .. } | Reason::Replaced { .. } | Reason::ReplicaIdUsed(_) => {
+                ErrorCode::FailedPrecondition
+            }
+            Reason::TooLarge { field: Field::Store, .. } => ErrorCode::ResourceExhausted,
+            Reason::TooLarge { .. } | Reason::TooMany { .. } => ErrorCode::TooLarge,
+            Reason::Invalid { .. } => ErrorCode::InvalidArgument,
+            Reason::NoSession => ErrorCode::NotFound,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{FRAME_CONTENT_BYTES_MAX, FRAME_HEAD_BYTES, MAGIC, SNAPSHOT_VERSION, Section, SnapshotError};
 use crate::codec::{CodecError, Reader, state};
-use crate::limits::COUNTER_MAX;
 use crate::machine::{Machine, Session};
+use convoke_base::codec::COUNTER_MAX;
 use std::sync::Arc;
 
 /// How much content follows the head of a frame. To be asked before room is made for it.
@@ -87,7 +87,7 @@ impl Restore {
 }
 
 fn head(r: &mut Reader<'_>) -> Result<State, SnapshotError> {
-    if r.take("magic", MAGIC.len())? != MAGIC {
+    if r.raw("magic", MAGIC.len())? != MAGIC {
         return Err(SnapshotError::Magic);
     }
     let version = r.byte("version")?;

@@ -1,9 +1,10 @@
 //! Accepting peers: a bounded number of them may be undecided, for a bounded time.
 
-use super::{Connected, framing, tell};
+use super::{Connected, tell};
 use crate::counters::add;
 use crate::owner::Input;
 use crate::shared::Shared;
+use convoke_base::framing::{LOG_PREAMBLE, REGISTRY_PREAMBLE};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,14 +53,14 @@ impl Acceptor {
 
 /// Waits for the first bytes; they tell a peer from anything else that may have found this port.
 async fn welcome(mut stream: TcpStream, address: SocketAddr, permit: OwnedSemaphorePermit, shared: Arc<Shared>) {
-    let mut preamble = [0; framing::PREAMBLE.len()];
+    let mut preamble = [0; REGISTRY_PREAMBLE.len()];
     let read = stream.read_exact(&mut preamble);
     match tokio::time::timeout(shared.network.handshake_timeout, read).await {
         Err(_) => add(&shared.counting.handshakes_timed_out, 1),
         // Somebody looked whether the port is open.
         Ok(Err(_)) => {}
-        Ok(Ok(_)) if preamble == framing::LOG_PREAMBLE => shared.hand_over(stream, address),
-        Ok(Ok(_)) if preamble != framing::PREAMBLE => shared.garbage(address, "does not speak the peer protocol"),
+        Ok(Ok(_)) if preamble == LOG_PREAMBLE => shared.hand_over(stream, address),
+        Ok(Ok(_)) if preamble != REGISTRY_PREAMBLE => shared.garbage(address, "does not speak the peer protocol"),
         Ok(Ok(_)) => {
             let connected = Connected { stream, address, unidentified: Some(permit) };
             tell(&shared, Input::Accepted(Box::new(connected))).await;

@@ -1,9 +1,10 @@
 //! Connecting to a peer. Names are resolved with every attempt: they may point elsewhere by now.
 
-use super::{Connected, framing, socket, tell};
+use super::{Connected, socket, tell};
 use crate::counters::add;
 use crate::owner::Input;
 use crate::shared::Shared;
+use convoke_base::framing::REGISTRY_PREAMBLE;
 use convoke_core::node::DialId;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -35,7 +36,7 @@ async fn connect(address: &str, local: SocketAddr) -> io::Result<Connected> {
         }
         match socket.connect(address).await {
             Ok(mut stream) => {
-                stream.write_all(&framing::PREAMBLE).await?;
+                stream.write_all(&REGISTRY_PREAMBLE).await?;
                 return Ok(Connected { stream, address, unidentified: None });
             }
             Err(error) => last = error,

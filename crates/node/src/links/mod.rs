@@ -2,7 +2,6 @@
 
 mod accept;
 mod dial;
-mod framing;
 mod quiet;
 mod reader;
 mod writer;

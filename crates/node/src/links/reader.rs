@@ -1,12 +1,12 @@
 //! Reading from a peer: frames within the limit, handed on in batches, with little of them under way at once.
 
-use super::framing::next_frame;
 use super::writer::LINGER;
 use super::{Queue, tell};
 use crate::counters::add;
 use crate::owner::{Frames, Input};
 use crate::shared::Shared;
 use bytes::BytesMut;
+use convoke_base::framing::next_frame;
 use convoke_core::node::LinkId;
 use std::net::SocketAddr;
 use std::sync::Arc;

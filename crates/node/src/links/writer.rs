@@ -1,9 +1,9 @@
 //! Writing to a peer: a queue bounded in bytes, and a task that writes whatever has gathered in one go.
 
-use super::framing::{self, PREFIX_BYTES};
 use crate::counters::add;
 use crate::shared::Shared;
 use bytes::{Buf, Bytes};
+use convoke_base::framing::{HEADER_BYTES, header};
 use convoke_core::node::LinkId;
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -47,7 +47,7 @@ impl Queue {
     /// Queues a frame; returns how many bytes wait now.
     pub(crate) fn push(&self, frame: Bytes) -> Result<usize, Full> {
         let mut state = self.lock();
-        let bytes = state.bytes + PREFIX_BYTES + frame.len();
+        let bytes = state.bytes + HEADER_BYTES + frame.len();
         if bytes > self.limit {
             return Err(Full);
         }
@@ -121,19 +121,19 @@ impl Queue {
     }
 }
 
-/// Frames with their prefixes, written without being copied together.
+/// Frames with their headers, written without being copied together.
 #[derive(Debug, Default)]
 struct Outgoing {
-    frames: VecDeque<([u8; PREFIX_BYTES], Bytes)>,
-    /// Bytes of the first prefix that are written.
-    prefix_done: usize,
+    frames: VecDeque<([u8; HEADER_BYTES], Bytes)>,
+    /// Bytes of the first header that are written.
+    header_done: usize,
     remaining: usize,
 }
 
 impl Outgoing {
     fn push(&mut self, frame: Bytes) {
-        self.remaining += PREFIX_BYTES + frame.len();
-        self.frames.push_back((framing::prefix(&frame), frame));
+        self.remaining += HEADER_BYTES + frame.len();
+        self.frames.push_back((header(&[&frame]), frame));
     }
 }
 
@@ -144,7 +144,7 @@ impl Buf for Outgoing {
 
     fn chunk(&self) -> &[u8] {
         match self.frames.front() {
-            Some((prefix, _)) if self.prefix_done < PREFIX_BYTES => &prefix[self.prefix_done..],
+            Some((header, _)) if self.header_done < HEADER_BYTES => &header[self.header_done..],
             Some((_, frame)) => frame,
             None => &[],
         }
@@ -152,9 +152,9 @@ impl Buf for Outgoing {
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut used = 0;
-        let mut done = self.prefix_done;
-        for (prefix, frame) in &self.frames {
-            for part in [&prefix[done..], &frame[..]] {
+        let mut done = self.header_done;
+        for (header, frame) in &self.frames {
+            for part in [&header[done..], &frame[..]] {
                 if used == slices.len() {
                     return used;
                 }
@@ -172,17 +172,17 @@ impl Buf for Outgoing {
         assert!(count <= self.remaining, "advanced by {count} of {} bytes", self.remaining);
         self.remaining -= count;
         while let Some((_, frame)) = self.frames.front_mut() {
-            let of_prefix = count.min(PREFIX_BYTES - self.prefix_done);
-            self.prefix_done += of_prefix;
-            count -= of_prefix;
+            let of_header = count.min(HEADER_BYTES - self.header_done);
+            self.header_done += of_header;
+            count -= of_header;
             let of_frame = count.min(frame.len());
             frame.advance(of_frame);
             count -= of_frame;
-            if self.prefix_done < PREFIX_BYTES || !frame.is_empty() {
+            if self.header_done < HEADER_BYTES || !frame.is_empty() {
                 return;
             }
             self.frames.pop_front();
-            self.prefix_done = 0;
+            self.header_done = 0;
         }
     }
 }
@@ -233,9 +233,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_prefix_and_frame_however_it_is_cut() {
+    fn what_is_written_is_header_and_frame_however_it_is_cut() {
         let frames = frames(&[3, 0, 1, 300, 0]);
-        let expected: Vec<u8> = frames.iter().flat_map(|f| [&framing::prefix(f)[..], f].concat()).collect();
+        let expected: Vec<u8> = frames.iter().flat_map(|f| [&header(&[f])[..], f].concat()).collect();
         for step in [1, 2, 3, 4, 5, 7, 64, 1000] {
             let mut outgoing = Outgoing::default();
             frames.iter().cloned().for_each(|frame| outgoing.push(frame));

@@ -1,6 +1,6 @@
 //! Where a listing goes on: after a member, named by service and id. So a cursor works at every node.
 
-use convoke_core::{Code, Refusal};
+use convoke_core::{ErrorCode, Refusal};
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl<'a> Cursor<'a> {
         });
         cursor.ok_or_else(|| {
             let message = "this is no cursor: copy it unchanged from next_cursor of the page before";
-            Refusal::new(Code::InvalidArgument, message).field("cursor")
+            Refusal::new(ErrorCode::InvalidArgument, message).field("cursor")
         })
     }
 }

@@ -1,21 +1,14 @@
-//! Frames between replicas: length, checksum, kind, number, content.
+//! Messages between replicas, as the content of frames ([`convoke_base::framing`]): kind, number, body.
 //!
-//! The number of an answer is that of its question. A length is checked before room is made for it, the checksum before
-//! anything is believed: what arrives is going to be stored under a checksum of its own.
+//! A response carries the number of its request.
 
 use bytes::{Buf, Bytes, BytesMut};
+use convoke_base::framing::{FrameError, HEADER_BYTES, header, next_frame};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// First bytes of a connection of the log plane, sent by the dialer.
-pub const PREAMBLE: [u8; 8] = *b"CONVOKEL";
-
-/// Length and checksum.
-const HEAD_BYTES: usize = 8;
 /// Kind and number.
 const KEY_BYTES: usize = 9;
-/// How much is made room for at a time: a length is only believed as far as bytes follow it.
-const RESERVE_BYTES: usize = 256 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
@@ -24,57 +17,31 @@ pub(crate) struct Frame {
     pub(crate) content: Bytes,
 }
 
-/// Why the bytes on a connection are not taken for frames.
+/// Why the bytes on a connection are not messages of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FrameError {
-    #[error("a frame of {found} bytes, at most {limit} are allowed")]
-    TooLarge { found: usize, limit: usize },
-    #[error("a frame of {0} bytes is too short to be one")]
+pub(crate) enum MessageError {
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("a frame has {0} bytes, fewer than a message needs")]
     TooShort(usize),
-    #[error("the checksum of a frame is wrong")]
-    Checksum,
 }
 
-/// Puts a frame behind what is waiting to be written.
+/// Appends a message to the bytes that wait to be written.
 pub(crate) fn put(buffer: &mut BytesMut, kind: u8, number: u64, content: &[u8]) {
-    let length = u32::try_from(KEY_BYTES + content.len()).expect("frames are within the limit, which is below 4 GiB");
-    buffer.reserve(HEAD_BYTES + KEY_BYTES + content.len());
-    buffer.extend_from_slice(&length.to_le_bytes());
-    let checksum = crc32c::crc32c_append(key_checksum(kind, number), content);
-    buffer.extend_from_slice(&checksum.to_le_bytes());
-    buffer.extend_from_slice(&[kind]);
-    buffer.extend_from_slice(&number.to_le_bytes());
-    buffer.extend_from_slice(content);
-}
-
-fn key_checksum(kind: u8, number: u64) -> u32 {
     let mut key = [0; KEY_BYTES];
     key[0] = kind;
     key[1..].copy_from_slice(&number.to_le_bytes());
-    crc32c::crc32c(&key)
+    buffer.reserve(HEADER_BYTES + KEY_BYTES + content.len());
+    buffer.extend_from_slice(&header(&[&key, content]));
+    buffer.extend_from_slice(&key);
+    buffer.extend_from_slice(content);
 }
 
-/// Takes the next complete frame out of what was read; if there is none yet, makes room for more of it.
-pub(crate) fn next(buffer: &mut BytesMut, limit: usize) -> Result<Option<Frame>, FrameError> {
-    let Some(head) = buffer.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
-    let [a, b, c, d, e, f, g, h] = *head;
-    let length = u32::from_le_bytes([a, b, c, d]) as usize;
-    let checksum = u32::from_le_bytes([e, f, g, h]);
-    if length > limit {
-        return Err(FrameError::TooLarge { found: length, limit });
-    }
-    if length < KEY_BYTES {
-        return Err(FrameError::TooShort(length));
-    }
-    let missing = (HEAD_BYTES + length).saturating_sub(buffer.len());
-    if missing > 0 {
-        buffer.reserve(missing.min(RESERVE_BYTES));
-        return Ok(None);
-    }
-    buffer.advance(HEAD_BYTES);
-    let mut frame = buffer.split_to(length).freeze();
-    if crc32c::crc32c(&frame) != checksum {
-        return Err(FrameError::Checksum);
+/// Removes the next complete message from the front of `buffer`.
+pub(crate) fn next(buffer: &mut BytesMut, limit: usize) -> Result<Option<Frame>, MessageError> {
+    let Some(mut frame) = next_frame(buffer, limit)? else { return Ok(None) };
+    if frame.len() < KEY_BYTES {
+        return Err(MessageError::TooShort(frame.len()));
     }
     let kind = frame.get_u8();
     let number = frame.get_u64_le();
@@ -116,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_arrive_in_any_pieces_and_damage_is_noticed() {
+    fn messages_arrive_in_any_pieces() {
         let mut sent = BytesMut::new();
         put(&mut sent, 1, 7, b"one");
         put(&mut sent, 2, u64::MAX, b"");
@@ -131,19 +98,13 @@ mod tests {
             }
             assert_eq!(found, [(1, 7, 3), (2, u64::MAX, 0), (3, 0, 700)], "in pieces of {piece}");
         }
-        for bit in 0..8 * (HEAD_BYTES + KEY_BYTES + 3) {
-            let mut damaged = sent.clone();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            let found = next(&mut damaged, 1000);
-            assert!(!matches!(found, Ok(Some(_))), "bit {bit}: {found:?}");
-        }
     }
 
     #[test]
-    fn a_length_beyond_the_limit_is_refused_before_room_is_made() {
-        let mut buffer = BytesMut::from(&[0xff; 8][..]);
-        assert_eq!(next(&mut buffer, 1000), Err(FrameError::TooLarge { found: u32::MAX as usize, limit: 1000 }));
-        let mut buffer = BytesMut::from(&[0; 8][..]);
-        assert_eq!(next(&mut buffer, 1000), Err(FrameError::TooShort(0)));
+    fn a_frame_that_is_too_short_for_a_message_is_rejected() {
+        let mut buffer = BytesMut::new();
+        buffer.extend_from_slice(&header(&[b"12345678"]));
+        buffer.extend_from_slice(b"12345678");
+        assert_eq!(next(&mut buffer, 1000), Err(MessageError::TooShort(8)));
     }
 }

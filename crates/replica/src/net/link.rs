@@ -3,8 +3,9 @@
 //! It is opened when there is something to say, and closed when an answer is long overdue: a connection that is dead
 //! without knowing it must not be waited for. Questions that were on it fail; nobody here repeats them.
 
+use super::LOG_PREAMBLE;
 use super::dial::Dial;
-use super::frame::{Frame, Frames, PREAMBLE, put};
+use super::frame::{Frame, Frames, put};
 use super::message::{Hello, kind};
 use crate::counters::{Counting, add};
 use bytes::{Bytes, BytesMut};
@@ -177,7 +178,7 @@ fn fail(question: Question, error: &LinkError) {
 
 async fn connect(config: &LinkConfig) -> io::Result<Box<dyn super::dial::Duplex>> {
     let mut stream = config.dialer.dial(&config.address).await?;
-    let mut greeting = BytesMut::from(&PREAMBLE[..]);
+    let mut greeting = BytesMut::from(&LOG_PREAMBLE[..]);
     put(&mut greeting, kind::HELLO, 0, &config.hello.encode());
     stream.write_all(&greeting).await?;
     Ok(stream)

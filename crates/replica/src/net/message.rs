@@ -3,7 +3,7 @@
 use crate::codec::{meta, put_entry, put_meta, put_some_log_id, put_vote, some_log_id, vote};
 use crate::raft::{SnapshotMeta, Types, Vote};
 use crate::status::{Group, Member};
-use convoke_log::codec::{CodecError, Reader, Writer};
+use convoke_log::codec::{CodecError, Reader, Writer, epoch, put_epoch};
 use convoke_log::{Epoch, ReplicaId};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, TransferLeaderResponse, VoteRequest,
@@ -274,7 +274,7 @@ impl Probed {
             w.sized(address.as_bytes());
         }
         w.option(self.log, Writer::fixed128);
-        w.option(self.group.epoch, Writer::epoch);
+        w.option(self.group.epoch, put_epoch);
         w.option(self.group.leader, |w, leader| w.varint(leader.0));
         w.count(self.group.members.len());
         for member in &self.group.members {
@@ -296,7 +296,7 @@ impl Probed {
             join.push(text(r, "join")?);
         }
         let log = r.option("log", |r| r.fixed128("log"))?;
-        let epoch: Option<Epoch> = r.option("epoch", Reader::epoch)?;
+        let epoch: Option<Epoch> = r.option("epoch", epoch)?;
         let leader = r.option("leader", |r| r.varint("leader").map(ReplicaId))?;
         let mut members = Vec::new();
         for _ in 0..r.count("members", 4, GROUP_MAX)? {
@@ -338,7 +338,7 @@ impl Adopt {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut r = Reader::new(bytes);
         let target = Target { log: r.fixed128("log")?, replica: r.varint("replica")? };
-        let adopt = Adopt { target, node: text(&mut r, "node")?, state: r.bytes("state", NODE_MAX)?.to_vec() };
+        let adopt = Adopt { target, node: text(&mut r, "node")?, state: r.sized("state", NODE_MAX)?.to_vec() };
         r.end()?;
         Ok(adopt)
     }

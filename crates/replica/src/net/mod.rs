@@ -7,5 +7,5 @@ pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod server;
 
+pub use convoke_base::framing::LOG_PREAMBLE;
 pub use dial::{Dial, Duplex, Guided, Tcp};
-pub use frame::PREAMBLE;

@@ -3,7 +3,7 @@
 use convoke_replica::log::command::{Body, Open, Request};
 use convoke_replica::log::machine::{Answer, Outcome};
 use convoke_replica::log::{Epoch, SessionId};
-use convoke_replica::{Config, Consistency, Dial, LogHandle, PREAMBLE, Replica, Role, StartError, StoreError, Tcp};
+use convoke_replica::{Config, Consistency, Dial, LOG_PREAMBLE, LogHandle, Replica, Role, StartError, StoreError, Tcp};
 use convoke_testkit::{eventually, free_address};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Host {
                 let handle = handle.clone();
                 tokio::spawn(async move {
                     let mut preamble = [0; 8];
-                    if stream.read_exact(&mut preamble).await.is_ok() && preamble == PREAMBLE {
+                    if stream.read_exact(&mut preamble).await.is_ok() && preamble == LOG_PREAMBLE {
                         let _ = stream.set_nodelay(true);
                         handle.accept(stream, from);
                     }

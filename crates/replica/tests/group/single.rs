@@ -120,7 +120,7 @@ async fn what_nobody_could_read_does_not_get_into_the_log() {
     for request in requests {
         let refused = handle.submit(request).await.unwrap_err();
         let SubmitError::Refused(why @ Refusal::Unreadable(_)) = refused else { panic!("{refused}") };
-        assert_eq!(why.code(), "INVALID_ARGUMENT");
+        assert_eq!(why.code(), convoke_base::ErrorCode::InvalidArgument);
     }
     let open = Open { epoch, ttl: Duration::from_secs(5), nonce: 1, client: None };
     let name = |name: String, replaces| Some(Name { name: name.into(), replaces });

@@ -4,7 +4,7 @@ use crate::error::{invalid, no_log_plane};
 use crate::log::{LogService, SubmitStream, barrier, fate, key_range, record, request_id, wire_epoch};
 use convoke_proto::v1::log_server;
 use convoke_proto::v1::read_request::What;
-use convoke_proto::{Code, Error, PART_BYTES, v1};
+use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
 use convoke_replica::log::Machine;
 use convoke_replica::{Backup, Consistency};
 use futures_core::Stream;
@@ -143,7 +143,7 @@ impl Stream for BackupStream {
             None if this.ended.swap(true, Ordering::AcqRel) => None,
             None => {
                 let message = format!("nothing was taken for {} s; take the backup again", BACKUP_STALL.as_secs());
-                Some(Err(Error::new(Code::Timeout, message).into()))
+                Some(Err(Error::new(ErrorCode::Timeout, message).into()))
             }
         })
     }

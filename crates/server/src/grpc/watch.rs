@@ -5,7 +5,7 @@ use crate::watchers::Watching;
 use convoke_node::Subscription;
 use convoke_node::core::node::{ResetReason, StreamEvent};
 use convoke_proto::v1::watch_event::{self, Event, reset};
-use convoke_proto::{Code, Error, PART_BYTES, v1};
+use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
 use futures_core::Stream;
 use prost::Message;
 use std::iter::Peekable;
@@ -83,7 +83,7 @@ impl Stream for WatchStream {
                 None => {
                     this.ended = true;
                     let message = "the node has dropped this watch; watch again, here or elsewhere, with the last mark";
-                    return Poll::Ready(Some(Err(Error::new(Code::NotReady, message).into())));
+                    return Poll::Ready(Some(Err(Error::new(ErrorCode::NotReady, message).into())));
                 }
             }
         }

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::extract::State;
 use bytes::Bytes;
 use convoke_node::core::node::PeerState;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::sync::Arc;
 
 /// What may be asked: nothing that changes anything, has no end, or would be passed on again.
@@ -34,10 +34,12 @@ pub(crate) async fn ask(
     let mut answer = match tokio::time::timeout(surface.config.timeouts.forward, asking).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
-            return Err(Error::new(Code::NotReady, format!("node {id} at {address} cannot be asked: {error}")).into());
+            return Err(
+                Error::new(ErrorCode::NotReady, format!("node {id} at {address} cannot be asked: {error}")).into()
+            );
         }
         Err(_) => {
-            return Err(Error::new(Code::Timeout, format!("node {id} at {address} did not answer in time")).into());
+            return Err(Error::new(ErrorCode::Timeout, format!("node {id} at {address} did not answer in time")).into());
         }
     };
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -51,13 +53,13 @@ async fn address(surface: &Surface, id: &str) -> Result<String, Error> {
     }
     let nodes = surface.node.nodes().await.map_err(refused)?;
     let Some(node) = nodes.into_iter().find(|node| node.node.as_str() == id) else {
-        return Err(Error::new(Code::NotFound, format!("no node {id:?} is known here")).field("id"));
+        return Err(Error::new(ErrorCode::NotFound, format!("no node {id:?} is known here")).field("id"));
     };
     match node.state {
         PeerState::Up | PeerState::Distant if !node.client_address.is_empty() => Ok(node.client_address),
         PeerState::Up | PeerState::Distant => {
-            Err(Error::new(Code::NotReady, format!("node {id} does not say where clients connect")))
+            Err(Error::new(ErrorCode::NotReady, format!("node {id} does not say where clients connect")))
         }
-        state => Err(Error::new(Code::NotReady, format!("node {id} is {}, as this node sees it", state.as_str()))),
+        state => Err(Error::new(ErrorCode::NotReady, format!("node {id} is {}, as this node sees it", state.as_str()))),
     }
 }

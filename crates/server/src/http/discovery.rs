@@ -7,7 +7,7 @@ use crate::surface::Surface;
 use axum::extract::State;
 use convoke_node::core::filter::Filter;
 use convoke_node::core::member::Member;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(crate) async fn prometheus(
         groups.extend(routable.filter_map(|member| group(member, query.endpoint.as_deref())));
         if groups.len() > TARGETS_MAX {
             let message = format!("more than {TARGETS_MAX} targets: narrow it down by service or filter");
-            return Err(Error::new(Code::ResourceExhausted, message).limit(TARGETS_MAX as u64).into());
+            return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(TARGETS_MAX as u64).into());
         }
         match page.next {
             Some(next) => cursor = Some(next),

@@ -4,7 +4,7 @@ use ::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use convoke_proto::json::ErrorBody;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use serde::Serialize;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl From<Error> for Failure {
 
 /// The code of a failed response, for those who count.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Failed(pub(crate) Code);
+pub(crate) struct Failed(pub(crate) ErrorCode);
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {

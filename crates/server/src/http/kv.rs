@@ -14,7 +14,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use convoke_client::log::{Consistency, Page, Write, Written};
-use convoke_proto::{Code, Error, PART_BYTES, json, v1};
+use convoke_proto::{Error, ErrorCode, PART_BYTES, json, v1};
 use convoke_replica::log::keys::KeyRange;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ fn check_revision(wanted: Option<u64>, present: u64) -> Result<(), Error> {
     match wanted {
         Some(wanted) if wanted < present => {
             let message = format!("revision {wanted} is not kept, only the newest, {present}; leave revision out");
-            Err(Error::new(Code::Compacted, message).field("revision"))
+            Err(Error::new(ErrorCode::Compacted, message).field("revision"))
         }
         Some(wanted) if wanted > present => {
             Err(invalid("revision", format!("revision {wanted} has not come yet; the newest is {present}")))
@@ -104,7 +104,7 @@ pub(crate) async fn get(
     let (found, revision) = read_key(&surface, key.clone().into(), consistency).await?;
     check_revision(query.revision, revision)?;
     let Some(found) = found else {
-        return Err(Error::new(Code::NotFound, format!("no key {key:?}")).field("key").into());
+        return Err(Error::new(ErrorCode::NotFound, format!("no key {key:?}")).field("key").into());
     };
     if query.raw.0 {
         let mut response = Response::new(Body::from(found.value));
@@ -232,7 +232,7 @@ async fn submit(surface: &Surface, write: Write) -> Result<Written, Error> {
     let log = surface.log()?;
     match log.kv.write(write.clone()).await {
         // The node's session was over before this got there, so it did nothing; the next one is another session.
-        Err(error) if error.code == Code::SessionGone => log.kv.write(write).await,
+        Err(error) if error.code == ErrorCode::SessionGone => log.kv.write(write).await,
         result => result,
     }
 }

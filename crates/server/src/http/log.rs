@@ -9,7 +9,7 @@ use axum::extract::State;
 use convoke_client::log::Change;
 use convoke_proto::json::{MembersChange, RequestFate};
 use convoke_proto::v1::RequestId;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use convoke_replica::Consistency;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn change(wanted: &MembersChange) -> Result<Change, Error> {
         Some(change) if changes.is_empty() => Ok(change),
         _ => {
             let message = "name one change: add, promote, demote, remove, replace (with), or transfer";
-            Err(Error::new(Code::InvalidArgument, message).field("body"))
+            Err(Error::new(ErrorCode::InvalidArgument, message).field("body"))
         }
     }
 }

@@ -9,7 +9,7 @@ use ::http::{HeaderValue, header};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use convoke_proto::Code;
+use convoke_proto::ErrorCode;
 use std::sync::Arc;
 
 const OPENAPI: &str = include_str!("../../openapi.json");
@@ -34,12 +34,7 @@ fn with_type(kind: &'static str, body: impl Into<Body>) -> Response {
 pub(crate) fn requests() -> Requests {
     let label = |method: &str, path: &str| format!("method=\"{method}\",path=\"{path}\"");
     let known = routes().into_iter().map(|Route { method, path, .. }| label(method.as_str(), path));
-    let codes = (0..=LAST_CODE).map(|code| match Code::try_from(code) {
-        Ok(Code::Unknown) | Err(_) => "OK",
-        Ok(code) => code.as_str(),
-    });
+    // Codes are numbered without gaps; 0 is never sent and stands for success.
+    let codes = ErrorCode::ALL.iter().map(|code| if *code == ErrorCode::Unknown { "OK" } else { code.as_str() });
     Requests::new(known.chain([label("other", "other")]), codes.collect())
 }
-
-/// Codes are numbered without gaps; 0 is never sent and stands for success.
-const LAST_CODE: i32 = Code::Internal as i32;

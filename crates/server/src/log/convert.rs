@@ -4,7 +4,7 @@ use crate::error::invalid;
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::log_request::Body as WireBody;
 use convoke_proto::v1::submit_response::Message;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, v1};
 use convoke_replica::log::codec::CodecError;
 use convoke_replica::log::command::{Body, Delete, DeleteRange, Put, Request};
 use convoke_replica::log::keys::{KeyRange, Record};
@@ -81,7 +81,7 @@ pub(crate) fn key_range(range: v1::KeyRange) -> KeyRange {
 
 /// What a replica refuses for reasons of its own.
 pub(crate) fn refusal(why: &Refusal) -> Error {
-    let error = Error::new(code(why.code()), why.to_string());
+    let error = Error::new(why.code(), why.to_string());
     match why {
         Refusal::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
         Refusal::Busy { limit, .. } | Refusal::TooLarge { limit, .. } => error.limit(*limit),
@@ -98,9 +98,9 @@ fn refused(why: &Refused) -> Error {
     if let Refused::OutOfRange { field: Field::Ttl, found, min, max } = *why {
         let [found, min, max] = [found, min, max].map(|micros| micros / 1_000);
         let message = format!("ttl_ms is {found}, which is not between {min} and {max}");
-        return Error::new(code(why.code()), message).field("ttl_ms").limit(max);
+        return Error::new(why.code(), message).field("ttl_ms").limit(max);
     }
-    let error = Error::new(code(why.code()), why.to_string());
+    let error = Error::new(why.code(), why.to_string());
     match why {
         Refused::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
         Refused::WindowFull { limit } | Refused::SessionsFull { limit } => error.limit(*limit),
@@ -111,7 +111,7 @@ fn refused(why: &Refused) -> Error {
 }
 
 fn reason(why: &Reason) -> Error {
-    let error = Error::new(code(why.code()), why.to_string());
+    let error = Error::new(why.code(), why.to_string());
     match why {
         Reason::Precondition { revision } => Error { known: Some(*revision), ..error },
         Reason::TooLarge { field, limit, .. } | Reason::TooMany { field, limit } => {
@@ -120,10 +120,6 @@ fn reason(why: &Reason) -> Error {
         Reason::Invalid { field } => error.field(field.as_str()),
         _ => error,
     }
-}
-
-fn code(name: &str) -> Code {
-    Code::from_str_name(name).unwrap_or(Code::Internal)
 }
 
 pub(crate) fn record(record: &Record) -> v1::KeyValue {

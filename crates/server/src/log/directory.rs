@@ -3,7 +3,7 @@
 use crate::error;
 use convoke_node::NodeHandle;
 use convoke_node::core::member::NODE_ID_PREFIX;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use futures_util::future::BoxFuture;
 use std::fmt::Debug;
 
@@ -43,7 +43,7 @@ impl Directory for NodeHandle {
             known.map(|peer| peer.peer_address).ok_or_else(|| {
                 let message =
                     format!("this node knows no node {node:?}; start it with --join, or give its peer address");
-                Error::new(Code::NotFound, message).field("node")
+                Error::new(ErrorCode::NotFound, message).field("node")
             })
         })
     }

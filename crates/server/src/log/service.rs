@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::error::invalid;
 use crate::net::Stage;
 use crate::surface::Gates;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use convoke_replica::log::{Epoch, Machine, RequestId};
 use convoke_replica::{ChangeError, Consistency, Edit, Group, LogHandle, Refusal, Status, SubmitError};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl LogService {
             Ok(current) if current != epoch => self.refused(&Refusal::StaleEpoch { current }),
             Ok(_) => {
                 let group = self.handle.group();
-                let error = Error::new(Code::NotReady, "this node is stopping; use another node");
+                let error = Error::new(ErrorCode::NotReady, "this node is stopping; use another node");
                 error.members(self.replicas(&group), group.epoch.map(wire_epoch))
             }
         }
@@ -81,7 +81,7 @@ impl LogService {
     pub(crate) fn enter_backup(&self) -> Result<OwnedSemaphorePermit, Error> {
         self.backups.clone().try_acquire_owned().map_err(|_| {
             let message = format!("{BACKUPS_MAX} backups are being taken already; try again when one of them is done");
-            Error::new(Code::ResourceExhausted, message).limit(BACKUPS_MAX as u64)
+            Error::new(ErrorCode::ResourceExhausted, message).limit(BACKUPS_MAX as u64)
         })
     }
 
@@ -110,14 +110,14 @@ impl LogService {
     fn not_submitted(&self, error: &SubmitError) -> Error {
         match error {
             SubmitError::Refused(why) => self.refused(why),
-            SubmitError::Unknown => Error::new(Code::OutcomeUnknown, error.to_string()),
+            SubmitError::Unknown => Error::new(ErrorCode::OutcomeUnknown, error.to_string()),
         }
     }
 
     fn not_changed(&self, error: &ChangeError) -> Error {
         match error {
             ChangeError::Submit(error) => self.not_submitted(error),
-            other => Error::new(Code::from_str_name(other.code()).unwrap_or(Code::Internal), other.to_string()),
+            other => Error::new(other.code(), other.to_string()),
         }
     }
 
@@ -125,7 +125,9 @@ impl LogService {
     pub(crate) async fn read(&self, consistency: Consistency) -> Result<Arc<Machine>, Error> {
         match timeout(self.patience, self.handle.read(consistency)).await {
             Ok(read) => read.map_err(|why| self.refused(&why)),
-            Err(_) => Err(Error::new(Code::Timeout, "the leader could not confirm that it leads in time; try again")),
+            Err(_) => {
+                Err(Error::new(ErrorCode::Timeout, "the leader could not confirm that it leads in time; try again"))
+            }
         }
     }
 
@@ -133,7 +135,7 @@ impl LogService {
     pub(crate) async fn resolve(&self, id: RequestId) -> Result<v1::Fate, Error> {
         match timeout(self.patience, self.handle.resolve(id)).await {
             Ok(resolved) => resolved.map(|told| fate(&told)).map_err(|error| self.not_submitted(&error)),
-            Err(_) => Err(Error::new(Code::Timeout, "the request could not be fenced in time; resolve it again")),
+            Err(_) => Err(Error::new(ErrorCode::Timeout, "the request could not be fenced in time; resolve it again")),
         }
     }
 

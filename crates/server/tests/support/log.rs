@@ -4,7 +4,7 @@ use super::http::Answer;
 use super::{Served, timers};
 use convoke_client::log::Ambassador;
 use convoke_node::{Config, Node};
-use convoke_replica::{PREAMBLE, Replica, Role};
+use convoke_replica::{LOG_PREAMBLE, Replica, Role};
 use convoke_server::Server;
 use convoke_testkit::{eventually, free_address};
 use tokio::io::AsyncReadExt;
@@ -66,8 +66,8 @@ impl LogCluster {
         let handle = replica.handle();
         let accepting = tokio::spawn(async move {
             while let Ok((mut stream, from)) = listener.accept().await {
-                let mut preamble = [0; PREAMBLE.len()];
-                if stream.read_exact(&mut preamble).await.is_ok() && preamble == PREAMBLE {
+                let mut preamble = [0; LOG_PREAMBLE.len()];
+                if stream.read_exact(&mut preamble).await.is_ok() && preamble == LOG_PREAMBLE {
                     handle.accept(stream, from);
                 }
             }

@@ -15,7 +15,7 @@ use crate::output::{facts, print, print_json};
 use convoke_client::log::{Ambassador, Fate, FateKind};
 use convoke_proto::json::RequestFate;
 use convoke_proto::v1::RequestId;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 
 pub(crate) async fn log(arguments: &LogArgs) -> Outcome {
     let (connect, json) = (arguments.connect(), arguments.inspect.json);
@@ -46,7 +46,7 @@ fn ambassador(connect: &Connect) -> Outcome<Ambassador> {
 async fn asked<T>(connect: &Connect, answer: Result<T, Error>) -> Outcome<T> {
     let error = match answer {
         Ok(answer) => return Ok(answer),
-        Err(error) if error.code == Code::Timeout && error.about().is_none() => error,
+        Err(error) if error.code == ErrorCode::Timeout && error.about().is_none() => error,
         Err(error) => return Err(error.into()),
     };
     let status = call(connect, async |node| node.log().status(v1::LogStatusRequest {}).await).await?;

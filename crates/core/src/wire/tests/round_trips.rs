@@ -78,7 +78,7 @@ proptest! {
     fn items_can_be_read_again_and_again(contents in samples::contents()) {
         let mut w = Writer::default();
         samples::written(&contents).finish(&mut w);
-        let mut reader = Reader::new(&w.0);
+        let mut reader = Reader::new(w.bytes());
         let items = Items::decode(&mut reader).unwrap();
         prop_assert_eq!(reader.end(), Ok(()));
         assert_same_items(&items, &contents);
@@ -90,7 +90,7 @@ proptest! {
         let value = value >> shift;
         let mut w = Writer::default();
         w.varint(value);
-        let mut reader = Reader::new(&w.0);
+        let mut reader = Reader::new(w.bytes());
         prop_assert_eq!(reader.varint("value"), Ok(value));
         prop_assert_eq!(reader.end(), Ok(()));
         prop_assert_eq!(w.len(), (64 - value.leading_zeros()).div_ceil(7).max(1) as usize);
@@ -108,9 +108,9 @@ fn a_frame_names_each_origin_and_client_once() {
     let contents: Vec<_> = (0..10).flat_map(|_| [once.clone(), twice.clone()]).collect();
     let mut w = Writer::default();
     samples::written(&contents).finish(&mut w);
-    let text = String::from_utf8_lossy(&w.0).into_owned();
+    let text = String::from_utf8_lossy(w.bytes()).into_owned();
     assert_eq!((text.matches("other").count(), text.matches("client").count()), (1, 1));
-    assert_same_items(&Items::decode(&mut Reader::new(&w.0)).unwrap(), &contents);
+    assert_same_items(&Items::decode(&mut Reader::new(w.bytes())).unwrap(), &contents);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use super::samples;
 use crate::codec::{CodecError, Writer};
 use crate::command::{Body, Client, Command, Open, Put, Request};
 use crate::id::{Epoch, RequestId, SessionId};
-use crate::limits::COUNTER_MAX;
 use bytes::Bytes;
+use convoke_base::codec::COUNTER_MAX;
 use proptest::prelude::*;
 
 fn decode(bytes: &[u8]) -> Result<Command, CodecError> {
@@ -64,7 +64,7 @@ fn request(number: u64, abandoned: u64, previous: u64) -> Writer {
     w.varint(number);
     w.varint(abandoned);
     w.varint(previous);
-    w.epoch(Epoch::new(1, 1));
+    crate::codec::put_epoch(&mut w, Epoch::new(1, 1));
     w.flag(false);
     w
 }

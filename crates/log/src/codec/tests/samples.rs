@@ -3,9 +3,9 @@
 use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
 use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
 use crate::keys::KeyRange;
-use crate::limits::COUNTER_MAX;
 use crate::time::LogTime;
 use bytes::Bytes;
+use convoke_base::codec::COUNTER_MAX;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The state of the system, as small as it can be, and how the real machine and gate see it.
 
-use convoke_core::Time;
+use convoke_base::Time;
 use convoke_log::command::{Body, Open, Request};
 use convoke_log::leader::{Barrier, Leadership, NotAppended};
 use convoke_log::machine::{Refused, Reply};

@@ -11,7 +11,7 @@ use crate::error::{invalid, refused};
 use crate::surface::Surface;
 use convoke_node::core::node::SessionId;
 use convoke_node::{Connection, Operation};
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use futures_core::Stream;
 use outgoing::Pending;
 use parts::Parts;
@@ -156,7 +156,7 @@ impl Stream for AttachStream {
 }
 
 fn dropped() -> Error {
-    Error::new(Code::NotReady, "the node has dropped this stream; attach again, here or elsewhere")
+    Error::new(ErrorCode::NotReady, "the node has dropped this stream; attach again, here or elsewhere")
 }
 
 /// The client is gone, or what it sent is no message.
@@ -164,7 +164,7 @@ fn unreadable(status: Status) -> Status {
     match status.code() {
         tonic::Code::OutOfRange => {
             let limit = convoke_proto::MESSAGE_BYTES_MAX as u64;
-            Error::new(Code::TooLarge, "a message is too large; send what it holds in parts").limit(limit).into()
+            Error::new(ErrorCode::TooLarge, "a message is too large; send what it holds in parts").limit(limit).into()
         }
         tonic::Code::Internal => invalid("message", status.message()).into(),
         _ => status,

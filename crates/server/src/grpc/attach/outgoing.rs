@@ -7,7 +7,7 @@ use crate::traces;
 use convoke_node::core::Refusal;
 use convoke_node::core::node::{Attached, Notice};
 use convoke_node::{Answer, Delivery};
-use convoke_proto::{Code, Error, PART_BYTES, v1};
+use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
 use std::vec;
 use tracing::Span;
 use v1::server_message::Message as ServerMessage;
@@ -95,7 +95,7 @@ impl AttachStream {
 
     /// The node did not take the last `count` operations.
     pub(super) fn refuse_pending(&mut self, count: usize, error: &Error) {
-        if error.code == Code::NotReady {
+        if error.code == ErrorCode::NotReady {
             return self.end_with(error.clone());
         }
         // Earlier batches are answered first: what is refused now takes its place behind them.
@@ -254,5 +254,5 @@ fn notice(notice: Notice) -> v1::Notice {
 
 /// Every operation has one kind of answer, so this is never seen.
 fn mixed_up() -> Error {
-    Error::new(Code::Internal, "the answer does not belong to the request")
+    Error::new(ErrorCode::Internal, "the answer does not belong to the request")
 }

@@ -4,7 +4,7 @@ use crate::config::Limits;
 use crate::convert::attach_member;
 use convoke_node::core::member::Liveness;
 use convoke_node::core::node::{Attach, AttachMember};
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use prost::Message;
 use std::time::Duration;
 
@@ -56,12 +56,12 @@ impl Parts {
     fn collect(&mut self, members: Vec<v1::Register>, gone: Vec<String>, count: usize) -> Result<(), Error> {
         if count > self.members_max {
             let message = format!("{count} members in one session, at most {} fit", self.members_max);
-            let error = Error::new(Code::ResourceExhausted, message);
+            let error = Error::new(ErrorCode::ResourceExhausted, message);
             return Err(error.field("members").limit(self.members_max as u64));
         }
         if self.bytes > self.bytes_max {
             let message = format!("an attach of more than {} bytes; split it over several clients", self.bytes_max);
-            return Err(Error::new(Code::TooLarge, message).field("members").limit(self.bytes_max as u64));
+            return Err(Error::new(ErrorCode::TooLarge, message).field("members").limit(self.bytes_max as u64));
         }
         self.members.reserve(members.len());
         for member in members {
@@ -133,10 +133,10 @@ mod tests {
         assert!(parts.take(part(&["e"], true)).is_none());
         assert!(parts.members.is_empty());
         let error = parts.take(part(&[], false)).unwrap().unwrap_err();
-        assert_eq!((error.code, error.limit), (Code::ResourceExhausted, Some(3)));
+        assert_eq!((error.code, error.limit), (ErrorCode::ResourceExhausted, Some(3)));
         let long = "x".repeat(2_000);
         assert!(parts.take(part(&[long.as_str()], true)).is_none());
-        assert_eq!(parts.take(part(&[], false)).unwrap().unwrap_err().code, Code::TooLarge);
+        assert_eq!(parts.take(part(&[], false)).unwrap().unwrap_err().code, ErrorCode::TooLarge);
         assert!(parts.take(part(&["a"], false)).unwrap().is_ok());
     }
 }

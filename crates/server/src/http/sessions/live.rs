@@ -7,9 +7,9 @@ use crate::traces;
 use convoke_node::core::member::MetadataUpdate;
 use convoke_node::core::node::{AttachMember, Attached, Notice, Reattach, SessionId};
 use convoke_node::core::version::Version;
-use convoke_node::core::{Code as Refused, Refusal};
+use convoke_node::core::{ErrorCode as Refused, Refusal};
 use convoke_node::{Answer, Connection, Delivery, Operation};
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::collections::BTreeSet;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tracing::{Instrument, Span};
 
 /// Ids remembered as taken over by other clients, for a better answer.
 const TAKEN_MAX: usize = 256;
-/// Two nodes that attach one session at once differ in their attach numbers, so that one of them wins all of its members.
+/// Two nodes that attach one session at once differ in their claims, so that one of them wins all of its members.
 const RAISE_MAX: u64 = 64;
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub(super) enum Denied {
     Because(Error),
     /// There is no such session here any more: attach it again.
     Lost,
-    /// The member was registered with a higher attach number before: attach again with it.
+    /// The member was registered with a higher claim before: attach again with it.
     Stale,
 }
 
@@ -113,7 +113,7 @@ impl Live {
                         "" => "this node is stopping; go on at another".to_owned(),
                         address => format!("this node is stopping; go on at {address}"),
                     };
-                    return Err(Denied::Because(Error::new(Code::NotReady, message)));
+                    return Err(Denied::Because(Error::new(ErrorCode::NotReady, message)));
                 }
                 Poll::Ready(Some(Delivery::Notice(Notice::Lost { .. } | Notice::Superseded { .. })))
                 | Poll::Ready(Some(Delivery::Closed(_)) | None) => return Err(Denied::Lost),
@@ -161,11 +161,11 @@ impl Live {
     fn denied(&self, refusal: Refusal, id: Option<&str>) -> Denied {
         match (refusal.code, id) {
             (Refused::SessionGone, _) => Denied::Lost,
-            (Refused::StaleEpoch, _) => Denied::Stale,
+            (Refused::StaleClaim, _) => Denied::Stale,
             (Refused::PermissionDenied, Some(id)) if self.taken.contains(id) => {
                 let message =
                     format!("another client took member {id:?}; register it again only if it should be taken back");
-                Denied::Because(Error::new(Code::TakenOver, message).field("id"))
+                Denied::Because(Error::new(ErrorCode::TakenOver, message).field("id"))
             }
             _ => Denied::Because(refused(refusal)),
         }
@@ -185,5 +185,5 @@ fn reattach(secret: &Secret) -> Result<Reattach, Error> {
 }
 
 pub(super) fn no_randomness(error: getrandom::Error) -> Error {
-    Error::new(Code::Internal, format!("the system gives no random numbers: {error}"))
+    Error::new(ErrorCode::Internal, format!("the system gives no random numbers: {error}"))
 }

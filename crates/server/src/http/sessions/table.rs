@@ -3,7 +3,7 @@
 use super::live::Live;
 use super::secret::Key;
 use crate::service::Tie;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::collections::HashMap;
 use std::collections::hash_map;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +64,7 @@ impl Table {
             }
             hash_map::Entry::Vacant(_) if count >= self.limit => {
                 let message = format!("this node has {} sessions over HTTP already; try another", self.limit);
-                Err(Error::new(Code::ResourceExhausted, message).limit(self.limit as u64))
+                Err(Error::new(ErrorCode::ResourceExhausted, message).limit(self.limit as u64))
             }
             hash_map::Entry::Vacant(vacant) => {
                 let entry = Entry {

@@ -1,7 +1,5 @@
 //! Appends primitive values.
 
-use crate::id::Epoch;
-
 /// Bytes being written.
 #[derive(Debug, Default)]
 pub struct Writer(Vec<u8>);
@@ -27,20 +25,29 @@ impl Writer {
         self.varint(count as u64);
     }
 
+    pub fn fixed32(&mut self, value: u32) {
+        self.raw(&value.to_le_bytes());
+    }
+
     pub fn fixed64(&mut self, value: u64) {
-        self.0.extend_from_slice(&value.to_le_bytes());
+        self.raw(&value.to_le_bytes());
     }
 
     pub fn fixed128(&mut self, value: u128) {
-        self.0.extend_from_slice(&value.to_le_bytes());
+        self.raw(&value.to_le_bytes());
     }
 
-    /// Bytes with their length before them.
+    /// Bytes with their length in front.
     pub fn sized(&mut self, bytes: &[u8]) {
         self.count(bytes.len());
         self.raw(bytes);
     }
 
+    pub fn text(&mut self, text: &str) {
+        self.sized(text.as_bytes());
+    }
+
+    /// Bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -50,11 +57,6 @@ impl Writer {
         if let Some(value) = value {
             write(self, value);
         }
-    }
-
-    pub fn epoch(&mut self, epoch: Epoch) {
-        self.varint(epoch.term);
-        self.varint(epoch.leader.0);
     }
 
     pub fn len(&self) -> usize {

@@ -1,37 +1,39 @@
-//! Takes primitive values from bytes, trusting nothing.
+//! Takes primitive values from bytes that nobody vouches for.
 
-use crate::id::{Epoch, ReplicaId};
-use crate::limits::COUNTER_MAX;
-
-/// Why bytes were refused. Nothing has changed.
+/// Why bytes were rejected. The state has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     #[error("the bytes end in the middle of {0}")]
     Truncated(&'static str),
-    #[error("{0} is not a number that can be counted to")]
+    #[error("{0} does not fit into 64 bits")]
     Overflow(&'static str),
-    #[error("{what} is {found}, at most {limit} fit")]
+    #[error("{what} is {found}; the limit is {limit}")]
     TooLarge { what: &'static str, found: u64, limit: u64 },
     #[error("{0} is not valid")]
     Invalid(&'static str),
-    #[error("{what} has version {found}, only {known} is known here")]
+    #[error("{what} has version {found}; this node knows version {known}")]
     Version { what: &'static str, found: u8, known: u8 },
-    #[error("{0} bytes are left over")]
+    #[error("message type {0} is unknown")]
+    UnknownMessage(u8),
+    #[error("{0} bytes follow the end of the message")]
     Trailing(usize),
 }
 
 impl CodecError {
-    /// The part that was refused, if it is one part.
+    /// The part that was rejected, if the error is about one part.
     pub fn part(&self) -> Option<&'static str> {
         match self {
             CodecError::Truncated(what) | CodecError::Overflow(what) | CodecError::Invalid(what) => Some(what),
             CodecError::TooLarge { what, .. } | CodecError::Version { what, .. } => Some(what),
-            CodecError::Trailing(_) => None,
+            CodecError::UnknownMessage(_) | CodecError::Trailing(_) => None,
         }
     }
 }
 
-/// What is left to read.
+/// Numbers above this are not reachable by counting; they are rejected as hostile.
+pub const COUNTER_MAX: u64 = 1 << 56;
+
+/// The bytes that are left to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -40,10 +42,15 @@ impl<'a> Reader<'a> {
         Reader(bytes)
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// Succeeds if nothing is left.
     pub fn end(&self) -> Result<(), CodecError> {
         if self.0.is_empty() { Ok(()) } else { Err(CodecError::Trailing(self.0.len())) }
     }
@@ -72,27 +79,32 @@ impl<'a> Reader<'a> {
             }
             value |= bits << shift;
             if byte & 0x80 == 0 {
-                // One form per value: a padded zero byte would make two encodings of the same command.
+                // One encoding per value: a padded zero byte would make two encodings of the same message.
                 return if byte == 0 && shift > 0 { Err(CodecError::Invalid(what)) } else { Ok(value) };
             }
         }
         Err(CodecError::Overflow(what))
     }
 
+    /// A number up to `limit`.
     pub fn bounded(&mut self, what: &'static str, limit: u64) -> Result<u64, CodecError> {
         let found = self.varint(what)?;
         if found > limit { Err(CodecError::TooLarge { what, found, limit }) } else { Ok(found) }
     }
 
-    /// A number that something counts: an index, a revision, a request's number.
+    /// A number that something counts: a write, an index, a revision.
     pub fn counter(&mut self, what: &'static str) -> Result<u64, CodecError> {
         self.bounded(what, COUNTER_MAX)
     }
 
-    /// A count of things that each take at least `each` bytes: never more than could be there.
+    /// A number of items that take at least `each` bytes: never more than the bytes left could hold, and at most `limit`.
     pub fn count(&mut self, what: &'static str, each: usize, limit: u64) -> Result<usize, CodecError> {
         let fits = (self.0.len() / each.max(1)) as u64;
         Ok(self.bounded(what, fits.min(limit))? as usize)
+    }
+
+    pub fn fixed32(&mut self, what: &'static str) -> Result<u32, CodecError> {
+        Ok(u32::from_le_bytes(self.array(what)?))
     }
 
     pub fn fixed64(&mut self, what: &'static str) -> Result<u64, CodecError> {
@@ -103,14 +115,15 @@ impl<'a> Reader<'a> {
         Ok(u128::from_le_bytes(self.array(what)?))
     }
 
-    pub fn bytes(&mut self, what: &'static str, limit: u64) -> Result<&'a [u8], CodecError> {
+    /// Bytes with their length in front.
+    pub fn sized(&mut self, what: &'static str, limit: u64) -> Result<&'a [u8], CodecError> {
         let len = self.bounded(what, limit)?;
         let len = usize::try_from(len).map_err(|_| CodecError::Overflow(what))?;
-        self.take(what, len)
+        self.raw(what, len)
     }
 
     pub fn text(&mut self, what: &'static str, limit: u64) -> Result<&'a str, CodecError> {
-        std::str::from_utf8(self.bytes(what, limit)?).map_err(|_| CodecError::Invalid(what))
+        std::str::from_utf8(self.sized(what, limit)?).map_err(|_| CodecError::Invalid(what))
     }
 
     pub fn option<T>(
@@ -121,18 +134,14 @@ impl<'a> Reader<'a> {
         if self.flag(what)? { read(self).map(Some) } else { Ok(None) }
     }
 
-    pub fn epoch(&mut self) -> Result<Epoch, CodecError> {
-        let term = self.counter("epoch.term")?;
-        Ok(Epoch { term, leader: ReplicaId(self.varint("epoch.leader")?) })
-    }
-
-    pub fn take(&mut self, what: &'static str, len: usize) -> Result<&'a [u8], CodecError> {
+    /// The next `len` bytes as they are.
+    pub fn raw(&mut self, what: &'static str, len: usize) -> Result<&'a [u8], CodecError> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or(CodecError::Truncated(what))?;
         self.0 = rest;
         Ok(taken)
     }
 
     fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], CodecError> {
-        self.take(what, N)?.try_into().map_err(|_| CodecError::Truncated(what))
+        self.raw(what, N)?.try_into().map_err(|_| CodecError::Truncated(what))
     }
 }

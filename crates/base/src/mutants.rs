@@ -1,0 +1,61 @@
+//! The macro that declares a crate's deliberate bugs.
+
+/// Declares the deliberate bugs (mutants) of a crate, and the type that says which of them is active.
+///
+/// The calling crate has a feature `mutants`, which only tests and simulators turn on. Without it `Mutation` is empty, every
+/// check is the constant `false`, and no mutant is part of the program.
+#[macro_export]
+macro_rules! mutants {
+    ($($name:ident: $rule:literal, $meaning:literal;)*) => {
+        /// One rule switched off, or one ordinary slip.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Mutant { $(#[doc = $meaning] $name,)* }
+
+        impl Mutant {
+            pub const ALL: &'static [Mutant] = &[$(Mutant::$name,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Mutant::$name => stringify!($name),)* }
+            }
+
+            /// The rule of the protocol that is broken.
+            pub fn rule(self) -> &'static str {
+                match self { $(Mutant::$name => $rule,)* }
+            }
+
+            pub fn meaning(self) -> &'static str {
+                match self { $(Mutant::$name => $meaning,)* }
+            }
+        }
+
+        /// Which mutant is active, if any.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Mutation(#[cfg(feature = "mutants")] Option<Mutant>);
+
+        impl Mutation {
+            /// No mutant: the program as it should be.
+            pub const fn none() -> Self {
+                Mutation(
+                    #[cfg(feature = "mutants")]
+                    None,
+                )
+            }
+
+            #[cfg(feature = "mutants")]
+            pub const fn of(mutant: Mutant) -> Self {
+                Mutation(Some(mutant))
+            }
+
+            #[cfg(feature = "mutants")]
+            pub(crate) fn is(self, mutant: Mutant) -> bool {
+                self.0 == Some(mutant)
+            }
+
+            #[cfg(not(feature = "mutants"))]
+            #[inline(always)]
+            pub(crate) fn is(self, _: Mutant) -> bool {
+                false
+            }
+        }
+    };
+}
