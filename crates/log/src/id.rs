@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A log session: the index of the entry that opened it, hence never used twice (S1).
+/// A log session: the index of the entry that opened it, hence never used twice (LS1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 

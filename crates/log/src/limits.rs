@@ -1,13 +1,13 @@
-//! Bounds on what the log holds. They are state: all replicas must have the same (H4).
+//! Bounds on what the log holds. They are state: all replicas must have the same (LH4).
 
 use std::time::Duration;
 
 /// Every bound on what the machine accepts or holds. Reaching one is a typed answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Live sessions (S7).
+    /// Live sessions (LS7).
     pub sessions: u64,
-    /// Ended sessions whose outcomes are still known (S8).
+    /// Ended sessions whose outcomes are still known (LS8).
     pub ended_sessions: u64,
     /// Outcomes a session keeps although nobody said that they are wanted (F3).
     pub outcomes: u64,

@@ -1,4 +1,4 @@
-//! Log time: the only time that entries know of (S5).
+//! Log time: the only time that entries know of (LS5).
 
 use std::fmt;
 use std::ops::Add;

@@ -17,7 +17,7 @@ pub struct Config {
     pub join: Vec<String>,
     /// Where log and snapshots are kept; `None` = in memory: after a restart it is a new replica.
     pub data_dir: Option<PathBuf>,
-    /// Bounds of the state. Only the replica that begins a log is asked; they are state from then on (H4).
+    /// Bounds of the state. Only the replica that begins a log is asked; they are state from then on (LH4).
     pub state: Limits,
     pub timers: Timers,
     pub limits: ReplicaLimits,

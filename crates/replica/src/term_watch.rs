@@ -43,7 +43,7 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
     }
 }
 
-/// Proposes to expire sessions that were silent for too long (S6), and looks whether a majority is.
+/// Proposes to expire sessions that were silent for too long (LS6), and looks whether a majority is.
 pub(crate) async fn attend(engine: Arc<Engine>) {
     loop {
         engine.look_for_quorum();

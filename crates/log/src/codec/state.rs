@@ -1,4 +1,4 @@
-//! Parts of the state as they stand in snapshots and are hashed (H1, H2).
+//! Parts of the state as they stand in snapshots and are hashed (LH1, LH2).
 
 use super::command::{decode_replicas, encode_replicas};
 use super::{CodecError, Reader, Writer};

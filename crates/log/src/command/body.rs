@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub enum Body {
     /// Makes the fate of a request final: of this session or another (F6).
     Fence(RequestId),
-    /// Ends a session: this one or another (S4).
+    /// Ends a session: this one or another (LS4).
     End(SessionId),
     Put(Put),
     Delete(Delete),

@@ -21,7 +21,7 @@ pub enum Command {
     Expire(Expire),
 }
 
-/// Opens a session (S1, S2).
+/// Opens a session (LS1, LS2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
     pub epoch: Epoch,
@@ -54,7 +54,7 @@ pub struct Request {
     pub body: Body,
 }
 
-/// Ends a session that was silent for too long; proposed by the leader (S6).
+/// Ends a session that was silent for too long; proposed by the leader (LS6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expire {
     pub epoch: Epoch,

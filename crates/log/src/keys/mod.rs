@@ -1,7 +1,7 @@
 //! Ordered keys with revisions (K).
 //!
 //! Owns the records, the revision and the count of bytes. Knows nothing of sessions: whether a change may happen at all
-//! was decided before (A3). A copy costs nothing and stays as it is (H5): a reader that wants many pages of one state takes one.
+//! was decided before (A3). A copy costs nothing and stays as it is (LH5): a reader that wants many pages of one state takes one.
 
 mod change;
 mod range;
@@ -20,7 +20,7 @@ pub struct Keys {
     tree: Tree<Record>,
     revision: u64,
     bytes: u64,
-    /// Sum of the hashes of all records, which a change updates in no time (H2).
+    /// Sum of the hashes of all records, which a change updates in no time (LH2).
     hash: u128,
 }
 

@@ -41,7 +41,7 @@ impl Record {
         self.data.len() as u64 + RECORD_BYTES
     }
 
-    /// Its part of the state hash (H2).
+    /// Its part of the state hash (LH2).
     pub(crate) fn hash(&self) -> u128 {
         let mut numbers = [0; 28];
         numbers[..8].copy_from_slice(&self.create_revision.to_le_bytes());

@@ -1,4 +1,4 @@
-//! What a leader appends, and barrier reads (R4).
+//! What a leader appends, and barrier reads (LR4).
 
 use crate::command::Command;
 use crate::id::{Epoch, Position, SessionId};

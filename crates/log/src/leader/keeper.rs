@@ -1,4 +1,4 @@
-//! Who was heard when, and who may be expired (S6).
+//! Who was heard when, and who may be expired (LS6).
 
 use crate::command::Expire;
 use crate::id::{Epoch, SessionId};

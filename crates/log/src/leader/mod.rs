@@ -1,7 +1,7 @@
 //! What a leader keeps in memory for its term, and for no longer.
 //!
 //! None of this is replicated and nothing replicated depends on it: the apply rule stays right whatever a leader does. It gives
-//! barrier reads (R4), expiry (S6) and log time (S5). Losing leadership means dropping the value; a restarted leader
+//! barrier reads (LR4), expiry (LS6) and log time (LS5). Losing leadership means dropping the value; a restarted leader
 //! begins a new epoch (E1).
 
 mod gate;
@@ -72,7 +72,7 @@ impl Leadership {
         self.keeper.due(now, machine)
     }
 
-    /// Starts a barrier read (R4, step 1); the caller then confirms that it leads, and waits.
+    /// Starts a barrier read (LR4, step 1); the caller then confirms that it leads, and waits.
     pub fn barrier(
         &mut self,
         session: SessionId,

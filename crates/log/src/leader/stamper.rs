@@ -1,4 +1,4 @@
-//! Log time as one leader counts it (S5).
+//! Log time as one leader counts it (LS5).
 
 use crate::time::LogTime;
 use convoke_core::Time;

@@ -44,7 +44,7 @@ fn attend(leadership: &mut Leadership, from: u64, until: u64, machine: &Machine)
 }
 
 #[test]
-fn s5_stamps_go_on_from_the_highest_in_the_log_and_never_fall() {
+fn ls5_stamps_go_on_from_the_highest_in_the_log_and_never_fall() {
     let mut stamper = Stamper::elected(seconds(100), LogTime::from_micros(5));
     assert_eq!(stamper.stamp(seconds(100)), LogTime::from_micros(5));
     assert_eq!(stamper.stamp(seconds(102)), LogTime::from_micros(2_000_005));
@@ -52,7 +52,7 @@ fn s5_stamps_go_on_from_the_highest_in_the_log_and_never_fall() {
 }
 
 #[test]
-fn s6_nobody_is_expired_before_a_ttl_of_the_term_has_passed() {
+fn ls6_nobody_is_expired_before_a_ttl_of_the_term_has_passed() {
     let machine = machine();
     let mut leadership = Leadership::elected(seconds(100), FIRST, LogTime::ZERO, &machine);
     assert_eq!(attend(&mut leadership, 100, 109, &machine), []);
@@ -65,7 +65,7 @@ fn s6_nobody_is_expired_before_a_ttl_of_the_term_has_passed() {
 }
 
 #[test]
-fn s6_a_session_that_was_not_expired_has_another_ttl() {
+fn ls6_a_session_that_was_not_expired_has_another_ttl() {
     let machine = machine();
     let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
     assert_eq!(attend(&mut leadership, 0, 10, &machine), [ONE, SessionId(2)]);
@@ -78,7 +78,7 @@ fn s6_a_session_that_was_not_expired_has_another_ttl() {
 }
 
 #[test]
-fn s6_a_leader_does_not_hold_its_own_sleep_against_its_clients() {
+fn ls6_a_leader_does_not_hold_its_own_sleep_against_its_clients() {
     let due = |mutation| {
         let machine = machine().with_mutation(mutation);
         let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
@@ -104,7 +104,7 @@ fn e3_a_command_of_another_epoch_is_not_appended() {
 }
 
 #[test]
-fn r4_a_barrier_read_waits_for_what_was_appended_and_lets_nothing_given_up_pass() {
+fn lr4_a_barrier_read_waits_for_what_was_appended_and_lets_nothing_given_up_pass() {
     let machine = machine();
     let mut gate = Gate::new(FIRST, Mutation::none());
     let first = gate.admit(&request(ONE, 1), &machine).unwrap();

@@ -28,7 +28,7 @@ pub enum Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     pub session: SessionId,
-    /// The session it ended in the same entry (S2).
+    /// The session it ended in the same entry (LS2).
     pub replaced: Option<SessionId>,
 }
 
@@ -109,7 +109,7 @@ impl Refused {
     }
 }
 
-/// Why a session was not expired (S6).
+/// Why a session was not expired (LS6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotExpired {
     #[error("the session is not open")]

@@ -1,4 +1,4 @@
-//! The state hash: equal on replicas at the same index, or something is badly wrong (H2).
+//! The state hash: equal on replicas at the same index, or something is badly wrong (LH2).
 
 use super::Machine;
 use crate::codec::{Writer, state};

@@ -33,7 +33,7 @@ pub struct Entry {
     pub index: u64,
     /// Of the leader that appended it.
     pub epoch: Epoch,
-    /// Put on it by that leader (S5).
+    /// Put on it by that leader (LS5).
     pub stamp: LogTime,
     pub command: Command,
 }
@@ -71,7 +71,7 @@ pub struct SessionState<'a> {
 }
 
 impl Machine {
-    /// The state before the first entry. All replicas must begin with the same limits (H4).
+    /// The state before the first entry. All replicas must begin with the same limits (LH4).
     pub fn new(limits: Limits) -> Result<Self, LimitsError> {
         limits.check()?;
         Ok(Machine {
@@ -172,7 +172,7 @@ impl Machine {
         found
     }
 
-    /// Ends a session that was silent, unless it was not (S6).
+    /// Ends a session that was silent, unless it was not (LS6).
     fn expire(
         &mut self,
         at: Position,

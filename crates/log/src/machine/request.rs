@@ -61,7 +61,7 @@ impl Machine {
         Ok(self.store(at, request, outcome, ended))
     }
 
-    /// Step 2: a session that has ended executes nothing, but still knows its outcomes (S8).
+    /// Step 2: a session that has ended executes nothing, but still knows its outcomes (LS8).
     fn decide_without_session(
         &mut self,
         at: Position,

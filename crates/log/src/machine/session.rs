@@ -28,7 +28,7 @@ pub(crate) struct Session {
     pub(crate) horizon: u64,
     /// In order of their numbers.
     pub(crate) outcomes: VecDeque<(u64, Arc<Outcome>)>,
-    /// Index of its last outcome, or of its opening (S6).
+    /// Index of its last outcome, or of its opening (LS6).
     pub(crate) activity: u64,
     /// Log time of that.
     pub(crate) active_at: LogTime,
@@ -110,7 +110,7 @@ impl Keyed for Session {
     }
 }
 
-/// A session that is over, with what it left behind (S8).
+/// A session that is over, with what it left behind (LS8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) session: Arc<Session>,
@@ -142,7 +142,7 @@ impl Keyed for Ended {
     }
 }
 
-/// Who holds a client name (S2).
+/// Who holds a client name (LS2).
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) name: SmolStr,
@@ -165,13 +165,13 @@ impl Keyed for Holder {
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
-    /// A request asked for it (S4).
+    /// A request asked for it (LS4).
     Asked,
-    /// Its client was silent for too long (S6).
+    /// Its client was silent for too long (LS6).
     Expired,
-    /// Its client opened a new one under its name (S2).
+    /// Its client opened a new one under its name (LS2).
     Replaced,
-    /// It was idle, and there was no room (S7).
+    /// It was idle, and there was no room (LS7).
     Evicted,
 }
 

@@ -9,7 +9,7 @@ use crate::tree::Tree;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// All sessions that are known. Copying it costs next to nothing (H5).
+/// All sessions that are known. Copying it costs next to nothing (LH5).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     pub(crate) open: Tree<Session>,
@@ -39,7 +39,7 @@ impl Sessions {
         self.open.insert(session);
     }
 
-    /// Ends an open session; its outcomes stay known until so many others have ended (S8). False if it is not open.
+    /// Ends an open session; its outcomes stay known until so many others have ended (LS8). False if it is not open.
     pub(crate) fn end(&mut self, id: SessionId, reason: EndReason, kept: u64) -> bool {
         let Some(session) = self.open.remove(&id) else { return false };
         if let Some(name) = &session.client {
@@ -65,14 +65,14 @@ impl Sessions {
         self.order.iter().filter_map(|id| self.ended.get(id))
     }
 
-    /// The session that has to make room, if one may (S7).
+    /// The session that has to make room, if one may (LS7).
     pub(crate) fn idle_longest(&self, log_time: LogTime, mutation: Mutation) -> Option<SessionId> {
         let is_idle = |session: &Session| log_time.since(session.active_at) >= session.ttl;
         let idle = self.open.iter().filter(|session| is_idle(session) || mutation.is(Mutant::BusyEvicted));
         idle.min_by_key(|session| (session.active_at, session.id)).map(|session| session.id)
     }
 
-    /// What became of a request, as of `applied` (A5, S8).
+    /// What became of a request, as of `applied` (A5, LS8).
     pub(crate) fn fate(&self, id: SessionId, number: u64, applied: u64) -> Fate {
         if let Some(session) = self.open.get(&id) {
             session.fate(number)

@@ -1,6 +1,6 @@
-//! The whole state as a sequence of frames (H3).
+//! The whole state as a sequence of frames (LH3).
 //!
-//! Taking a snapshot copies nothing (H5); writing it goes on beside applying. Frames are small, so neither side needs the
+//! Taking a snapshot copies nothing (LH5); writing it goes on beside applying. Frames are small, so neither side needs the
 //! whole in memory. This module makes and checks bytes; it does not know where they go.
 
 mod restore;

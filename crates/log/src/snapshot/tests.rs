@@ -58,7 +58,7 @@ fn frame(content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn h1_everything_comes_back() {
+fn lh1_everything_comes_back() {
     let machine = machine();
     let restored = Machine::from_snapshot(&machine.snapshot().to_bytes()).unwrap();
     assert_eq!(restored.state_hash(), machine.state_hash());
@@ -68,7 +68,7 @@ fn h1_everything_comes_back() {
 /// The format cannot change unnoticed. If this has to change, raise [`SNAPSHOT_VERSION`] and keep a reader for the
 /// old form.
 #[test]
-fn h3_the_form_is_fixed_byte_for_byte() {
+fn lh3_the_form_is_fixed_byte_for_byte() {
     assert_eq!(SNAPSHOT_VERSION, 1);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let found: Vec<String> = frames(&machine()).iter().map(|frame| hex(frame)).collect();
@@ -78,7 +78,7 @@ fn h3_the_form_is_fixed_byte_for_byte() {
 }
 
 #[test]
-fn h3_a_large_state_comes_in_many_frames_and_back() {
+fn lh3_a_large_state_comes_in_many_frames_and_back() {
     let mut machine = Machine::new(Limits::default()).unwrap();
     apply(&mut machine, open(1, None));
     for number in 1..=2_000 {
@@ -92,7 +92,7 @@ fn h3_a_large_state_comes_in_many_frames_and_back() {
 }
 
 #[test]
-fn h5_applying_goes_on_while_a_snapshot_is_written() {
+fn lh5_applying_goes_on_while_a_snapshot_is_written() {
     let mut machine = machine();
     let snapshot = machine.snapshot();
     let before = snapshot.to_bytes();

@@ -100,7 +100,7 @@ fn close(w: Writer) -> Vec<u8> {
     frame
 }
 
-/// What is written: everything (H1).
+/// What is written: everything (LH1).
 pub(super) fn as_written(machine: &Machine) -> Machine {
     let mut machine = machine.clone();
     if machine.mutation.is(Mutant::SnapshotWithoutOutcomes) {

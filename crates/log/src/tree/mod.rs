@@ -1,4 +1,4 @@
-//! An ordered map that can be copied in no time (H5).
+//! An ordered map that can be copied in no time (LH5).
 //!
 //! A B+ tree whose nodes are shared between copies until one of them changes. Changing a tree that has no copies changes
 //! it in place; otherwise the nodes on the path are copied, some dozens of pointers each. Items carry their own key.

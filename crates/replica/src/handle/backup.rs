@@ -1,4 +1,4 @@
-//! Backups: the whole state in frames that are checked when they are read (H3).
+//! Backups: the whole state in frames that are checked when they are read (LH3).
 
 use super::{Consistency, LogHandle};
 use crate::refusal::Refusal;

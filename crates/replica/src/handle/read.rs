@@ -15,11 +15,11 @@ use std::time::Duration;
 /// What a read may miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// The state of the replica asked, as of some index (R1).
+    /// The state of the replica asked, as of some index (LR1).
     Local,
-    /// Everything that was answered before the read began (R2).
+    /// Everything that was answered before the read began (LR2).
     Linearizable,
-    /// The same, and nothing of the session below `below` can change it any more (R4). The client has given all of that
+    /// The same, and nothing of the session below `below` can change it any more (LR4). The client has given all of that
     /// up and will not send it again.
     Barrier { session: SessionId, epoch: Epoch, below: u64 },
 }
@@ -61,7 +61,7 @@ impl Engine {
 
     async fn read_behind_barrier(&self, session: SessionId, epoch: Epoch, below: u64) -> Result<Arc<Machine>, Refusal> {
         let _permit = self.permit()?;
-        // In this order (R4): floor, read index and confirmation, wait.
+        // In this order (LR4): floor, read index and confirmation, wait.
         let raised = self.state.term().barrier(session, epoch, below, &self.state.machine());
         let barrier = raised.map_err(|_| self.not_leading())??;
         let read_index = self.confirm(Some(epoch)).await?;

@@ -63,7 +63,7 @@ impl<T: OptionalSend + 'static> Responder<Types, T> for Settling<T> {
     }
 
     /// Only a refusal says that it was not appended. Otherwise the admission stays unsettled, and with it every barrier
-    /// read of a term that must be over: the entry may yet be committed by another leader (R4).
+    /// read of a term that must be over: the entry may yet be committed by another leader (LR4).
     fn on_complete(mut self, result: T) {
         let refused = (&result as &dyn Any)
             .downcast_ref::<WriteResult>()

@@ -39,7 +39,7 @@ impl LogHandle {
         }
     }
 
-    /// Opens a session (S1, S2).
+    /// Opens a session (LS1, LS2).
     pub async fn open(&self, open: Open) -> Result<OpenAnswered, SubmitError> {
         let applied = self.engine()?.decide(&Command::Open(open)).await?;
         match applied.reply {
@@ -48,7 +48,7 @@ impl LogHandle {
         }
     }
 
-    /// A sign of life of a session's client (S6). `epoch` is the one the client believes in.
+    /// A sign of life of a session's client (LS6). `epoch` is the one the client believes in.
     pub fn keep_alive(&self, session: SessionId, epoch: Epoch) -> Result<KeepAlive, Refusal> {
         let engine = self.engine()?;
         let heard = {

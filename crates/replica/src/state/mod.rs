@@ -185,7 +185,7 @@ impl StateMachine {
         }
         if self.shared.is_mine(position.epoch) && term.epoch() != Some(position.epoch) && self.leads(position.epoch) {
             // The first entry of a term that this replica leads; everything before it in the log has been applied, so
-            // that log time is the highest stamp in the log (S5).
+            // that log time is the highest stamp in the log (LS5).
             let highest: LogTime = self.machine.log_time();
             term.begin(now, position, highest, &self.machine);
         }
@@ -248,7 +248,7 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 }
 
-/// Writes a snapshot while the state goes on changing (H5).
+/// Writes a snapshot while the state goes on changing (LH5).
 #[derive(Debug)]
 pub(crate) struct Builder {
     image: Image,

@@ -21,7 +21,7 @@ pub(crate) struct Identity {
     pub(crate) replica: u64,
     /// Id of the node. A directory is not moved to another node: its replica is known under this one.
     pub(crate) node: String,
-    /// The state before the first entry: its limits are those of the log (H4).
+    /// The state before the first entry: its limits are those of the log (LH4).
     pub(crate) genesis: Vec<u8>,
     /// Index up to which recorded configurations are not this log's: it was begun from another one's state.
     pub(crate) inherited: u64,

@@ -232,7 +232,7 @@ async fn a_leader_that_leaves_a_pair_knows_when_that_is_done() {
     futures_util::future::join_all(rounds).await;
 }
 
-/// H4: limits are state. What a node is configured with counts only for a log that it begins.
+/// LH4: limits are state. What a node is configured with counts only for a log that it begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_joins_has_the_limits_of_the_log() {
     let disks = Disks::new();

@@ -51,7 +51,7 @@ impl Core {
                 let message = "another process opened a session under this client's name; this one is over";
                 return self.die(id, &Error::new(Code::Superseded, message), out);
             }
-            // A predecessor: it is fenced (S2, R-68).
+            // A predecessor: it is fenced (LS2, R-68).
             lane.session = Session::Opening { sent: false, replaces: Some(holder) };
             return;
         }
@@ -136,7 +136,7 @@ impl Core {
         }
     }
 
-    /// The session is over for good: nothing of it can take effect from now on (S8).
+    /// The session is over for good: nothing of it can take effect from now on (LS8).
     fn session_ended(&mut self, id: LaneId) {
         let lane = self.lane_mut(id);
         if let Session::Open { id: session } = lane.session {

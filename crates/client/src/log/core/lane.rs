@@ -23,13 +23,13 @@ pub(super) struct Lane {
     pub(super) in_flight: usize,
     /// The highest number that may have arrived, is not wanted any more, and is not known to be final. 0: none.
     pub(super) given_up: u64,
-    /// Log time as last told, and when (S5).
+    /// Log time as last told, and when (LS5).
     pub(super) log_time: Option<(u64, Time)>,
     /// Nothing is sent before.
     pub(super) retry_at: Option<Time>,
     pub(super) retries: u32,
     pub(super) keep_alive_at: Option<Time>,
-    /// Recognises copies of an open (S2).
+    /// Recognises copies of an open (LS2).
     pub(super) nonce: u64,
     pub(super) closing: bool,
 }
@@ -85,7 +85,7 @@ impl Call {
     }
 }
 
-/// What a barrier read says (R4).
+/// What a barrier read says (LR4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Barrier {
     pub(crate) session: u64,
@@ -154,7 +154,7 @@ impl Lane {
         Some(call)
     }
 
-    /// Puts a deadline into log time, as it was when log time was last told (S5).
+    /// Puts a deadline into log time, as it was when log time was last told (LS5).
     pub(super) fn fix_deadline(&mut self, number: u64) {
         if let (Some(call), Some((told, at))) = (self.calls.get_mut(&number), self.log_time)
             && let (Some(deadline), 0) = (call.deadline, call.deadline_us)

@@ -1,4 +1,4 @@
-//! What the ambassador decides: numbers, order, what is given up, what is sent again and what with (docs/log-protocol.md, A2, S, R4).
+//! What the ambassador decides: numbers, order, what is given up, what is sent again and what with (docs/log-protocol.md, A2, LS, LR4).
 //!
 //! Synchronous: time comes in as an argument, messages and answers go out as data. One core serves all handles of a process; a *lane* is
 //! one handle with its session. There is at most one link, to a node that said it leads.
@@ -267,7 +267,7 @@ impl Core {
         }
     }
 
-    /// What a barrier read of a lane has to say (R4), `None` if nothing was given up. `Err`: a call below what was given up is still wanted;
+    /// What a barrier read of a lane has to say (LR4), `None` if nothing was given up. `Err`: a call below what was given up is still wanted;
     /// try again when it is answered.
     pub(crate) fn barrier(&self, id: LaneId) -> Result<Option<Barrier>, StillWanted> {
         match (self.lanes.get(&id), self.link) {

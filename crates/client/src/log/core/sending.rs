@@ -22,7 +22,7 @@ impl Core {
         if let Session::Ended { .. } = lane.session
             && !lane.calls.values().any(super::Call::may_have_arrived)
         {
-            // Nothing of the old one is in doubt. The next one is another session, with a nonce of its own (S2).
+            // Nothing of the old one is in doubt. The next one is another session, with a nonce of its own (LS2).
             lane.session = Session::None;
             lane.given_up = 0;
             lane.nonce = self.random.u64(..);

@@ -175,7 +175,7 @@ impl Checks {
         self.count("name fenced a predecessor");
         let holder = self.nonces.get(&session).copied().unwrap_or(0);
         if Client::of_nonce(holder) != Client::of_nonce(by) || holder > by {
-            return broken("S2", format!("process {by} ended the session of process {holder}"));
+            return broken("LS2", format!("process {by} ended the session of process {holder}"));
         }
         Ok(())
     }

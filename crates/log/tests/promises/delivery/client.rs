@@ -73,7 +73,7 @@ impl Client {
         }
     }
 
-    /// One for each session, so that an old answer to an open is not taken for the new one (S2).
+    /// One for each session, so that an old answer to an open is not taken for the new one (LS2).
     pub(super) fn nonce(&self) -> u64 {
         self.id as u64 * NONCES + self.generation
     }

@@ -1,4 +1,4 @@
-//! Barrier reads (R4), step by step as a leader does them.
+//! Barrier reads (LR4), step by step as a leader does them.
 
 use super::world::{Told, World};
 use super::{Check, cluster::Lead};

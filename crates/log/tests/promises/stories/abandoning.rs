@@ -78,7 +78,7 @@ fn a_request_that_nobody_waited_for_is_not_executed_out_of_order_either() {
     assert_eq!(log.value("A").as_deref(), Some("3"));
 }
 
-/// S4: an abandoned "end" does not end the session that went on.
+/// LS4: an abandoned "end" does not end the session that went on.
 #[test]
 fn an_abandoned_end_of_session_comes_too_late() {
     let mut log = Script::new();
@@ -89,7 +89,7 @@ fn an_abandoned_end_of_session_comes_too_late() {
     assert!(log.machine.session(client).is_some());
 }
 
-/// R3: any later request is a fence for a read.
+/// LR3: any later request is a fence for a read.
 #[test]
 fn a_read_after_a_fence_sees_what_an_abandoned_request_can_no_longer_change() {
     let mut log = Script::new();

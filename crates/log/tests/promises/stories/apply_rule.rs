@@ -192,7 +192,7 @@ fn f3_f5_large_outcomes_are_bounded_in_bytes() {
 }
 
 #[test]
-fn s6_expiry_is_checked_when_it_is_applied() {
+fn ls6_expiry_is_checked_when_it_is_applied() {
     use convoke_log::machine::NotExpired;
     let mut log = Script::new();
     let client = log.open();

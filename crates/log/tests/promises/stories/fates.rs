@@ -1,4 +1,4 @@
-//! What became of a request (A5, F6, F7, S8).
+//! What became of a request (A5, F6, F7, LS8).
 
 use crate::script::{Script, applied};
 use convoke_log::command::{Body, Request};
@@ -78,7 +78,7 @@ fn f7_fates_do_not_change_their_mind_until_they_are_too_old() {
 }
 
 #[test]
-fn s8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
+fn ls8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
     let mut log = Script::new();
     let client = log.open();
     let done = log.request(client, 1, Body::put("A", "1"));
@@ -97,7 +97,7 @@ fn s8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
 }
 
 #[test]
-fn s8_so_many_ended_sessions_are_remembered_and_then_it_is_too_old() {
+fn ls8_so_many_ended_sessions_are_remembered_and_then_it_is_too_old() {
     let mut log = Script::with(Limits { ended_sessions: 2, ..Limits::default() });
     let sessions: Vec<SessionId> = (0..3)
         .map(|_| {

@@ -208,7 +208,7 @@ fn a_barrier_covers_what_was_given_up_and_waits_for_what_is_wanted_below() {
     assert_eq!(below, third.1 + 1);
     world.core.barrier_passed(lane, below);
     assert_eq!(world.core.barrier(lane), Ok(None));
-    // A later decided request is a fence as well (R3).
+    // A later decided request is a fence as well (LR3).
     let fourth = world.issue(lane, "d").unwrap();
     world.abandon(fourth);
     assert!(world.core.barrier(lane).is_ok_and(|barrier| barrier.is_some()));
