@@ -1,4 +1,5 @@
-//! The engine's values as bytes, on the wire and on disk: versioned by what contains them, bounded, one form per value.
+//! Encoding of the engine's values on the wire and on disk: bounded, one encoding per value. The container carries the
+//! version.
 
 use crate::raft::{Entry, LeaderId, LogId, Membership, Payload, Proposal, SnapshotMeta, StoredMembership, Vote};
 use bytes::Bytes;
@@ -12,11 +13,11 @@ const BLANK: u8 = 0;
 const NORMAL: u8 = 1;
 const MEMBERSHIP: u8 = 2;
 
-/// Members of a group, and groups in a joint membership. No group may have more.
+/// Limits of replicas in a group and of groups in a joint membership.
 const REPLICAS_MAX: u64 = 1024;
 const CONFIGS_MAX: u64 = 16;
 const TEXT_MAX: u64 = 4 * 1024;
-/// Hard bound of a command; the configured one is below.
+/// Hard limit of a command; the configured one is lower.
 const COMMAND_MAX: u64 = 64 * 1024 * 1024;
 
 pub(crate) fn put_leader(w: &mut Writer, leader: &LeaderId) {
@@ -70,7 +71,7 @@ pub(crate) fn put_entry(w: &mut Writer, entry: &Entry) {
     }
 }
 
-/// The command is copied: entries live longer than what they came in.
+/// Decodes an entry. The command is copied, because entries outlive their message.
 pub(crate) fn entry(r: &mut Reader<'_>) -> Result<Entry, CodecError> {
     let log_id = log_id(r)?;
     let payload = match r.byte("payload")? {

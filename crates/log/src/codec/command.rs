@@ -1,4 +1,4 @@
-//! Commands as they stand in log entries.
+//! Encoding of commands in log entries.
 
 use super::{CodecError, Reader, Writer};
 use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
@@ -11,7 +11,7 @@ use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Version of the form of commands, the first byte of each.
+/// Version of the command format, the first byte of each command.
 pub const COMMAND_VERSION: u8 = 1;
 
 const OPEN: u8 = 0;
@@ -42,7 +42,8 @@ impl Command {
         w.into_bytes()
     }
 
-    /// The same for a log: what replicas could not read would stop every one of them, again after every start (A1).
+    /// Encodes the command for the log and checks that replicas can decode it. An undecodable entry would stop every
+    /// replica, again after every restart (A1).
     pub fn encode_checked(&self) -> Result<Bytes, CodecError> {
         if let Command::Request(request) = self {
             request.check().map_err(|field| CodecError::Invalid(field.as_str()))?;
@@ -51,7 +52,7 @@ impl Command {
         Command::decode(&encoded).map(|_| encoded)
     }
 
-    /// Keys and values share the memory of `bytes`.
+    /// Decodes a command. Keys and values share the memory of `bytes`.
     pub fn decode(bytes: &Bytes) -> Result<Self, CodecError> {
         let mut reader = Reader::new(bytes);
         let r = &mut reader;
@@ -99,7 +100,8 @@ fn decode_open(r: &mut Reader<'_>) -> Result<Open, CodecError> {
     })
 }
 
-/// `abandon_below` and `previous` are near the number, so they are written as distances from it.
+/// Encodes a request. `abandon_below` and `previous` are close to the number, so they are written as differences from
+/// it.
 fn encode_request(w: &mut Writer, request: &Request) {
     w.byte(REQUEST);
     w.varint(request.session.0);

@@ -9,10 +9,10 @@ use crate::mutant::Mutant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Who should form the group. The engine is moved there by the leader (M4).
+/// The wanted replica group. The leader moves the engine there (M4).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// Index of the entry that recorded it; 0 before the first.
+    /// Index of the entry that recorded it; 0 before the first one.
     pub number: u64,
     pub voters: BTreeMap<ReplicaId, Replica>,
     pub learners: BTreeMap<ReplicaId, Replica>,
@@ -23,7 +23,7 @@ impl Configuration {
         self.voters.get(&id).or_else(|| self.learners.get(&id))
     }
 
-    /// Voters and learners.
+    /// Iterates over voters and learners.
     pub fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &Replica)> {
         self.voters.iter().chain(&self.learners).map(|(id, replica)| (*id, replica))
     }
@@ -32,7 +32,7 @@ impl Configuration {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Membership {
     pub(crate) current: Arc<Configuration>,
-    /// The highest id ever recorded (M2).
+    /// The highest replica id ever recorded (M2).
     pub(crate) highest: ReplicaId,
 }
 

@@ -1,4 +1,4 @@
-//! Snapshots: fixed byte for byte, and hostile ones.
+//! Tests of snapshots: golden bytes and hostile input.
 
 use super::*;
 use crate::command::{Body, Change, Client, Command, Delete, Open, Replica, Request};
@@ -25,7 +25,7 @@ fn open(nonce: u64, name: Option<&str>) -> Command {
     Command::Open(Open { epoch: EPOCH, ttl: Duration::from_secs(1), nonce, client })
 }
 
-/// A bit of everything that a snapshot holds.
+/// A machine with every kind of content.
 fn machine() -> Machine {
     let mut machine = Machine::new(Limits { sessions: 3, ended_sessions: 2, ..Limits::default() }).unwrap();
     apply(&mut machine, open(1, Some("job")));
@@ -48,7 +48,7 @@ fn frames(machine: &Machine) -> Vec<Vec<u8>> {
     machine.snapshot().frames().collect()
 }
 
-/// A frame with this content and a right checksum.
+/// A frame with this content and a correct checksum.
 fn frame(content: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     frame.extend_from_slice(&u32::try_from(content.len()).unwrap().to_le_bytes());
@@ -65,8 +65,7 @@ fn lh1_everything_comes_back() {
     assert_eq!(format!("{restored:?}"), format!("{machine:?}"));
 }
 
-/// The format cannot change unnoticed. If this has to change, raise [`SNAPSHOT_VERSION`] and keep a reader for the
-/// old form.
+/// Detects format changes. If this has to change, raise [`SNAPSHOT_VERSION`] and keep a reader for the old format.
 #[test]
 fn lh3_the_form_is_fixed_byte_for_byte() {
     assert_eq!(SNAPSHOT_VERSION, 1);
@@ -185,7 +184,7 @@ fn contradictions_inside_are_refused_though_checksums_are_right() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A right checksum does not make content right.
+    /// A correct checksum does not make the content valid.
     #[test]
     fn arbitrary_content_is_survived(which in 0..5usize, at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 0..12)) {
         let mut frames = frames(&machine());

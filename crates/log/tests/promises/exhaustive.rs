@@ -78,7 +78,7 @@ fn every_order_of_two_clients_three_servers_and_two_epochs() {
     checker.assert_properties();
 }
 
-/// Shown able to fail: with a rule switched off there is an order that breaks the promise.
+/// Shows that the search can fail: without one rule, some order breaks the promise.
 #[test]
 fn a_missing_rule_is_found() {
     for (mutant, promise) in [

@@ -1,8 +1,8 @@
-//! Who belongs to the group: looking for a log, beginning one, and moving the engine to what was recorded (M4).
+//! Group membership: finding a log, creating one, and moving the engine to the recorded configuration (M4).
 
 pub(crate) mod driver;
 pub(crate) mod founding;
-pub(crate) mod outcast;
+pub(crate) mod removal;
 pub(crate) mod seek;
 
 use crate::net::client::{ANSWER_TIMEOUTS, link};
@@ -11,7 +11,7 @@ use crate::net::message::{Adopt, Probed, Target, kind};
 use crate::plane::{Member, Plane};
 use convoke_log::command::Replica as Place;
 
-/// Asks who is at an address.
+/// Asks the node at an address about itself.
 pub(crate) async fn probe(plane: &Plane, address: &str) -> Result<Probed, LinkError> {
     let patience = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
     let link = link(&plane.config, &plane.dialer, &plane.counting, address, None, patience);

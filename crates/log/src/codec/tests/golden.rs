@@ -1,4 +1,4 @@
-//! Commands fixed byte for byte, so that the format cannot change unnoticed: old logs must stay readable.
+//! Golden bytes of commands, which detect format changes: old logs must stay readable.
 //!
 //! A command that has to change here needs a new tag or a new [`COMMAND_VERSION`], and a reader for both.
 
@@ -21,7 +21,7 @@ fn epoch() -> Epoch {
     Epoch::new(300, 2)
 }
 
-/// Version, tag, session, number, distance to abandon-below and previous, epoch, deadline.
+/// Version, tag, session, number, differences to abandon_below and previous, epoch, deadline.
 const REQUEST: &str = "01 01 07 ac02 00 01 ac02 02 00";
 
 fn request(body: Body) -> Command {

@@ -1,4 +1,4 @@
-//! S: opening, names, bounds.
+//! LS: opening, names, limits.
 
 use crate::script::{Script, TTL, applied};
 use convoke_log::command::{Body, Client, Open};
@@ -11,7 +11,7 @@ fn ls2_a_restarted_client_fences_its_predecessor() {
     let mut log = Script::new();
     let old = log.try_open(1, Some(("job", None))).unwrap().session;
     let delayed = log.request(old, 1, Body::put("A", "old"));
-    // The new process does not know of the old session; it is told.
+    // The new process does not know the old session; the answer names it.
     assert_eq!(log.try_open(2, Some(("job", None))), Err(Refused::NameHeld { holder: old }));
     let opened = log.try_open(2, Some(("job", Some(old)))).unwrap();
     assert_eq!(opened.replaced, Some(old));
@@ -41,7 +41,7 @@ fn ls2_a_copy_of_an_open_finds_the_session_that_is_open_already() {
     log.restart();
     assert_eq!(log.try_open(1, Some(("job", None))), Ok(Opened { session, replaced: None }));
     assert_eq!(log.machine.session_count(), 1);
-    // Without a name there is nothing to be fenced: an orphan, which expires.
+    // Without a name nothing is fenced: a duplicate creates an unused session, which expires.
     assert_ne!(log.open(), log.open());
 }
 
@@ -85,7 +85,7 @@ fn ls7_the_cap_is_hard_and_eviction_is_the_same_everywhere() {
         })
         .collect();
     assert_eq!(log.try_open(0, None), Err(Refused::SessionsFull { limit: 3 }), "nobody is idle");
-    // The first becomes the last to be active.
+    // The first session becomes the most recently active one.
     log.now = LogTime::ZERO + Duration::from_secs(5);
     applied(&log.submit(sessions[0], 1, Body::put("A", "1")));
     log.now = LogTime::ZERO + TTL + Duration::from_secs(2);
