@@ -5,7 +5,7 @@ use crate::raft::{Entry, LeaderId, LogId, Membership, Payload, Proposal, Snapsho
 use bytes::Bytes;
 use convoke_log::LogTime;
 use convoke_log::codec::{CodecError, Reader, Writer};
-use convoke_log::command::Replica;
+use convoke_log::command::ReplicaLocation;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,7 +118,7 @@ pub(crate) fn membership(r: &mut Reader<'_>) -> Result<Membership, CodecError> {
         let id = r.varint("replica")?;
         let node = SmolStr::new(r.text("node", TEXT_MAX)?);
         let address = SmolStr::new(r.text("address", TEXT_MAX)?);
-        nodes.insert(id, Replica { node, address });
+        nodes.insert(id, ReplicaLocation { node, address });
     }
     if configs.is_empty() && nodes.is_empty() {
         return Ok(Membership::default());
@@ -146,8 +146,8 @@ mod tests {
     fn entries() -> Vec<Entry> {
         let at = |term, index| LogId { leader_id: LeaderId { term, node_id: 3 }, index };
         let nodes = BTreeMap::from([
-            (1, Replica { node: "a".into(), address: "h:1".into() }),
-            (u64::MAX, Replica { node: "b".into(), address: "h:2".into() }),
+            (1, ReplicaLocation { node: "a".into(), address: "h:1".into() }),
+            (u64::MAX, ReplicaLocation { node: "b".into(), address: "h:2".into() }),
         ]);
         let membership = Membership::new(vec![BTreeSet::from([1]), BTreeSet::from([1, u64::MAX])], nodes).unwrap();
         let command = Bytes::from_static(b"a command");

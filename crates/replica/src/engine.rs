@@ -7,7 +7,7 @@ use crate::handle::Settling;
 use crate::raft::{self, Proposal, Raft, WriteResult};
 use crate::refusal::Refusal;
 use crate::state::State;
-use crate::status::{Group, Member};
+use crate::status::{Group, GroupReplica};
 use crate::traces;
 use convoke_log::{Command, Epoch, ReplicaId};
 use openraft::Instant as _;
@@ -228,9 +228,9 @@ impl Engine {
         // A leader that was removed from the group still has its own vote.
         let leader = metrics.current_leader.filter(|leader| *leader != self.state.me().0 || metrics.state.is_leader());
         let voters: std::collections::BTreeSet<u64> = membership.voter_ids().collect();
-        let mut members: Vec<Member> = membership
+        let mut members: Vec<GroupReplica> = membership
             .nodes()
-            .map(|(id, replica)| Member {
+            .map(|(id, replica)| GroupReplica {
                 replica: ReplicaId(*id),
                 node: replica.node.clone(),
                 address: replica.address.clone(),

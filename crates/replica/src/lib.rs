@@ -34,7 +34,7 @@ pub use handle::{Answered, Backup, Consistency, Edit, LogHandle, OpenAnswered};
 pub use net::{Dial, Duplex, Guided, PREAMBLE, Tcp};
 pub use refusal::{ChangeError, Refusal, SubmitError};
 pub use replica::{Replica, StartError};
-pub use status::{Group, Member, Role, Status};
+pub use status::{Group, GroupReplica, Role, Status};
 pub use store::StoreError;
 pub use store::disk::{Disk, DiskFile};
 pub use sync_times::SyncTimes;

@@ -9,7 +9,7 @@ use crate::state::Image;
 use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
 use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
-use convoke_log::command::Replica as Place;
+use convoke_log::command::ReplicaLocation;
 use convoke_log::{Command, Entry, Machine, Position, ReplicaId};
 use openraft::storage::RaftLogStorage;
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,7 +174,7 @@ async fn found(
     let replica = machine.highest_replica().0 + 1;
     let log = u128::from_le_bytes(random()?);
     let genesis = Machine::new(machine.limits().clone()).map_err(StartError::from)?.snapshot().to_bytes();
-    let place = Place { node: node.into(), address: address.into() };
+    let place = ReplicaLocation { node: node.into(), address: address.into() };
     let membership = Membership::new(vec![BTreeSet::from([replica])], BTreeMap::from([(replica, place)]))
         .map_err(|error| OfflineError::Unreadable(error.to_string()))?;
     let last = raft::log_id(machine.applied());

@@ -11,7 +11,7 @@ use crate::status::Group;
 use crate::store::disk::Disk;
 use crate::store::identity::Identity;
 use arc_swap::ArcSwapOption;
-use convoke_log::command::Replica as Place;
+use convoke_log::command::ReplicaLocation;
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -103,8 +103,8 @@ impl Plane {
     }
 
     /// Returns the location of this node.
-    pub(crate) fn place(&self) -> Place {
-        Place { node: SmolStr::new(&self.config.node), address: SmolStr::new(&self.config.address) }
+    pub(crate) fn place(&self) -> ReplicaLocation {
+        ReplicaLocation { node: SmolStr::new(&self.config.node), address: SmolStr::new(&self.config.address) }
     }
 
     /// Returns the current address of a node, as far as it is known.

@@ -4,7 +4,7 @@
 
 use crate::handle::Settling;
 use bytes::Bytes;
-use convoke_log::command::Replica;
+use convoke_log::command::ReplicaLocation;
 use convoke_log::machine::Applied;
 use convoke_log::{Epoch, LogTime, Position, ReplicaId};
 use openraft::impls::leader_id_adv;
@@ -19,7 +19,7 @@ impl RaftTypeConfig for Types {
     type D = Proposal;
     type R = Effect;
     type NodeId = u64;
-    type Node = Replica;
+    type Node = ReplicaLocation;
     type Term = u64;
     type LeaderId = LeaderId;
     type Vote = Vote;
@@ -41,12 +41,12 @@ pub(crate) type Raft = openraft::Raft<Types, crate::state::StateMachine>;
 pub(crate) type LeaderId = leader_id_adv::LeaderId<u64, u64>;
 pub(crate) type LogId = openraft::LogId<LeaderId>;
 pub(crate) type Vote = openraft::impls::Vote<LeaderId>;
-pub(crate) type Payload = openraft::EntryPayload<Proposal, u64, Replica>;
+pub(crate) type Payload = openraft::EntryPayload<Proposal, u64, ReplicaLocation>;
 pub(crate) type Entry = openraft::Entry<LeaderId, Payload>;
-pub(crate) type Membership = openraft::Membership<u64, Replica>;
-pub(crate) type StoredMembership = openraft::StoredMembership<LeaderId, u64, Replica>;
-pub(crate) type SnapshotMeta = openraft::SnapshotMeta<LeaderId, u64, Replica>;
-pub(crate) type EngineSnapshot = openraft::storage::Snapshot<LeaderId, u64, Replica, crate::state::Image>;
+pub(crate) type Membership = openraft::Membership<u64, ReplicaLocation>;
+pub(crate) type StoredMembership = openraft::StoredMembership<LeaderId, u64, ReplicaLocation>;
+pub(crate) type SnapshotMeta = openraft::SnapshotMeta<LeaderId, u64, ReplicaLocation>;
+pub(crate) type EngineSnapshot = openraft::storage::Snapshot<LeaderId, u64, ReplicaLocation, crate::state::Image>;
 pub(crate) type WriteResult = openraft::raft::ClientWriteResult<Types>;
 
 /// The content of a normal entry: an encoded command and its stamp (LS5).

@@ -13,7 +13,7 @@ use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
 use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
 use crate::{housekeeping, term_watch};
-use convoke_log::command::Replica as Place;
+use convoke_log::command::ReplicaLocation;
 use convoke_log::{LimitsError, Machine, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -166,8 +166,8 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {
 
 /// Returns the identity of the creating node for a log with these founders, in the order of their ids. This node is one
 /// of them.
-pub(crate) fn founder(plane: &Plane, members: Vec<Place>) -> Result<Identity, StartError> {
-    let members: BTreeMap<u64, Place> = (1..).zip(members).collect();
+pub(crate) fn founder(plane: &Plane, members: Vec<ReplicaLocation>) -> Result<Identity, StartError> {
+    let members: BTreeMap<u64, ReplicaLocation> = (1..).zip(members).collect();
     let me = members.iter().find(|(_, place)| place.node == plane.config.node).map_or(1, |(id, _)| *id);
     let voters: BTreeSet<u64> = members.keys().copied().collect();
     let founding = Membership::new(vec![voters], members).map_err(|error| StartError::Engine(error.to_string()))?;
@@ -234,7 +234,8 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     if let Some(founding) = &identity.founding {
         let initialized = raft.is_initialized().await.map_err(|error| StartError::Engine(error.to_string()))?;
         if !initialized {
-            let members: BTreeMap<u64, Place> = founding.nodes().map(|(id, place)| (*id, place.clone())).collect();
+            let members: BTreeMap<u64, ReplicaLocation> =
+                founding.nodes().map(|(id, place)| (*id, place.clone())).collect();
             raft.initialize(members).await.map_err(|error| StartError::Engine(error.to_string()))?;
         }
     }

@@ -39,7 +39,7 @@ impl Role {
 
 /// A replica and the node that hosts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct GroupReplica {
     pub replica: ReplicaId,
     /// Id of the node.
     pub node: SmolStr,
@@ -55,17 +55,17 @@ pub struct Group {
     pub epoch: Option<Epoch>,
     pub leader: Option<ReplicaId>,
     /// The last known leader first, then voters, then learners.
-    pub members: Vec<Member>,
+    pub members: Vec<GroupReplica>,
 }
 
 impl Group {
-    pub fn leader(&self) -> Option<&Member> {
+    pub fn leader(&self) -> Option<&GroupReplica> {
         let leader = self.leader?;
         self.members.iter().find(|member| member.replica == leader)
     }
 
     /// Returns the replica on a node.
-    pub fn on(&self, node: &str) -> Option<&Member> {
+    pub fn on(&self, node: &str) -> Option<&GroupReplica> {
         self.members.iter().find(|member| member.node == node)
     }
 }

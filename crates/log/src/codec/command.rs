@@ -1,7 +1,7 @@
 //! Encoding of commands in log entries.
 
 use super::{CodecError, Reader, Writer};
-use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
 use crate::id::{ReplicaId, RequestId, SessionId};
 use crate::keys::KeyRange;
 use crate::limits::{COUNTER_MAX, KEY_BYTES_MAX, REPLICAS_MAX, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
@@ -199,7 +199,7 @@ fn decode_body(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Body, CodecError> {
     })
 }
 
-pub(super) fn encode_replicas(w: &mut Writer, replicas: &BTreeMap<ReplicaId, Replica>) {
+pub(super) fn encode_replicas(w: &mut Writer, replicas: &BTreeMap<ReplicaId, ReplicaLocation>) {
     w.count(replicas.len());
     for (id, replica) in replicas {
         w.varint(id.0);
@@ -211,7 +211,7 @@ pub(super) fn encode_replicas(w: &mut Writer, replicas: &BTreeMap<ReplicaId, Rep
 pub(super) fn decode_replicas(
     r: &mut Reader<'_>,
     what: &'static str,
-) -> Result<BTreeMap<ReplicaId, Replica>, CodecError> {
+) -> Result<BTreeMap<ReplicaId, ReplicaLocation>, CodecError> {
     let mut replicas = BTreeMap::new();
     for _ in 0..r.count(what, 3, REPLICAS_MAX)? {
         let id = ReplicaId(r.varint("replica")?);
@@ -220,7 +220,7 @@ pub(super) fn decode_replicas(
         }
         let node = SmolStr::new(r.text("node", TEXT_BYTES_MAX)?);
         let address = SmolStr::new(r.text("address", TEXT_BYTES_MAX)?);
-        replicas.insert(id, Replica { node, address });
+        replicas.insert(id, ReplicaLocation { node, address });
     }
     Ok(replicas)
 }

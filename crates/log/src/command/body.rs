@@ -47,13 +47,13 @@ pub struct DeleteRange {
 pub struct Change {
     /// Number of the configuration it replaces, 0 for none.
     pub replaces: u64,
-    pub voters: BTreeMap<ReplicaId, Replica>,
-    pub learners: BTreeMap<ReplicaId, Replica>,
+    pub voters: BTreeMap<ReplicaId, ReplicaLocation>,
+    pub learners: BTreeMap<ReplicaId, ReplicaLocation>,
 }
 
 /// Location of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Replica {
+pub struct ReplicaLocation {
     /// Id of the node that hosts the replica.
     pub node: SmolStr,
     pub address: SmolStr,

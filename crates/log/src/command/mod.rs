@@ -4,7 +4,7 @@
 
 mod body;
 
-pub use body::{Body, Change, Delete, DeleteRange, Put, Replica};
+pub use body::{Body, Change, Delete, DeleteRange, Put, ReplicaLocation};
 
 use crate::id::{Epoch, RequestId, SessionId};
 use crate::limits::COUNTER_MAX;

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::outcome::{Field, Reason, Response};
-use crate::command::{Change, Replica};
+use crate::command::{Change, ReplicaLocation};
 use crate::id::{Position, ReplicaId};
 use crate::limits::Limits;
 use crate::mutant::Mutant;
@@ -14,17 +14,17 @@ use std::sync::Arc;
 pub struct Configuration {
     /// Index of the entry that recorded it; 0 before the first one.
     pub number: u64,
-    pub voters: BTreeMap<ReplicaId, Replica>,
-    pub learners: BTreeMap<ReplicaId, Replica>,
+    pub voters: BTreeMap<ReplicaId, ReplicaLocation>,
+    pub learners: BTreeMap<ReplicaId, ReplicaLocation>,
 }
 
 impl Configuration {
-    pub fn replica(&self, id: ReplicaId) -> Option<&Replica> {
+    pub fn replica(&self, id: ReplicaId) -> Option<&ReplicaLocation> {
         self.voters.get(&id).or_else(|| self.learners.get(&id))
     }
 
     /// Iterates over voters and learners.
-    pub fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &Replica)> {
+    pub fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &ReplicaLocation)> {
         self.voters.iter().chain(&self.learners).map(|(id, replica)| (*id, replica))
     }
 }

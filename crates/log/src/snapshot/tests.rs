@@ -1,7 +1,7 @@
 //! Tests of snapshots: golden bytes and hostile input.
 
 use super::*;
-use crate::command::{Body, Change, Client, Command, Delete, Open, Replica, Request};
+use crate::command::{Body, Change, Client, Command, Delete, Open, ReplicaLocation, Request};
 use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
 use crate::limits::Limits;
 use crate::machine::Entry;
@@ -38,7 +38,7 @@ fn machine() -> Machine {
     apply(&mut machine, request(3, 6, Body::put("", "w")));
     apply(&mut machine, request(3, 7, Body::Delete(delete)));
     apply(&mut machine, request(3, 8, Body::Fence(RequestId::new(SessionId(1), 9))));
-    let voters = [(ReplicaId(1), Replica { node: "a".into(), address: "h:1".into() })].into();
+    let voters = [(ReplicaId(1), ReplicaLocation { node: "a".into(), address: "h:1".into() })].into();
     apply(&mut machine, request(3, 9, Body::Membership(Change { replaces: 0, voters, learners: [].into() })));
     apply(&mut machine, open(3, None));
     machine

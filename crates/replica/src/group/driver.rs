@@ -9,7 +9,7 @@ use crate::net::message::Probed;
 use crate::plane::{Member, Plane};
 use crate::raft::Membership;
 use crate::state::State;
-use convoke_log::command::{Body, Change, Replica as Place};
+use convoke_log::command::{Body, Change, ReplicaLocation};
 use convoke_log::machine::Configuration;
 use convoke_log::{Epoch, ReplicaId};
 use openraft::ChangeMembers;
@@ -36,9 +36,9 @@ enum Step {
     /// The engine's configuration equals the recorded one.
     Arrived,
     /// Make a node a replica and a learner.
-    Add(u64, Place),
+    Add(u64, ReplicaLocation),
     /// Record a new address of a replica.
-    Move(u64, Place),
+    Move(u64, ReplicaLocation),
     /// Change the voters. All new voters are learners already.
     Voters(BTreeSet<u64>),
     /// Remove learners.
@@ -151,7 +151,7 @@ async fn follow_moves(plane: &Arc<Plane>, member: &Member) {
     }
 }
 
-async fn is_at(plane: &Arc<Plane>, member: &Member, place: &Place, address: &str) -> bool {
+async fn is_at(plane: &Arc<Plane>, member: &Member, place: &ReplicaLocation, address: &str) -> bool {
     let is_it = |probed: Probed| probed.node == place.node && probed.log == Some(member.engine.log);
     probe(plane, address).await.is_ok_and(is_it)
 }
@@ -213,7 +213,7 @@ async fn step(plane: &Arc<Plane>, member: &Member, epoch: Epoch) -> Result<bool,
 }
 
 fn next_step(wanted: &Configuration, current: &Membership) -> Step {
-    let nodes: BTreeMap<u64, &Place> = current.nodes().map(|(id, place)| (*id, place)).collect();
+    let nodes: BTreeMap<u64, &ReplicaLocation> = current.nodes().map(|(id, place)| (*id, place)).collect();
     for (ReplicaId(id), place) in wanted.replicas() {
         match nodes.get(&id) {
             None => return Step::Add(id, place.clone()),
@@ -250,7 +250,7 @@ fn caught_up(member: &Member, voters: &BTreeSet<u64>) -> Result<(), String> {
 async fn record(plane: &Arc<Plane>, member: &Member, before: &Configuration) -> Result<(), String> {
     let current = membership(member);
     let voters: BTreeSet<u64> = current.voter_ids().collect();
-    let split = |voting: bool| -> BTreeMap<ReplicaId, Place> {
+    let split = |voting: bool| -> BTreeMap<ReplicaId, ReplicaLocation> {
         let side = current.nodes().filter(|(id, _)| voters.contains(id) == voting);
         side.map(|(id, place)| (ReplicaId(*id), place.clone())).collect()
     };
@@ -270,8 +270,8 @@ async fn record(plane: &Arc<Plane>, member: &Member, before: &Configuration) -> 
 mod tests {
     use super::*;
 
-    fn place(id: u64) -> Place {
-        Place { node: format!("n{id}").into(), address: format!("h:{id}").into() }
+    fn place(id: u64) -> ReplicaLocation {
+        ReplicaLocation { node: format!("n{id}").into(), address: format!("h:{id}").into() }
     }
 
     fn wanted(voters: &[u64], learners: &[u64]) -> Configuration {
@@ -297,7 +297,7 @@ mod tests {
         let voting = group(&[&[1, 2, 4]], &[1, 2, 3, 4]);
         assert_eq!(next_step(&replaced, &voting), Step::Remove(BTreeSet::from([3])));
         let mut moved = wanted(&[1, 2, 3], &[]);
-        moved.voters.insert(ReplicaId(2), Place { node: "n2".into(), address: "elsewhere:2".into() });
+        moved.voters.insert(ReplicaId(2), ReplicaLocation { node: "n2".into(), address: "elsewhere:2".into() });
         assert!(matches!(next_step(&moved, &three), Step::Move(2, _)));
     }
 }

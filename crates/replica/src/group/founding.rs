@@ -9,7 +9,7 @@
 
 use super::adopt;
 use crate::plane::{Member, Plane};
-use convoke_log::command::Replica as Place;
+use convoke_log::command::ReplicaLocation;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -21,7 +21,7 @@ pub(crate) async fn gather(plane: Arc<Plane>, member: Member) {
     let mut identity = (*member.identity).clone();
     let Some(founding) = &member.identity.founding else { return };
     let others = founding.nodes().filter(|(id, _)| **id != identity.replica && !identity.agreed.contains(id));
-    let mut missing: Vec<(u64, Place)> = others.map(|(id, place)| (*id, place.clone())).collect();
+    let mut missing: Vec<(u64, ReplicaLocation)> = others.map(|(id, place)| (*id, place.clone())).collect();
     // Restore the state of before the restart first: a founder that was removed since must not be asked.
     let known = member.engine.store.committed().map_or(0, |committed| committed.index + 1);
     if member.engine.reach(known).await.is_err() {

@@ -110,10 +110,10 @@ fn judge(log: u128, me: ReplicaId, known: Option<Epoch>, answers: &[Probed]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Member;
+    use crate::status::GroupReplica;
 
     fn group(term: u64, leader: u64, members: &[u64]) -> Group {
-        let member = |id: &u64| Member {
+        let member = |id: &u64| GroupReplica {
             replica: ReplicaId(*id),
             node: format!("n{id}").into(),
             address: format!("n{id}:1").into(),

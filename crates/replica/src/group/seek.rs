@@ -8,7 +8,7 @@ use super::probe;
 use crate::net::message::Probed;
 use crate::plane::Plane;
 use crate::replica::{begin, founder};
-use convoke_log::command::Replica as Place;
+use convoke_log::command::ReplicaLocation;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) async fn seek(plane: Arc<Plane>) {
     }
 }
 
-async fn begin_log(plane: &Arc<Plane>, members: Vec<Place>) {
+async fn begin_log(plane: &Arc<Plane>, members: Vec<ReplicaLocation>) {
     let nodes: Vec<&str> = members.iter().map(|member| member.node.as_str()).collect();
     tracing::info!(node = %plane.config.node, founders = %nodes.join(","), "creating log");
     let begun = match founder(plane, members) {
@@ -69,7 +69,7 @@ enum Verdict<'a> {
     /// A log exists; this replica has the newest knowledge of its group.
     Exists(&'a Probed),
     /// If no node is missing, this node creates a log with these founders.
-    Begin(Vec<Place>),
+    Begin(Vec<ReplicaLocation>),
     /// Another node will create the log, or this node is not on the list.
     Wait,
     /// These nodes cannot create a log together.
@@ -95,7 +95,7 @@ fn judge<'a>(node: &str, nonce: u64, join: &[smol_str::SmolStr], found: &'a [Pro
                 probed.node
             ));
         }
-        let place = Place { node: probed.node.clone(), address: probed.address.clone() };
+        let place = ReplicaLocation { node: probed.node.clone(), address: probed.address.clone() };
         if members.insert(probed.node.clone(), place).is_some() {
             return Verdict::Contradiction(format!("node {} occurs twice in the join list", probed.node));
         }

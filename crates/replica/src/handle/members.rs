@@ -5,7 +5,7 @@ use crate::group::probe;
 use crate::net::link::LinkError;
 use crate::net::message::Probed;
 use crate::refusal::{ChangeError, Refusal, SubmitError};
-use convoke_log::command::{Body, Change, Replica};
+use convoke_log::command::{Body, Change, ReplicaLocation};
 use convoke_log::machine::{Configuration, Outcome, Reason, Response};
 use convoke_log::{Machine, ReplicaId};
 use smol_str::SmolStr;
@@ -136,7 +136,7 @@ impl Edit {
                 if find(current, node).is_some() {
                     return Err(ChangeError::IsReplica(node.clone()));
                 }
-                change.learners.insert(next, Replica { node: node.clone(), address: address.clone() });
+                change.learners.insert(next, ReplicaLocation { node: node.clone(), address: address.clone() });
             }
             Edit::Promote { node } => {
                 let id = known(current, node)?;
@@ -162,7 +162,7 @@ impl Edit {
                 if node != old && find(current, node).is_some() {
                     return Err(ChangeError::IsReplica(node.clone()));
                 }
-                let replica = Replica { node: node.clone(), address: address.clone() };
+                let replica = ReplicaLocation { node: node.clone(), address: address.clone() };
                 let side: &mut BTreeMap<_, _> =
                     if change.voters.remove(&id).is_some() { &mut change.voters } else { &mut change.learners };
                 side.remove(&id);

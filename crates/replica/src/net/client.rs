@@ -8,7 +8,7 @@ use crate::counters::{Counting, add};
 use crate::raft::{EngineSnapshot, Types, Vote};
 use crate::state::Image;
 use convoke_log::codec::CodecError;
-use convoke_log::command::Replica;
+use convoke_log::command::ReplicaLocation;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
@@ -30,14 +30,14 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    fn client(&self, target: u64, node: &Replica, patience: Duration) -> Client {
+    fn client(&self, target: u64, node: &ReplicaLocation, patience: Duration) -> Client {
         let to = Target { log: self.log, replica: target };
         let network = self.clone();
         let link = network.link(node, to, patience);
         Client { link, network, node: node.clone(), to, patience }
     }
 
-    fn link(&self, node: &Replica, to: Target, patience: Duration) -> Link {
+    fn link(&self, node: &ReplicaLocation, to: Target, patience: Duration) -> Link {
         link(&self.config, &self.dialer, &self.counting, &node.address, Some((to, node)), patience)
     }
 }
@@ -48,7 +48,7 @@ pub(crate) fn link(
     dialer: &Arc<dyn Dial>,
     counting: &Arc<Counting>,
     address: &str,
-    to: Option<(Target, &Replica)>,
+    to: Option<(Target, &ReplicaLocation)>,
     patience: Duration,
 ) -> Link {
     Link::open(LinkConfig {
@@ -67,12 +67,12 @@ pub(crate) fn link(
 impl RaftNetworkFactory<Types> for Network {
     type Network = Client;
 
-    async fn new_client(&mut self, target: u64, node: &Replica) -> Client {
+    async fn new_client(&mut self, target: u64, node: &ReplicaLocation) -> Client {
         self.client(target, node, ANSWER_TIMEOUTS * self.config.timers.rpc_timeout)
     }
 
     /// Installing a snapshot takes long, so its answer has a longer deadline.
-    async fn new_snapshot_client(&mut self, target: u64, node: &Replica) -> Client {
+    async fn new_snapshot_client(&mut self, target: u64, node: &ReplicaLocation) -> Client {
         self.client(target, node, INSTALL_STALLS * self.config.timers.snapshot_stall)
     }
 }
@@ -82,7 +82,7 @@ impl RaftNetworkFactory<Types> for Network {
 pub(crate) struct Client {
     link: Link,
     network: Network,
-    node: Replica,
+    node: ReplicaLocation,
     to: Target,
     patience: Duration,
 }

@@ -2,7 +2,7 @@
 
 use crate::codec::{meta, put_entry, put_meta, put_some_log_id, put_vote, some_log_id, vote};
 use crate::raft::{SnapshotMeta, Types, Vote};
-use crate::status::{Group, Member};
+use crate::status::{Group, GroupReplica};
 use convoke_log::codec::{CodecError, Reader, Writer};
 use convoke_log::{Epoch, ReplicaId};
 use openraft::raft::{
@@ -300,7 +300,7 @@ impl Probed {
         let leader = r.option("leader", |r| r.varint("leader").map(ReplicaId))?;
         let mut members = Vec::new();
         for _ in 0..r.count("members", 4, GROUP_MAX)? {
-            members.push(Member {
+            members.push(GroupReplica {
                 replica: ReplicaId(r.varint("replica")?),
                 node: text(r, "node")?,
                 address: text(r, "address")?,
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn what_a_node_says_of_itself_comes_back_as_it_was() {
-        let member = Member { replica: ReplicaId(1), node: "a".into(), address: "h:1".into(), voter: true };
+        let member = GroupReplica { replica: ReplicaId(1), node: "a".into(), address: "h:1".into(), voter: true };
         let probed = Probed {
             node: "a".into(),
             address: "h:1".into(),

@@ -4,7 +4,7 @@
 
 use super::hex;
 use crate::codec::COMMAND_VERSION;
-use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
 use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
 use crate::keys::KeyRange;
 use crate::time::LogTime;
@@ -77,7 +77,7 @@ fn bodies() {
 
 #[test]
 fn membership() {
-    let replica = |node: &str| Replica { node: node.into(), address: "h:1".into() };
+    let replica = |node: &str| ReplicaLocation { node: node.into(), address: "h:1".into() };
     let change = Change {
         replaces: 300,
         voters: [(ReplicaId(1), replica("a")), (ReplicaId(2), replica("b"))].into(),

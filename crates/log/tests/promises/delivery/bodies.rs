@@ -1,7 +1,7 @@
 //! Random bodies of requests.
 
 use super::client::Client;
-use convoke_log::command::{Body, Change, Delete, Put, Replica};
+use convoke_log::command::{Body, Change, Delete, Put, ReplicaLocation};
 use convoke_log::keys::KeyRange;
 use convoke_log::machine::Configuration;
 use convoke_log::{ReplicaId, RequestId};
@@ -48,7 +48,7 @@ pub(super) fn choose(rng: &mut Rng, client: &Client, around: &mut Surroundings<'
 
 /// Adds a replica and removes one; sometimes reuses an id.
 fn change(rng: &mut Rng, around: &mut Surroundings<'_>) -> Change {
-    let replica = |id: u64| (ReplicaId(id), Replica { node: format!("n{id}").into(), address: "h:1".into() });
+    let replica = |id: u64| (ReplicaId(id), ReplicaLocation { node: format!("n{id}").into(), address: "h:1".into() });
     let mut voters = around.configuration.voters.clone();
     let gone = (1..=*around.next_replica).rev().find(|id| !voters.contains_key(&ReplicaId(*id)));
     let new = match gone.filter(|_| rng.bool()) {

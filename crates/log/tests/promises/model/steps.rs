@@ -1,7 +1,7 @@
 //! Random commands: duplicates, reorderings, stale epochs, and all limits within reach.
 
 use super::reference::{ModelFate, ModelOutcome, ModelReply};
-use convoke_log::command::{Body, Change, Client, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use convoke_log::command::{Body, Change, Client, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
 use convoke_log::keys::{KeyRange, Record};
 use convoke_log::machine::{Applied, Outcome, Reply, Response};
 use convoke_log::{Command, Entry, Epoch, LogTime, ReplicaId, RequestId, SessionId};
@@ -228,7 +228,7 @@ impl Translator {
                 Body::DeleteRange(DeleteRange { range: KeyRange::new(key(*from), key(*until)), previous: *previous })
             }
             StepBody::Membership { stale, voters, learner } => {
-                let replica = |id: u64| (ReplicaId(id), Replica { node: "n".into(), address: "a".into() });
+                let replica = |id: u64| (ReplicaId(id), ReplicaLocation { node: "n".into(), address: "a".into() });
                 Body::Membership(Change {
                     replaces: if *stale { self.configuration / 2 } else { self.configuration },
                     voters: [*voters, *voters + 1].map(replica).into(),

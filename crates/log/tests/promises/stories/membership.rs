@@ -1,13 +1,15 @@
 //! M: the same promise covers changes of the replica group.
 
 use crate::script::{Script, applied};
-use convoke_log::command::{Body, Change, Replica};
+use convoke_log::command::{Body, Change, ReplicaLocation};
 use convoke_log::machine::{Field, Outcome, Reason, Refused};
 use convoke_log::{Limits, ReplicaId, SessionId};
 use std::collections::BTreeMap;
 
-fn replicas(ids: &[u64]) -> BTreeMap<ReplicaId, Replica> {
-    ids.iter().map(|id| (ReplicaId(*id), Replica { node: format!("n{id}").into(), address: "h:1".into() })).collect()
+fn replicas(ids: &[u64]) -> BTreeMap<ReplicaId, ReplicaLocation> {
+    ids.iter()
+        .map(|id| (ReplicaId(*id), ReplicaLocation { node: format!("n{id}").into(), address: "h:1".into() }))
+        .collect()
 }
 
 fn change(replaces: u64, voters: &[u64]) -> Body {
