@@ -151,10 +151,10 @@ mod tests {
     fn that_nobody_leads_is_no_reason_to_forget() {
         let mut without = None;
         assert!(!Verdict::NoLeader.record(&mut without) && without.is_none());
-        let (told, later) = (group(4, 1, &[1, 2]), group(5, 2, &[1, 2]));
+        let (reported, later) = (group(4, 1, &[1, 2]), group(5, 2, &[1, 2]));
         assert!(Verdict::Removed(reported.clone()).record(&mut without), "news");
         assert!(!Verdict::NoLeader.record(&mut without));
-        assert_eq!(without, Some(told));
+        assert_eq!(without, Some(reported));
         assert!(!Verdict::Removed(later.clone()).record(&mut without), "the same with others");
         assert_eq!(without, Some(later));
         assert!(!Verdict::Member.record(&mut without) && without.is_none());
