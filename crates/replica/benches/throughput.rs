@@ -1,5 +1,6 @@
-//! Durable writes: replicas in one process over loopback sockets, each with a disk; clients that write one value after the
-//! other; without clients, what an idle group costs. `cargo bench -p convoke-replica --bench throughput -- [REPLICAS] [CLIENTS] [SECONDS]`.
+//! Benchmark of durable writes: replicas in one process over loopback sockets, each with a disk, and clients that write
+//! one value after the other. Without clients it measures the cost of an idle group. `cargo bench -p convoke-replica
+//! --bench throughput -- [REPLICAS] [CLIENTS] [SECONDS]`.
 
 #![allow(clippy::unwrap_used, reason = "in a bench a panic is the message")]
 

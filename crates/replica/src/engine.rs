@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     queue: mpsc::UnboundedSender<Queued>,
     proposals: Arc<Semaphore>,
     pub(crate) reads: Arc<Semaphore>,
-    /// Whether a leader has recently heard from a majority.
+    /// Whether a leader had recent contact with a majority.
     quorum: AtomicBool,
     /// When this replica last accepted a message from a leader.
     led: Mutex<Option<Instant>>,
@@ -158,7 +158,7 @@ impl Engine {
         self.quorum.load(Ordering::Relaxed)
     }
 
-    /// Updates whether the leader has recently heard from a majority. Always true for other roles.
+    /// Updates whether the leader had recent contact with a majority. Always true for other roles.
     pub(crate) fn update_quorum(&self) {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();

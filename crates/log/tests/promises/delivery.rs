@@ -1,6 +1,6 @@
-//! An adversary between clients and replicas: copies are delayed, doubled, delivered to other leaders in other terms;
-//! leaders are deposed without noticing, servers restart from snapshots, sleep and wake; clients give up, retry, resolve,
-//! pipeline, restart. A seed decides everything. The same seed gives the same run.
+//! An adversarial network between clients and replicas. Copies are delayed, duplicated and delivered to other leaders
+//! in other terms. Leaders are deposed without noticing; servers restart from snapshots and pause. Clients abandon,
+//! retry, resolve, pipeline and restart. The seed decides everything, and the same seed gives the same run.
 
 mod actions;
 mod bodies;

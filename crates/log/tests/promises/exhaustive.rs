@@ -1,8 +1,8 @@
-//! Every order of events there is, within bounds: two clients, three servers, two epochs (stateright).
+//! Exhaustive search over all orders of events within bounds: two clients, three servers, two epochs (stateright).
 //!
-//! One client abandons a request for another; one gives up a request and does a barrier read. Any message may be lost, doubled
-//! or delivered late, to either leader; the check of epochs before appending may always race. Entries are applied by the real
-//! machine and barrier reads wait as the real gate says.
+//! One client abandons a request for another one; the other client abandons a request and performs a barrier read. Any
+//! message may be lost, duplicated or delayed, and may reach either leader. The epoch check before an append may always
+//! race. The real machine applies entries, and the real gate controls barrier reads.
 
 mod state;
 mod steps;

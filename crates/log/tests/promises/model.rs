@@ -1,7 +1,7 @@
-//! The machine does what a tiny model does, step by step, from any snapshot on.
+//! Compares the machine with a simple model, step by step, starting from any snapshot.
 //!
-//! The model knows nothing of floors and horizons: it keeps every outcome for ever and works out from the whole history
-//! what the rules say. Where the machine keeps a number, the model keeps the facts it stands for.
+//! The model has no floors and horizons. It keeps every outcome for ever and derives the answers from the whole
+//! history. Where the machine keeps a number, the model keeps the facts behind it.
 
 mod reference;
 mod sessions;

@@ -1,14 +1,15 @@
-//! Each rule that carries a promise is switched off in turn; each time somebody must notice.
+//! Switches off each rule in turn; a check must detect every mutant.
 //!
-//! Only a difference counts: the same seeds pass without the mutant (`promises_hold_under_any_delivery`).
+//! The same seeds pass without the mutant (`promises_hold_under_any_delivery`).
 
 use crate::{delivery, model};
 use convoke_log::{Mutant, Mutation};
 
-/// Seeds tried for each.
+/// Seeds tried per mutant.
 const SEEDS: u64 = 200;
 
-/// Who notices: the first seed of the adversary, with what it says; else the first case in which the model differs.
+/// Returns what detects the mutant: the first seed of the adversarial network, otherwise the first case in which the
+/// model differs.
 fn hunt(mutant: Mutant) -> Option<String> {
     let seed = |seed| delivery::run(seed, Mutation::of(mutant)).err().map(|violation| (seed, violation));
     if let Some((seed, violation)) = (0..SEEDS).find_map(seed) {
@@ -29,7 +30,7 @@ fn every_mutant_is_caught_under_delivery_or_by_the_model() {
             None => missed.push(mutant.name()),
         }
     }
-    assert!(missed.is_empty(), "nobody noticed {missed:?}");
+    assert!(missed.is_empty(), "not detected: {missed:?}");
 }
 
 #[test]

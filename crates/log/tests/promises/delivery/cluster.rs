@@ -1,7 +1,7 @@
-//! Three servers with logs, terms and elections: as much of Raft as decides which entries are committed.
+//! Three servers with logs, terms and elections: the part of Raft that decides which entries are committed.
 //!
-//! Replication is a direct copy from one log to another; what can go wrong is in the choice of who copies when. Servers
-//! keep log and term over a restart; everything else comes from their last snapshot.
+//! Replication copies directly from one log to another; the faults are in the choice of source, target and time. A
+//! restarted server keeps its log and term, and takes everything else from its last snapshot.
 
 use super::reads::PendingRead;
 use super::{Check, Violation};

@@ -169,8 +169,8 @@ impl System {
         machine
     }
 
-    /// The real gate of a leader, rebuilt from what it has appended for the reader and whether it has raised the
-    /// floor; and its machine. The barrier is the one that was raised, or a new one.
+    /// Returns the real gate of a leader, rebuilt from its appends for the reader and its raised floor, together with
+    /// its machine. The barrier is the raised one or a new one.
     pub(super) fn gate(&self, state: &State, at: usize) -> (Leadership, Machine, Result<Barrier, NotAppended>) {
         let server = &state.servers[at];
         let machine = self.replay(state, &server.log[..server.commit.into()], |_, _, _, _| {});
