@@ -7,7 +7,7 @@ use super::{Kv, Options};
 use crate::connect::{Connect, Tcp};
 use crate::connection::{connect_by, endpoint};
 use crate::session::Time;
-use crate::{Code, Error};
+use crate::{Error, ErrorCode};
 use convoke_proto::v1;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -118,7 +118,10 @@ impl Ambassador {
             endpoint(seed)?;
         }
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Error::new(Code::FailedPrecondition, "an ambassador must be started within a tokio runtime"));
+            return Err(Error::new(
+                ErrorCode::FailedPrecondition,
+                "an ambassador must be started within a tokio runtime",
+            ));
         }
         let core = Core::new(fastrand::Rng::new());
         let shared = Arc::new(Shared {

@@ -3,7 +3,7 @@
 use super::ambassador::Ambassador;
 use super::read::{PAUSE, at_leader, client, link, no_leader, retry, within};
 use super::{Fate, RequestId, Status};
-use crate::{Code, Error};
+use crate::{Error, ErrorCode};
 use convoke_proto::v1;
 use convoke_proto::v1::members_request::Change as Wire;
 use convoke_proto::v1::read_request::What;
@@ -120,7 +120,7 @@ impl Ambassador {
                     // recorded.
                     Err(status) if status.details().is_empty() => return Err(change_unknown()),
                     Err(status) => match Error::from(status) {
-                        error if error.code == Code::OutcomeUnknown => return Err(error),
+                        error if error.code == ErrorCode::OutcomeUnknown => return Err(error),
                         error => retry(&self.shared, linked.link, error).await?,
                     },
                 }
@@ -128,9 +128,9 @@ impl Ambassador {
         };
         let timeout = timeout.map(|timeout| timeout.saturating_add(wait));
         match within(timeout, no_leader, changing).await {
-            Err(error) if error.code == Code::Timeout => {
+            Err(error) if error.code == ErrorCode::Timeout => {
                 let message = "no answer in time; the change may or may not have been recorded (check the log status)";
-                Err(Error::new(Code::OutcomeUnknown, message))
+                Err(Error::new(ErrorCode::OutcomeUnknown, message))
             }
             result => result,
         }
@@ -146,7 +146,7 @@ impl Ambassador {
                 match self.shared.answer_over(linked.link, leader.backup(v1::BackupRequest {})).await {
                     Some(Ok(response)) => return Ok(response.into_inner()),
                     Some(Err(status)) => match Error::from(status) {
-                        error if error.code == Code::ResourceExhausted => return Err(error),
+                        error if error.code == ErrorCode::ResourceExhausted => return Err(error),
                         error => retry(&self.shared, linked.link, error).await?,
                     },
                     None => {}
@@ -159,7 +159,7 @@ impl Ambassador {
 
 fn change_unknown() -> Error {
     let message = "no answer; the change may or may not have been recorded (check the log status)";
-    Error::new(Code::OutcomeUnknown, message)
+    Error::new(ErrorCode::OutcomeUnknown, message)
 }
 
 impl Change {

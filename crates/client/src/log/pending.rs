@@ -124,5 +124,5 @@ impl fmt::Debug for Pending {
 
 /// The ambassador ended with its runtime, or the answer was already taken.
 pub(super) fn gone() -> Error {
-    Error::new(crate::Code::FailedPrecondition, "the client has been closed, or the answer was already taken")
+    Error::new(crate::ErrorCode::FailedPrecondition, "the client has been closed, or the answer was already taken")
 }

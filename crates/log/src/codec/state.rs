@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) fn encode_head(w: &mut Writer, machine: &Machine) {
     encode_limits(w, &machine.limits);
     w.varint(machine.applied.index);
-    w.epoch(machine.applied.epoch);
+    put_epoch(w, machine.applied.epoch);
     w.varint(machine.log_time.as_micros());
     w.varint(machine.membership.current.number);
     encode_replicas(w, &machine.membership.current.voters);
@@ -32,7 +32,7 @@ pub(crate) fn encode_head(w: &mut Writer, machine: &Machine) {
 /// Decodes a machine without sessions and keys, which follow in later frames.
 pub(crate) fn decode_head(r: &mut Reader<'_>) -> Result<Machine, CodecError> {
     let limits = decode_limits(r)?;
-    let applied = Position { index: r.counter("applied")?, epoch: r.epoch()? };
+    let applied = Position { index: r.counter("applied")?, epoch: epoch(r)? };
     let log_time = LogTime::from_micros(r.varint("log_time")?);
     let current = Configuration {
         number: r.counter("configuration")?,
@@ -167,8 +167,8 @@ pub(crate) fn encode_record(w: &mut Writer, record: &Record) {
 }
 
 pub(crate) fn decode_record(r: &mut Reader<'_>) -> Result<Record, CodecError> {
-    let key = r.bytes("key", KEY_BYTES_MAX)?;
-    let value = r.bytes("value", VALUE_BYTES_MAX)?;
+    let key = r.sized("key", KEY_BYTES_MAX)?;
+    let value = r.sized("value", VALUE_BYTES_MAX)?;
     let revisions = [r.counter("create_revision")?, r.counter("modify_revision")?, r.counter("version")?];
     if key.is_empty() || revisions[0] == 0 || revisions[0] > revisions[1] || revisions[2] == 0 {
         return Err(CodecError::Invalid("record"));

@@ -4,7 +4,7 @@ use crate::command::Expire;
 use crate::id::{Epoch, SessionId};
 use crate::machine::Machine;
 use crate::mutant::{Mutant, Mutation};
-use convoke_core::Time;
+use convoke_base::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

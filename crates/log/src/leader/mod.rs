@@ -16,7 +16,7 @@ use crate::command::Expire;
 use crate::id::{Position, SessionId};
 use crate::machine::{Applied, Machine, NotExpired, Reply};
 use crate::time::LogTime;
-use convoke_core::Time;
+use convoke_base::Time;
 
 /// One term of one leader.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Log time as counted by one leader (LS5).
 
 use crate::time::LogTime;
-use convoke_core::Time;
+use convoke_base::Time;
 
 /// Stamps entries with the highest stamp in the log at election plus the leader's own time since then.
 #[derive(Clone, Copy, Debug)]

@@ -87,7 +87,7 @@ impl Restore {
 }
 
 fn head(r: &mut Reader<'_>) -> Result<State, SnapshotError> {
-    if r.take("magic", MAGIC.len())? != MAGIC {
+    if r.raw("magic", MAGIC.len())? != MAGIC {
         return Err(SnapshotError::Magic);
     }
     let version = r.byte("version")?;

@@ -338,7 +338,7 @@ impl Adopt {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut r = Reader::new(bytes);
         let target = Target { log: r.fixed128("log")?, replica: r.varint("replica")? };
-        let adopt = Adopt { target, node: text(&mut r, "node")?, state: r.bytes("state", NODE_MAX)?.to_vec() };
+        let adopt = Adopt { target, node: text(&mut r, "node")?, state: r.sized("state", NODE_MAX)?.to_vec() };
         r.end()?;
         Ok(adopt)
     }

@@ -1,6 +1,6 @@
 //! The term that this replica leads, if it leads.
 
-use convoke_core::Time;
+use convoke_base::Time;
 use convoke_log::leader::{Admission, Barrier, KeepAlive, Leadership, NotAppended};
 use convoke_log::machine::Applied;
 use convoke_log::{Command, Epoch, LogTime, Machine, Position, SessionId};

@@ -88,14 +88,14 @@ impl Identity {
             return Err(CodecError::Invalid("its checksum"));
         }
         let mut r = Reader::new(content);
-        if r.take("magic", MAGIC.len())? != MAGIC {
+        if r.raw("magic", MAGIC.len())? != MAGIC {
             return Err(CodecError::Invalid("its beginning"));
         }
         let identity = Identity {
             log: r.fixed128("log")?,
             replica: r.varint("replica")?,
             node: r.text("node", TEXT_MAX)?.to_owned(),
-            genesis: r.bytes("genesis", TEXT_MAX)?.to_vec(),
+            genesis: r.sized("genesis", TEXT_MAX)?.to_vec(),
             inherited: r.counter("inherited")?,
             founding: r.option("founding", crate::codec::membership)?,
             agreed: agreed(&mut r)?,

@@ -3,7 +3,7 @@
 use super::lane::Session;
 use super::{CallId, Core, Decided, LaneId, LinkId, Output, Tagged};
 use crate::session::Time;
-use crate::{Code, Error};
+use crate::{Error, ErrorCode};
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::v1::{self, kept_alive};
@@ -49,7 +49,7 @@ impl Core {
             if lane.had_session {
                 // A successor process has fenced this one; do not reclaim the name.
                 let message = "another process opened a log session under this client name; this handle is closed";
-                return self.die(id, &Error::new(Code::Superseded, message), out);
+                return self.die(id, &Error::new(ErrorCode::Superseded, message), out);
             }
             // The holder is a predecessor; replace it (LS2, R-68).
             lane.session = Session::Opening { sent: false, replaces: Some(holder) };
@@ -79,7 +79,7 @@ impl Core {
         }
         let abandoned = answer.previous.zip(answer.previous_fate).filter(|(_, fate)| fate.is_final());
         self.settle_superseded(id, number, abandoned.as_ref(), out);
-        let ended = answer.refused.as_ref().is_some_and(|error| error.code() == Code::SessionGone);
+        let ended = answer.refused.as_ref().is_some_and(|error| error.code() == ErrorCode::SessionGone);
         if ended {
             self.session_ended(id);
         }
@@ -119,7 +119,7 @@ impl Core {
                     let message = format!(
                         "a later request of this handle superseded this one before its answer arrived (use resolve {request})"
                     );
-                    Err(Error::new(Code::OutcomeUnknown, message).request(request))
+                    Err(Error::new(ErrorCode::OutcomeUnknown, message).request(request))
                 }
             };
             self.finish(id, number, result, out);
@@ -165,18 +165,18 @@ impl Core {
     /// Handles a rejection: this copy did nothing.
     fn refused(&mut self, now: Time, tagged: Tagged, error: Error, out: &mut Output) {
         match error.code {
-            Code::NotLeader | Code::NoQuorum | Code::NotReady | Code::StaleEpoch => {
+            ErrorCode::NotLeader | ErrorCode::NoQuorum | ErrorCode::NotReady | ErrorCode::StaleEpoch => {
                 self.again(tagged);
                 self.leave(error.log.map(|log| log.members).unwrap_or_default(), out);
             }
-            Code::ResourceExhausted => {
+            ErrorCode::ResourceExhausted => {
                 self.again(tagged);
                 if let Tagged::Open(id) | Tagged::Request((id, _)) = tagged {
                     self.retry_later(now, id);
                 }
             }
             // The previous request is missing: it was rejected too, or is being resent.
-            Code::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.again(tagged),
+            ErrorCode::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.again(tagged),
             _ => match tagged {
                 Tagged::Request((id, number)) => self.finish(id, number, Err(error), out),
                 Tagged::KeepAlive(_) => {}
@@ -202,9 +202,9 @@ impl Core {
 fn too_old(request: v1::RequestId) -> Error {
     let message =
         format!("the outcome of request {request} is no longer kept; the request cannot take effect any more");
-    Error::new(Code::Compacted, message).request(request)
+    Error::new(ErrorCode::Compacted, message).request(request)
 }
 
 fn unspoken() -> Error {
-    Error::new(Code::Internal, "the node gave no reason")
+    Error::new(ErrorCode::Internal, "the node gave no reason")
 }

@@ -14,7 +14,7 @@ mod tests;
 
 use super::Options;
 use crate::session::Time;
-use crate::{Code, Error};
+use crate::{Error, ErrorCode};
 use convoke_proto::v1;
 pub(crate) use lane::Barrier;
 use lane::{Call, Lane, Session};
@@ -131,7 +131,7 @@ impl Core {
         if self.calls >= CALLS_MAX || self.bytes + bytes > BYTES_MAX {
             let message =
                 format!("the limit of {CALLS_MAX} waiting requests or {BYTES_MAX} bytes is reached (wait for answers)");
-            return Err(Error::new(Code::ResourceExhausted, message).limit(CALLS_MAX as u64));
+            return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(CALLS_MAX as u64));
         }
         let lane = self.lanes.get_mut(&id).ok_or_else(closed)?;
         if let Session::Dead(error) = &lane.session {
@@ -298,11 +298,11 @@ impl Core {
         let lane = self.lane_mut(id);
         let Some(call) = lane.calls.get(&number) else { return };
         let error = match lane.request_id(number).filter(|_| call.may_have_arrived()) {
-            None => Error::new(Code::Timeout, "no leader of the log was found in time; the request was not sent"),
+            None => Error::new(ErrorCode::Timeout, "no leader of the log was found in time; the request was not sent"),
             Some(request) => {
                 let message =
                     format!("no answer in time; the request may or may not have been applied (use resolve {request})");
-                Error::new(Code::OutcomeUnknown, message).request(request)
+                Error::new(ErrorCode::OutcomeUnknown, message).request(request)
             }
         };
         lane.give_up(number);
@@ -379,12 +379,12 @@ impl Timer {
 pub(crate) struct StillWanted;
 
 fn closed() -> Error {
-    Error::new(Code::FailedPrecondition, "this log handle is closed (create another one)")
+    Error::new(ErrorCode::FailedPrecondition, "this log handle is closed (create another one)")
 }
 
 fn superseded() -> Error {
     Error::new(
-        Code::Superseded,
+        ErrorCode::Superseded,
         "a later request of this handle superseded this one; it was not and will not be applied",
     )
 }

@@ -1,7 +1,7 @@
 //! A client that follows the protocol: it numbers requests, abandons them, and resends them with a new epoch.
 
 use super::reads::ReadRequest;
-use convoke_core::Time;
+use convoke_base::Time;
 use convoke_log::command::{Client as ClientName, Open, Request};
 use convoke_log::keys::Keys;
 use convoke_log::machine::{Answer, Fate, Opened, Refused};

@@ -5,7 +5,7 @@
 
 use super::reads::PendingRead;
 use super::{Check, Violation};
-use convoke_core::Time;
+use convoke_base::Time;
 use convoke_log::leader::Leadership;
 use convoke_log::machine::Applied;
 use convoke_log::{Command, Entry, Epoch, Limits, LogTime, Machine, Mutation, Position, SessionId};

@@ -6,7 +6,7 @@ use super::cluster::{Cluster, SERVERS};
 use super::linear::Linear;
 use super::reads::ReadRequest;
 use super::{Check, Tally, Violation};
-use convoke_core::Time;
+use convoke_base::Time;
 use convoke_log::command::Body;
 use convoke_log::keys::Keys;
 use convoke_log::leader::{KeepAlive, NotAppended};

@@ -1,6 +1,6 @@
 //! A minimal state of the system, and its mapping to the real machine and gate.
 
-use convoke_core::Time;
+use convoke_base::Time;
 use convoke_log::command::{Body, Open, Request};
 use convoke_log::leader::{Barrier, Leadership, NotAppended};
 use convoke_log::machine::{Refused, Reply};

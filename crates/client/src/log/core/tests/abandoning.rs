@@ -2,7 +2,7 @@
 
 use super::super::{Barrier, StillWanted};
 use super::world::World;
-use crate::Code;
+use crate::ErrorCode;
 use crate::log::Options;
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::submit_request::Message as Asked;
@@ -138,13 +138,13 @@ fn out_of_patience_it_is_certain_or_unknown_and_never_dressed_up() {
     let unsent = world.issue(lane, "a").unwrap();
     world.tick(Duration::from_secs(2));
     let error = world.done[&unsent].as_ref().unwrap_err();
-    assert_eq!((error.code, error.about()), (Code::Timeout, None));
+    assert_eq!((error.code, error.about()), (ErrorCode::Timeout, None));
 
     let sent = world.issue(lane, "b").unwrap();
     world.settle_open();
     world.tick(Duration::from_secs(2));
     let error = world.done[&sent].as_ref().unwrap_err();
-    assert_eq!(error.code, Code::OutcomeUnknown);
+    assert_eq!(error.code, ErrorCode::OutcomeUnknown);
     assert_eq!(error.about().map(|request| request.number), Some(sent.1));
 
     // Rejected by the leader: that copy did nothing, but the network may have duplicated it.
@@ -154,7 +154,7 @@ fn out_of_patience_it_is_certain_or_unknown_and_never_dressed_up() {
     world.busy = 0;
     world.link_down();
     world.tick(Duration::from_secs(2));
-    assert_eq!(world.done[&refused].as_ref().unwrap_err().code, Code::OutcomeUnknown);
+    assert_eq!(world.done[&refused].as_ref().unwrap_err().code, ErrorCode::OutcomeUnknown);
     world.settle();
     assert_eq!(world.puts("c"), 0);
 }
@@ -165,7 +165,7 @@ fn one_at_a_time_the_next_call_abandons_the_one_before() {
     let lane = world.lane(Options::default().one_at_a_time());
     let unsent = world.issue(lane, "a").unwrap();
     let first = world.issue(lane, "b").unwrap();
-    assert_eq!(world.done[&unsent].as_ref().unwrap_err().code, Code::Superseded);
+    assert_eq!(world.done[&unsent].as_ref().unwrap_err().code, ErrorCode::Superseded);
     world.settle();
     assert!(world.done[&first].is_ok());
 
@@ -188,7 +188,7 @@ fn one_at_a_time_the_next_call_abandons_the_one_before() {
     world.link_down();
     let seventh = world.issue(lane, "h").unwrap();
     world.settle();
-    assert_eq!(world.done[&sixth].as_ref().unwrap_err().code, Code::Superseded);
+    assert_eq!(world.done[&sixth].as_ref().unwrap_err().code, ErrorCode::Superseded);
     assert!(world.done[&seventh].is_ok());
     assert_eq!(world.puts("g"), 0);
 }

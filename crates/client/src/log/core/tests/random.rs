@@ -1,7 +1,7 @@
 //! Many random runs, each from a seed.
 
 use super::world::World;
-use crate::Code;
+use crate::ErrorCode;
 use crate::log::Options;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,10 +88,10 @@ fn run(seed: u64) {
                 assert!(index.is_none_or(|index| index == decided.fate.index), "seed {seed}: {call:?}");
             }
             Some(Err(error)) => match error.code {
-                Code::Timeout | Code::Superseded | Code::SessionGone => {
+                ErrorCode::Timeout | ErrorCode::Superseded | ErrorCode::SessionGone => {
                     assert_eq!(puts, 0, "seed {seed}: {call:?} {error}");
                 }
-                Code::OutcomeUnknown => {}
+                ErrorCode::OutcomeUnknown => {}
                 _ => panic!("seed {seed}: {call:?} {error}"),
             },
         }
