@@ -1,17 +1,17 @@
-//! The engine's types, and how its ids, indexes and terms read in ours.
+//! Type configuration of openraft, and conversions between its ids and Convoke's.
 //!
-//! Everything of openraft that the rest of this crate names is named here.
+//! All openraft types that the rest of this crate names are defined here.
 
 use crate::handle::Settling;
 use bytes::Bytes;
-use convoke_log::command::Replica;
+use convoke_log::command::ReplicaLocation;
 use convoke_log::machine::Applied;
 use convoke_log::{Epoch, LogTime, Position, ReplicaId};
 use openraft::impls::leader_id_adv;
 use openraft::{OptionalSend, RaftTypeConfig};
 use std::fmt;
 
-/// What the engine is instantiated with. A leader id is (term, replica), which is an epoch (E1).
+/// Type configuration of the engine. A leader id is (term, replica), which is an epoch (E1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Types;
 
@@ -19,7 +19,7 @@ impl RaftTypeConfig for Types {
     type D = Proposal;
     type R = Effect;
     type NodeId = u64;
-    type Node = Replica;
+    type Node = ReplicaLocation;
     type Term = u64;
     type LeaderId = LeaderId;
     type Vote = Vote;
@@ -41,15 +41,15 @@ pub(crate) type Raft = openraft::Raft<Types, crate::state::StateMachine>;
 pub(crate) type LeaderId = leader_id_adv::LeaderId<u64, u64>;
 pub(crate) type LogId = openraft::LogId<LeaderId>;
 pub(crate) type Vote = openraft::impls::Vote<LeaderId>;
-pub(crate) type Payload = openraft::EntryPayload<Proposal, u64, Replica>;
+pub(crate) type Payload = openraft::EntryPayload<Proposal, u64, ReplicaLocation>;
 pub(crate) type Entry = openraft::Entry<LeaderId, Payload>;
-pub(crate) type Membership = openraft::Membership<u64, Replica>;
-pub(crate) type StoredMembership = openraft::StoredMembership<LeaderId, u64, Replica>;
-pub(crate) type SnapshotMeta = openraft::SnapshotMeta<LeaderId, u64, Replica>;
-pub(crate) type EngineSnapshot = openraft::storage::Snapshot<LeaderId, u64, Replica, crate::state::Image>;
+pub(crate) type Membership = openraft::Membership<u64, ReplicaLocation>;
+pub(crate) type StoredMembership = openraft::StoredMembership<LeaderId, u64, ReplicaLocation>;
+pub(crate) type SnapshotMeta = openraft::SnapshotMeta<LeaderId, u64, ReplicaLocation>;
+pub(crate) type EngineSnapshot = openraft::storage::Snapshot<LeaderId, u64, ReplicaLocation, crate::state::Image>;
 pub(crate) type WriteResult = openraft::raft::ClientWriteResult<Types>;
 
-/// What a leader appends: a command, encoded once, with its stamp (S5).
+/// The content of a normal entry: an encoded command and its stamp (LS5).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proposal {
     pub stamp: LogTime,
@@ -68,16 +68,16 @@ impl fmt::Display for Proposal {
     }
 }
 
-/// What an entry did; nothing for entries of the engine itself.
+/// The effect of an entry; `None` for entries of the engine.
 #[derive(Debug)]
 pub struct Effect(pub Option<Applied>);
 
-/// The engine counts entries from 0, the machine from 1: its index 0 means "none".
+/// Converts a log id. The engine counts entries from 0, the machine from 1.
 pub(crate) fn position(log_id: &LogId) -> Position {
     Position { index: log_id.index + 1, epoch: epoch(&log_id.leader_id) }
 }
 
-/// The other way round. `None` for the position before the first entry.
+/// Converts a position. Returns `None` for the position before the first entry.
 pub(crate) fn log_id(position: Position) -> Option<LogId> {
     let index = position.index.checked_sub(1)?;
     Some(LogId { leader_id: leader_id(position.epoch), index })

@@ -1,12 +1,13 @@
-//! The log plane: keys that are consistent, and requests that can be abandoned safely.
+//! The client side of the replicated log: a linearizable key-value store whose requests can be abandoned safely.
 //!
-//! A process has one [`Ambassador`]: it knows who leads the log, keeps the one link there, and sends again what was not answered. Every
-//! [`Kv`] handle is a session of its own with numbered requests: they take effect in the order they were issued, each at most once. Dropping
-//! the future of a request abandons it: whether or not it took effect, it never does so after a later request of the same handle.
+//! A process has one [`Ambassador`]. It finds the leader, keeps one link to it, and resends requests that were not
+//! answered. Every [`Kv`] handle has its own log session with numbered requests. They take effect in the order they
+//! were issued, each at most once. Dropping the future of a request abandons it: whether or not it took effect, it
+//! never does so after a later request of the same handle.
 //!
-//! Inside, `core` decides and the rest carries out.
+//! Internally, `core` makes all decisions and the other modules perform I/O.
 
-/// The examples of the guide compile.
+/// Compiles the examples of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/log.md")]
 mod guide {}

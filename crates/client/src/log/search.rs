@@ -1,4 +1,4 @@
-//! Asking all known nodes who leads, round by round.
+//! Search for the leader: asks all known nodes, round by round.
 
 use super::ambassador::Shared;
 use crate::Error;
@@ -17,16 +17,15 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-/// How long a node has to say whether it leads: in the first round, and at most. Of nodes that are too busy to answer within the first,
-/// nobody would ever hear.
+/// Deadlines for the answer of a node: in the first round, and at most. They grow, so that busy nodes can answer too.
 const PATIENCE_BASE: Duration = Duration::from_secs(1);
 const PATIENCE_CAP: Duration = Duration::from_secs(5);
-/// A round does not wait for longer for whoever is slow: meanwhile one of the others may have come to lead.
+/// Duration of a round. A slow node does not delay the next one, because another node may have become leader.
 const ROUND: Duration = Duration::from_secs(1);
-/// After so many questions in a row that were not answered, a node is connected to anew: the connection may lead nowhere.
+/// Number of unanswered probes in a row after which the connection to a node is replaced.
 const SILENCES_MAX: u32 = 2;
 
-/// A node that says it leads.
+/// A node that leads.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) epoch: v1::Epoch,
@@ -35,41 +34,42 @@ pub(super) struct Found {
     pub(super) incoming: Streaming<v1::SubmitResponse>,
 }
 
-/// What came of asking.
+/// Result of a probe.
 #[derive(Debug)]
 pub(super) enum Heard {
     Leader(Box<Found>),
-    /// Somebody named a leader that was not asked.
+    /// A node named a leader that was not asked.
     News,
     Nothing,
 }
 
-/// Keeps its connections from round to round: who has no leader asks for long, and so do all others.
+/// A search. It keeps its connections between rounds, because a search without a leader can take long for many clients
+/// at once.
 #[derive(Debug, Default)]
 pub(super) struct Search {
-    /// To every known node.
+    /// Connections to all known nodes.
     ways: BTreeMap<String, Way>,
-    asking: JoinSet<Asked>,
+    asking: JoinSet<LeaderProbe>,
     rounds: u32,
 }
 
 #[derive(Debug, Default)]
 struct Way {
     channel: Option<Channel>,
-    /// A question is on its way.
+    /// Whether a probe is in flight.
     asked: bool,
     silences: u32,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct LeaderProbe {
     address: String,
     channel: Option<Channel>,
     answer: Result<Result<Found, Error>, Elapsed>,
 }
 
 impl Search {
-    /// Asks everybody, and waits a while for the answers.
+    /// Asks all nodes and waits for answers until the end of the round.
     pub(super) async fn round(&mut self, shared: &Shared) -> Heard {
         self.ask(shared);
         let end = tokio::time::sleep(ROUND);
@@ -89,14 +89,16 @@ impl Search {
         if news { Heard::News } else { Heard::Nothing }
     }
 
-    /// Whether somebody may still answer.
+    /// Returns whether a node may still answer.
     pub(super) fn is_asking(&self) -> bool {
         !self.asking.is_empty()
     }
 
-    /// The next answer. May be given up at any time.
+    /// Returns the next answer. Cancel safe.
     pub(super) async fn heard(&mut self, shared: &Shared) -> Heard {
-        let Some(Ok(Asked { address, channel, answer })) = self.asking.join_next().await else { return Heard::Nothing };
+        let Some(Ok(LeaderProbe { address, channel, answer })) = self.asking.join_next().await else {
+            return Heard::Nothing;
+        };
         if let Some(way) = self.ways.get_mut(&address) {
             let silences = if answer.is_err() { way.silences + 1 } else { 0 };
             *way = if silences < SILENCES_MAX { Way { channel, asked: false, silences } } else { Way::default() };
@@ -111,7 +113,7 @@ impl Search {
         }
     }
 
-    /// Everybody who is not being asked already.
+    /// Asks all nodes without a probe in flight.
     fn ask(&mut self, shared: &Shared) {
         let addresses = shared.peers().all();
         let patience = (PATIENCE_BASE * 2_u32.saturating_pow(self.rounds.min(10))).min(PATIENCE_CAP);
@@ -127,8 +129,13 @@ impl Search {
     }
 }
 
-/// A connection that came about is kept, even if the answer did not come in time.
-async fn ask(connect: Arc<dyn Connect>, address: String, mut channel: Option<Channel>, patience: Duration) -> Asked {
+/// Asks one node. An established connection is kept even if the answer is late.
+async fn ask(
+    connect: Arc<dyn Connect>,
+    address: String,
+    mut channel: Option<Channel>,
+    patience: Duration,
+) -> LeaderProbe {
     let asking = async {
         let channel = match &channel {
             Some(channel) => channel.clone(),
@@ -137,7 +144,7 @@ async fn ask(connect: Arc<dyn Connect>, address: String, mut channel: Option<Cha
         ask_over(channel, &address).await
     };
     let answer = tokio::time::timeout(patience, asking).await;
-    Asked { address, channel, answer }
+    LeaderProbe { address, channel, answer }
 }
 
 async fn ask_over(channel: Channel, address: &str) -> Result<Found, Error> {
@@ -146,6 +153,6 @@ async fn ask_over(channel: Channel, address: &str) -> Result<Found, Error> {
     let mut incoming = client.submit(UnboundedReceiverStream::new(messages)).await?.into_inner();
     match incoming.message().await?.and_then(|first| first.message) {
         Some(Message::Welcome(v1::Welcome { epoch: Some(epoch) })) => Ok(Found { epoch, channel, outgoing, incoming }),
-        _ => Err(Error::new(crate::ErrorCode::Internal, format!("{address} did not say in which epoch it leads"))),
+        _ => Err(Error::new(crate::ErrorCode::Internal, format!("{address} sent no epoch in its welcome message"))),
     }
 }

@@ -1,7 +1,7 @@
-//! Commands as they stand in log entries.
+//! Encoding of commands in log entries.
 
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
-use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
 use crate::id::{ReplicaId, RequestId, SessionId};
 use crate::keys::KeyRange;
 use crate::limits::{KEY_BYTES_MAX, REPLICAS_MAX, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
@@ -12,7 +12,7 @@ use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Version of the form of commands, the first byte of each.
+/// Version of the command format, the first byte of each command.
 pub const COMMAND_VERSION: u8 = 1;
 
 const OPEN: u8 = 0;
@@ -43,7 +43,8 @@ impl Command {
         w.into_bytes()
     }
 
-    /// The same for a log: what replicas could not read would stop every one of them, again after every start (A1).
+    /// Encodes the command for the log and checks that replicas can decode it. An undecodable entry would stop every
+    /// replica, again after every restart (A1).
     pub fn encode_checked(&self) -> Result<Bytes, CodecError> {
         if let Command::Request(request) = self {
             request.check().map_err(|field| CodecError::Invalid(field.as_str()))?;
@@ -52,7 +53,7 @@ impl Command {
         Command::decode(&encoded).map(|_| encoded)
     }
 
-    /// Keys and values share the memory of `bytes`.
+    /// Decodes a command. Keys and values share the memory of `bytes`.
     pub fn decode(bytes: &Bytes) -> Result<Self, CodecError> {
         let mut reader = Reader::new(bytes);
         let r = &mut reader;
@@ -100,7 +101,8 @@ fn decode_open(r: &mut Reader<'_>) -> Result<Open, CodecError> {
     })
 }
 
-/// `abandon_below` and `previous` are near the number, so they are written as distances from it.
+/// Encodes a request. `abandon_below` and `previous` are close to the number, so they are written as differences from
+/// it.
 fn encode_request(w: &mut Writer, request: &Request) {
     w.byte(REQUEST);
     w.varint(request.session.0);
@@ -198,7 +200,7 @@ fn decode_body(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Body, CodecError> {
     })
 }
 
-pub(super) fn encode_replicas(w: &mut Writer, replicas: &BTreeMap<ReplicaId, Replica>) {
+pub(super) fn encode_replicas(w: &mut Writer, replicas: &BTreeMap<ReplicaId, ReplicaLocation>) {
     w.count(replicas.len());
     for (id, replica) in replicas {
         w.varint(id.0);
@@ -210,7 +212,7 @@ pub(super) fn encode_replicas(w: &mut Writer, replicas: &BTreeMap<ReplicaId, Rep
 pub(super) fn decode_replicas(
     r: &mut Reader<'_>,
     what: &'static str,
-) -> Result<BTreeMap<ReplicaId, Replica>, CodecError> {
+) -> Result<BTreeMap<ReplicaId, ReplicaLocation>, CodecError> {
     let mut replicas = BTreeMap::new();
     for _ in 0..r.count(what, 3, REPLICAS_MAX)? {
         let id = ReplicaId(r.varint("replica")?);
@@ -219,7 +221,7 @@ pub(super) fn decode_replicas(
         }
         let node = SmolStr::new(r.text("node", TEXT_BYTES_MAX)?);
         let address = SmolStr::new(r.text("address", TEXT_BYTES_MAX)?);
-        replicas.insert(id, Replica { node, address });
+        replicas.insert(id, ReplicaLocation { node, address });
     }
     Ok(replicas)
 }

@@ -68,7 +68,7 @@ fn deletion(delete: v1::DeleteKeys) -> Result<Body, Error> {
     }
 }
 
-/// What a barrier read says (R4).
+/// What a barrier read says (LR4).
 pub(crate) fn barrier(barrier: Option<v1::Barrier>) -> Result<Consistency, Error> {
     let message = "a barrier read names the session, its epoch, and the number below which everything is given up";
     let v1::Barrier { session, epoch: meant, below } = barrier.ok_or_else(|| invalid("barrier", message))?;

@@ -1,7 +1,7 @@
-//! Random commands: duplicates, reorderings, stale epochs, and all bounds within reach.
+//! Random commands: duplicates, reorderings, stale epochs, and all limits within reach.
 
 use super::reference::{ModelFate, ModelOutcome, ModelReply};
-use convoke_log::command::{Body, Change, Client, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use convoke_log::command::{Body, Change, Client, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
 use convoke_log::keys::{KeyRange, Record};
 use convoke_log::machine::{Applied, Outcome, Reply, Response};
 use convoke_log::{Command, Entry, Epoch, LogTime, ReplicaId, RequestId, SessionId};
@@ -26,7 +26,7 @@ pub(super) enum Step {
     },
     Request {
         session: usize,
-        /// From the highest number used so far, less 3.
+        /// Offset from the highest used number, minus 3.
         ahead: u64,
         wants: u64,
         before: u64,
@@ -37,7 +37,7 @@ pub(super) enum Step {
         session: usize,
         activity: u64,
     },
-    /// A command from before once more, perhaps with the epoch of now.
+    /// Repeats an earlier command, optionally with the current epoch.
     Again {
         which: usize,
         stamped: bool,
@@ -98,12 +98,12 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Turns steps into entries, with what is known about the sessions so far.
+/// Converts steps to entries, using the sessions known so far.
 #[derive(Debug)]
 pub(super) struct Translator {
     term: u64,
     now: u64,
-    /// Most recent first.
+    /// Sessions, most recent first.
     sessions: Vec<SessionId>,
     before: Vec<Command>,
     configuration: u64,
@@ -129,7 +129,7 @@ impl Translator {
                     Step::Wait(time) => self.now += time,
                     _ => {
                         self.term += 1;
-                        // A leader that does not know the highest stamp: log time must not fall for that.
+                        // A leader that does not know the highest stamp; log time must not fall.
                         self.now = self.now.saturating_sub(15);
                     }
                 }
@@ -168,7 +168,7 @@ impl Translator {
         Entry { index, epoch: Epoch::new(self.term, self.term % 3), stamp: LogTime::from_micros(self.now), command }
     }
 
-    /// Takes note of what an entry did.
+    /// Records the effect of an entry.
     pub(super) fn learn(&mut self, applied: &Applied) {
         match &applied.reply {
             Reply::Opened(Ok(opened)) => {
@@ -228,7 +228,7 @@ impl Translator {
                 Body::DeleteRange(DeleteRange { range: KeyRange::new(key(*from), key(*until)), previous: *previous })
             }
             StepBody::Membership { stale, voters, learner } => {
-                let replica = |id: u64| (ReplicaId(id), Replica { node: "n".into(), address: "a".into() });
+                let replica = |id: u64| (ReplicaId(id), ReplicaLocation { node: "n".into(), address: "a".into() });
                 Body::Membership(Change {
                     replaces: if *stale { self.configuration / 2 } else { self.configuration },
                     voters: [*voters, *voters + 1].map(replica).into(),
@@ -252,7 +252,7 @@ pub(super) fn reply(applied: &Applied) -> ModelReply {
     }
 }
 
-/// What happened, in words to be counted.
+/// Names what happened, for counting.
 pub(super) fn names(applied: &Applied) -> Vec<String> {
     let word = |value: &dyn std::fmt::Debug| {
         let text = format!("{value:?}");
