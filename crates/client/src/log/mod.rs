@@ -6,11 +6,6 @@
 //!
 //! Inside, `core` decides and the rest carries out.
 
-/// The examples of the guide compile.
-#[cfg(doctest)]
-#[doc = include_str!("../../../../docs/log.md")]
-mod guide {}
-
 mod ambassador;
 mod core;
 mod kv;
