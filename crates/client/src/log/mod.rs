@@ -7,11 +7,6 @@
 //!
 //! Internally, `core` makes all decisions and the other modules perform I/O.
 
-/// Compiles the examples of the guide.
-#[cfg(doctest)]
-#[doc = include_str!("../../../../docs/log.md")]
-mod guide {}
-
 mod ambassador;
 mod core;
 mod kv;
