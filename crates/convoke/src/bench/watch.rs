@@ -17,12 +17,12 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 /// Members that change in turn, and that every subscriber watches.
-const MEMBERS: u32 = 100;
-const FILTER: &str = "service == \"bench-0\"";
+pub(super) const MEMBERS: u32 = 100;
+pub(super) const FILTER: &str = "service == \"bench-0\"";
 /// Metadata key with the time of the change, in microseconds since the start.
-const AT: &str = "at";
+pub(super) const AT: &str = "at";
 /// How long after the end subscribers still listen.
-const LATE: Duration = Duration::from_secs(2);
+pub(super) const LATE: Duration = Duration::from_secs(2);
 /// Idle subscribers that connect at once.
 const CONNECTING: usize = 64;
 
@@ -56,7 +56,7 @@ pub(super) async fn fan_out(common: &BenchCommon, load: &WatchLoad) -> Outcome<R
     ))
 }
 
-async fn change(registrations: Vec<Registration>, tally: Arc<Tally>, rate: u32) -> Outcome {
+pub(super) async fn change(registrations: Vec<Registration>, tally: Arc<Tally>, rate: u32) -> Outcome {
     let pause = Duration::from_secs(1) / rate;
     let mut due = tally.start();
     for registration in registrations.iter().cycle() {
