@@ -20,6 +20,7 @@ convoke_core::mutants! {
     FenceDoesNothing: "F6", "a fence of another session's request does not raise its floor";
     TtlUnchecked: "S1", "a session is opened with any ttl and any name";
     OpenUncompared: "S2", "an open under a name ends whoever holds it";
+    LastStaysOpen: "S4", "a session goes on after its last request";
     ExpiryWithoutGrace: "S6", "a new leader does not wait for its clients";
     ExpiryIgnoresEpoch: "S6", "a deposed leader's expiry counts";
     ExpiryIgnoresActivity: "S6", "a session that was active meanwhile is expired all the same";

@@ -89,7 +89,7 @@ impl Engine {
 
     /// Admits a command and puts it in line for the log. The order of admission is the order of the log.
     pub(crate) fn propose(&self, command: &Command) -> Result<oneshot::Receiver<WriteResult>, Refusal> {
-        let encoded = command.encode_checked().map_err(|error| {
+        let (encoded, decoded) = command.encode_checked().map_err(|error| {
             add(&self.counting.refused, 1);
             Refusal::Unreadable(error)
         })?;
@@ -126,7 +126,7 @@ impl Engine {
                 });
             }
         };
-        let proposal = Proposal { stamp: admitted.stamp, command: encoded };
+        let proposal = Proposal::new(admitted.stamp, encoded, decoded);
         let responder = Settling::new(reply, self.state.clone(), admitted.epoch, admitted.admission, permit, span);
         // Still under the lock: nobody can get between admission and queue. If nobody forwards any more, the answer
         // never comes, and the sender learns that.

@@ -1,10 +1,10 @@
 //! The shell around the core: one lock, one link, one task.
 
-use super::core::{Body, CallId, Core, Decided, LaneId, LinkId, Output};
+use super::core::{CallId, Core, Decided, Issuing, LaneId, LinkId, Output};
 use super::linking;
 use super::peers::{PAUSE_CAP, PAUSE_HURRIED, Peers};
 use super::{Kv, Options};
-use crate::connect::{Connect, Tcp};
+use crate::connect::{Connect, LogChannel, Tcp};
 use crate::connection::{connect_by, endpoint};
 use crate::session::Time;
 use crate::{Code, Error};
@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
-use tonic::transport::Channel;
 
 /// Connections kept for local reads.
 const CHANNELS_MAX: usize = 64;
@@ -40,7 +39,7 @@ pub(super) struct Shared {
     /// The link, once a leader has said that it is one.
     pub(super) linked: watch::Sender<Option<Linked>>,
     /// There is something to say, and perhaps no link yet.
-    pub(super) stirred: Notify,
+    pub(super) link_requested: Notify,
     /// The next timer may be another one.
     pub(super) timers: Notify,
     peers: Mutex<Peers>,
@@ -51,7 +50,7 @@ pub(super) struct Shared {
     /// When somebody last asked for something without a link, in milliseconds since the start.
     asked_at: AtomicU64,
     /// Connections to nodes that are read from locally.
-    channels: Mutex<HashMap<String, Channel>>,
+    channels: Mutex<HashMap<String, LogChannel>>,
     /// Counts answers: whoever waits for the others of a lane looks again.
     pub(super) answers: watch::Sender<u64>,
     /// The last handle is gone.
@@ -70,7 +69,7 @@ struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Linked {
     pub(super) link: LinkId,
-    pub(super) channel: Channel,
+    pub(super) channel: LogChannel,
 }
 
 /// Somebody waits: for a link, or for an answer that is no call's.
@@ -125,7 +124,7 @@ impl Ambassador {
             start: Instant::now(),
             connect,
             linked: watch::Sender::new(None),
-            stirred: Notify::new(),
+            link_requested: Notify::new(),
             timers: Notify::new(),
             peers: Mutex::new(Peers::new(seeds)),
             readers: AtomicUsize::new(0),
@@ -164,20 +163,19 @@ impl Shared {
     pub(super) fn issue(
         &self,
         lane: LaneId,
-        body: Body,
-        deadline: Option<Duration>,
+        issuing: Issuing,
     ) -> Result<(CallId, oneshot::Receiver<Result<Decided, Error>>), Error> {
         let (reply, answer) = oneshot::channel();
         let traceparent = convoke_trace::current().map(|here| here.to_string()).unwrap_or_default();
         let mut state = self.lock();
-        let issued = self.decide(&mut state, |core, now, out| core.issue(now, lane, body, deadline, traceparent, out));
+        let issued = self.decide(&mut state, |core, now, out| core.issue(now, lane, issuing, traceparent, out));
         if let Ok(call) = &issued {
             state.waiting.insert(*call, reply);
         }
         let cut_off = state.outgoing.is_none();
         drop(state);
         if cut_off {
-            self.stir();
+            self.request_link();
         }
         issued.map(|call| (call, answer))
     }
@@ -195,7 +193,7 @@ impl Shared {
         let cut_off = state.outgoing.is_none();
         drop(state);
         if cut_off {
-            self.stir();
+            self.request_link();
         }
         Some(answer)
     }
@@ -261,7 +259,7 @@ impl Shared {
     pub(super) fn link_up(
         &self,
         epoch: v1::Epoch,
-        channel: Channel,
+        channel: LogChannel,
         outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
     ) -> LinkId {
         let mut state = self.lock();
@@ -290,14 +288,14 @@ impl Shared {
     /// Has a link looked for, as long as the returned value is kept.
     pub(super) fn want_link(&self) -> Waiting<'_> {
         let waiting = Waiting::begin(&self.readers);
-        self.stir();
+        self.request_link();
         waiting
     }
 
     /// Has a leader looked for soon.
-    fn stir(&self) {
+    fn request_link(&self) {
         self.asked_at.store(u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX), Ordering::Release);
-        self.stirred.notify_one();
+        self.link_requested.notify_one();
     }
 
     /// The longest pause in a search that began then.
@@ -333,7 +331,7 @@ impl Shared {
     }
 
     /// A connection to a node, be it leader or not.
-    pub(super) async fn channel(&self, address: &str) -> Result<Channel, Error> {
+    pub(super) async fn channel(&self, address: &str) -> Result<LogChannel, Error> {
         let known = self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(address).cloned();
         if let Some(channel) = known {
             return Ok(channel);

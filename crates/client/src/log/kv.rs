@@ -1,7 +1,7 @@
 //! Keys.
 
 use super::ambassador::{Ambassador, Shared};
-use super::core::{Body, LaneId};
+use super::core::{Body, Issuing, LaneId};
 use super::read::{self, Consistency, Page};
 use super::{KeyValue, Options, Pending};
 use crate::Error;
@@ -48,6 +48,7 @@ pub struct Write {
     if_revision: Option<u64>,
     previous: bool,
     deadline: Option<Duration>,
+    last: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -72,7 +73,7 @@ impl Write {
     }
 
     fn new(what: What) -> Write {
-        Write { what, if_revision: None, previous: false, deadline: None }
+        Write { what, if_revision: None, previous: false, deadline: None, last: false }
     }
 
     /// Only if the key has this modify revision; 0: only if it does not exist. Otherwise `FAILED_PRECONDITION`, with the revision found in
@@ -91,6 +92,14 @@ impl Write {
     /// Do not apply it later than this, measured in the log's own time: afterwards it fails with `TIMEOUT`, for good.
     pub fn deadline(mut self, deadline: Duration) -> Write {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// End the session of the handle with this write, in the same entry of the log. For programs that write once: nothing is left for
+    /// [`Kv::close`] to do. Wait for the answer before you issue another request: it then opens a new session, and fails with
+    /// `SESSION_GONE` if it was sent earlier.
+    pub fn last(mut self) -> Write {
+        self.last = true;
         self
     }
 
@@ -114,8 +123,8 @@ impl Kv {
 
     /// Issues a write. Its place is fixed when this returns, before anything is awaited.
     pub fn write(&self, write: Write) -> Pending {
-        let deadline = write.deadline;
-        let issued = self.handle.shared().issue(self.handle.lane, write.body(), deadline);
+        let issuing = Issuing { deadline: write.deadline, last: write.last, body: write.body() };
+        let issued = self.handle.shared().issue(self.handle.lane, issuing);
         Pending::new(self.handle.clone(), issued)
     }
 

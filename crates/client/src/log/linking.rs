@@ -57,7 +57,7 @@ async fn keep_linked(shared: &Shared) {
     let mut waiting = None;
     loop {
         while !shared.wants_link() {
-            shared.stirred.notified().await;
+            shared.link_requested.notified().await;
         }
         let found = match waiting.take() {
             Some(found) => Some(found),
@@ -100,7 +100,7 @@ async fn rest(shared: &Shared, search: &mut Search, begun: Instant, random: &mut
             },
             () = tokio::time::sleep_until(now + pause) => return Heard::Nothing,
             // Somebody has come who does not want to wait for so long.
-            () = shared.stirred.notified() => {}
+            () = shared.link_requested.notified() => {}
         }
     }
 }

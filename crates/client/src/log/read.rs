@@ -3,13 +3,13 @@
 use super::ambassador::{Linked, Shared};
 use super::kv::Handle;
 use super::{KeyValue, core};
+use crate::connect::LogChannel;
 use crate::{Code, Error};
 use convoke_proto::v1;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::read_request::What;
 use prost::bytes::Bytes;
 use std::time::Duration;
-use tonic::transport::Channel;
 
 /// Pause before a read is tried again.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
@@ -151,7 +151,7 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
     Err(last)
 }
 
-pub(super) fn client(channel: Channel) -> LogClient<Channel> {
+pub(super) fn client(channel: LogChannel) -> LogClient<LogChannel> {
     LogClient::new(channel).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX)
 }
 

@@ -2,7 +2,7 @@
 
 use super::ambassador::Shared;
 use crate::Error;
-use crate::connect::Connect;
+use crate::connect::{Connect, LogChannel};
 use crate::connection::connect_by;
 use convoke_proto::v1;
 use convoke_proto::v1::log_client::LogClient;
@@ -15,7 +15,6 @@ use tokio::task::JoinSet;
 use tokio::time::error::Elapsed;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Channel;
 
 /// How long a node has to say whether it leads: in the first round, and at most. Of nodes that are too busy to answer within the first,
 /// nobody would ever hear.
@@ -30,7 +29,7 @@ const SILENCES_MAX: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) epoch: v1::Epoch,
-    pub(super) channel: Channel,
+    pub(super) channel: LogChannel,
     pub(super) outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
     pub(super) incoming: Streaming<v1::SubmitResponse>,
 }
@@ -49,22 +48,22 @@ pub(super) enum Heard {
 pub(super) struct Search {
     /// To every known node.
     ways: BTreeMap<String, Way>,
-    asking: JoinSet<Asked>,
+    asking: JoinSet<LeaderProbe>,
     rounds: u32,
 }
 
 #[derive(Debug, Default)]
 struct Way {
-    channel: Option<Channel>,
+    channel: Option<LogChannel>,
     /// A question is on its way.
     asked: bool,
     silences: u32,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct LeaderProbe {
     address: String,
-    channel: Option<Channel>,
+    channel: Option<LogChannel>,
     answer: Result<Result<Found, Error>, Elapsed>,
 }
 
@@ -96,7 +95,9 @@ impl Search {
 
     /// The next answer. May be given up at any time.
     pub(super) async fn heard(&mut self, shared: &Shared) -> Heard {
-        let Some(Ok(Asked { address, channel, answer })) = self.asking.join_next().await else { return Heard::Nothing };
+        let Some(Ok(LeaderProbe { address, channel, answer })) = self.asking.join_next().await else {
+            return Heard::Nothing;
+        };
         if let Some(way) = self.ways.get_mut(&address) {
             let silences = if answer.is_err() { way.silences + 1 } else { 0 };
             *way = if silences < SILENCES_MAX { Way { channel, asked: false, silences } } else { Way::default() };
@@ -128,7 +129,12 @@ impl Search {
 }
 
 /// A connection that came about is kept, even if the answer did not come in time.
-async fn ask(connect: Arc<dyn Connect>, address: String, mut channel: Option<Channel>, patience: Duration) -> Asked {
+async fn ask(
+    connect: Arc<dyn Connect>,
+    address: String,
+    mut channel: Option<LogChannel>,
+    patience: Duration,
+) -> LeaderProbe {
     let asking = async {
         let channel = match &channel {
             Some(channel) => channel.clone(),
@@ -137,10 +143,10 @@ async fn ask(connect: Arc<dyn Connect>, address: String, mut channel: Option<Cha
         ask_over(channel, &address).await
     };
     let answer = tokio::time::timeout(patience, asking).await;
-    Asked { address, channel, answer }
+    LeaderProbe { address, channel, answer }
 }
 
-async fn ask_over(channel: Channel, address: &str) -> Result<Found, Error> {
+async fn ask_over(channel: LogChannel, address: &str) -> Result<Found, Error> {
     let (outgoing, messages) = mpsc::unbounded_channel();
     let mut client = LogClient::new(channel.clone()).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX);
     let mut incoming = client.submit(UnboundedReceiverStream::new(messages)).await?.into_inner();

@@ -17,6 +17,8 @@ pub const COMMAND_VERSION: u8 = 1;
 const OPEN: u8 = 0;
 const REQUEST: u8 = 1;
 const EXPIRE: u8 = 2;
+/// A request that is the last of its session.
+const LAST_REQUEST: u8 = 3;
 
 const FENCE: u8 = 0;
 const END: u8 = 1;
@@ -42,13 +44,14 @@ impl Command {
         w.into_bytes()
     }
 
-    /// The same for a log: what replicas could not read would stop every one of them, again after every start (A1).
-    pub fn encode_checked(&self) -> Result<Bytes, CodecError> {
+    /// The same for a log: what replicas could not read would stop every one of them, again after every start (A1). Also returns the
+    /// command as every replica will decode it, so that the leader need not decode it again.
+    pub fn encode_checked(&self) -> Result<(Bytes, Command), CodecError> {
         if let Command::Request(request) = self {
             request.check().map_err(|field| CodecError::Invalid(field.as_str()))?;
         }
         let encoded = Bytes::from(self.encode());
-        Command::decode(&encoded).map(|_| encoded)
+        Command::decode(&encoded).map(|command| (encoded, command))
     }
 
     /// Keys and values share the memory of `bytes`.
@@ -61,7 +64,8 @@ impl Command {
         }
         let command = match r.byte("command")? {
             OPEN => Command::Open(decode_open(r)?),
-            REQUEST => Command::Request(decode_request(r, bytes)?),
+            REQUEST => Command::Request(decode_request(r, bytes, false)?),
+            LAST_REQUEST => Command::Request(decode_request(r, bytes, true)?),
             EXPIRE => Command::Expire(Expire {
                 epoch: r.epoch()?,
                 session: SessionId(r.counter("session")?),
@@ -101,7 +105,7 @@ fn decode_open(r: &mut Reader<'_>) -> Result<Open, CodecError> {
 
 /// `abandon_below` and `previous` are near the number, so they are written as distances from it.
 fn encode_request(w: &mut Writer, request: &Request) {
-    w.byte(REQUEST);
+    w.byte(if request.last { LAST_REQUEST } else { REQUEST });
     w.varint(request.session.0);
     w.varint(request.number);
     w.varint(request.number.saturating_sub(request.abandon_below));
@@ -111,7 +115,7 @@ fn encode_request(w: &mut Writer, request: &Request) {
     encode_body(w, &request.body);
 }
 
-fn decode_request(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Request, CodecError> {
+fn decode_request(r: &mut Reader<'_>, bytes: &Bytes, last: bool) -> Result<Request, CodecError> {
     let session = SessionId(r.counter("session")?);
     let number = r.counter("number")?;
     let request = Request {
@@ -121,6 +125,7 @@ fn decode_request(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Request, CodecErr
         previous: number - r.bounded("previous", number)?,
         epoch: r.epoch()?,
         deadline: r.option("deadline", |r| r.varint("deadline").map(LogTime::from_micros))?,
+        last,
         body: decode_body(r, bytes)?,
     };
     request.check().map_err(|field| CodecError::Invalid(field.as_str()))?;

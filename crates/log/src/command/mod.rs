@@ -51,6 +51,8 @@ pub struct Request {
     pub epoch: Epoch,
     /// In log time.
     pub deadline: Option<LogTime>,
+    /// The session ends with it, in the same entry, whatever its outcome is (S4).
+    pub last: bool,
     pub body: Body,
 }
 
@@ -77,7 +79,7 @@ impl Request {
     /// A request in the seed's manner: it abandons all before it.
     pub fn new(session: SessionId, number: u64, epoch: Epoch, body: Body) -> Self {
         let previous = number.saturating_sub(1);
-        Request { session, number, abandon_below: number, previous, epoch, deadline: None, body }
+        Request { session, number, abandon_below: number, previous, epoch, deadline: None, last: false, body }
     }
 
     pub fn id(&self) -> RequestId {

@@ -100,7 +100,8 @@ impl Machine {
             session.store(request.number, request.abandon_below, outcome.clone(), &self.limits, self.mutation);
         }
         // A session that ends itself does so last, so that the outcome of that is kept as well.
-        if outcome.is_applied() && request.body == Body::End(request.session) {
+        let asked = outcome.is_applied() && request.body == Body::End(request.session);
+        if asked || (request.last && !self.mutation.is(Mutant::LastStaysOpen)) {
             self.end(request.session, EndReason::Asked, ended);
         }
         outcome

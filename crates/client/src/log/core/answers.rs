@@ -79,8 +79,10 @@ impl Core {
         }
         let abandoned = answer.previous.zip(answer.previous_fate).filter(|(_, fate)| fate.is_final());
         self.settle_superseded(id, number, abandoned.as_ref(), out);
+        let stored = matches!(fate.kind(), Kind::Applied | Kind::NotApplied);
+        let last = stored && self.lane_mut(id).calls.get(&number).is_some_and(|call| call.last);
         let ended = answer.refused.as_ref().is_some_and(|error| error.code() == Code::SessionGone);
-        if ended {
+        if ended || last {
             self.session_ended(id);
         }
         let request = answer.request.unwrap_or_default();

@@ -33,6 +33,16 @@ pub(crate) type LinkId = u64;
 /// What a request asks for.
 pub(crate) type Body = v1::log_request::Body;
 
+/// A call to be issued.
+#[derive(Clone, Debug)]
+pub(crate) struct Issuing {
+    pub(crate) body: Body,
+    /// It is not to be applied later than this from now.
+    pub(crate) deadline: Option<Duration>,
+    /// The session ends with it.
+    pub(crate) last: bool,
+}
+
 /// A call: the lane and its number there.
 pub(crate) type CallId = (LaneId, u64);
 
@@ -122,8 +132,7 @@ impl Core {
         &mut self,
         now: Time,
         id: LaneId,
-        body: Body,
-        deadline: Option<Duration>,
+        Issuing { body, deadline, last }: Issuing,
         traceparent: String,
         out: &mut Output,
     ) -> Result<CallId, Error> {
@@ -139,7 +148,8 @@ impl Core {
         }
         let patience = lane.options.timeout.map(|timeout| now.saturating_add(timeout));
         let deadline = deadline.map(|deadline| now.saturating_add(deadline));
-        let number = lane.issue(body, bytes, patience, deadline, traceparent);
+        let call = Call { bytes, traceparent, patience, deadline, last, ..Call::new(body) };
+        let number = lane.issue(call);
         self.calls += 1;
         self.bytes += bytes;
         if let Some(at) = patience {
@@ -185,7 +195,7 @@ impl Core {
         let mut ending = None;
         if there_is_one {
             let patience = patience.map(|patience| now.saturating_add(patience));
-            let number = lane.issue(Body::End(v1::EndSession {}), 0, patience, None, String::new());
+            let number = lane.issue(Call { patience, ..Call::new(Body::End(v1::EndSession {})) });
             self.calls += 1;
             if let Some(at) = patience {
                 self.timers.insert((at, Timer::Patience(id, number)));
