@@ -2,6 +2,7 @@
 
 use super::client::timeout;
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -21,6 +22,9 @@ pub(crate) struct BenchCommon {
     /// Nodes of the cluster that is started.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9), global = true)]
     pub(crate) nodes: u16,
+    /// Binary of the nodes that are started [default: this one], to compare versions under the same load.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) binary: Option<PathBuf>,
     /// How long to measure.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = timeout, global = true)]
     pub(crate) duration: Duration,
@@ -188,6 +192,9 @@ pub(crate) struct WatchHttpLoad {
     /// Changes per second. Every watcher receives each of them.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rate: u32,
+    /// Changes made at once, as in a deployment or when a node is lost.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) burst: u32,
 }
 
 #[derive(Clone, Debug, Args)]

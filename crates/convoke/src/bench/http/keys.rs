@@ -10,11 +10,8 @@ use crate::failure::{Failure, Outcome};
 use tokio::task::JoinSet;
 
 pub(in crate::bench) async fn put_keys(common: &BenchCommon, load: &HttpKvLoad) -> Outcome<Report> {
-    let cluster = if common.nodes_given.is_empty() {
-        Cluster::start_log(common.nodes).await?
-    } else {
-        Cluster::of(common).await?
-    };
+    let cluster =
+        if common.nodes_given.is_empty() { Cluster::start_log(common).await? } else { Cluster::of(common).await? };
     let leader = leader(&cluster).await?;
     let value = vec![b'x'; load.value as usize];
     let mut connections = Vec::new();

@@ -33,10 +33,11 @@ pub(in crate::bench) async fn fan_out(common: &BenchCommon, load: &WatchHttpLoad
     for watcher in watchers {
         workers.spawn(count_events(watcher, tally.clone()));
     }
-    workers.spawn(change(registrations, tally.clone(), load.rate));
+    workers.spawn(change(registrations, tally.clone(), load.rate, load.burst));
     let report = measure(&cluster, "watch-http", &tally, workers).await?;
     close(vec![writer]).await?;
-    Ok(report.figure("watchers", "Watchers", load.watchers.into(), ""))
+    let report = report.figure("watchers", "Watchers", load.watchers.into(), "");
+    Ok(report.figure("burst", "Changes at once", load.burst.into(), ""))
 }
 
 async fn count_events(mut events: Events, tally: Arc<Tally>) -> Outcome {
