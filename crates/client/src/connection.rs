@@ -5,7 +5,7 @@ use crate::connect::{Connect, LogChannel, Tcp};
 use crate::seeds::KnownNode;
 use crate::session::ConnectionId;
 use convoke_proto::v1::registry_client::RegistryClient;
-use convoke_proto::{Code, NODE_SERVICE, json, v1};
+use convoke_proto::{ErrorCode, NODE_SERVICE, json, v1};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -84,7 +84,7 @@ async fn run(
         Err(error) => return error,
     };
     if happenings.send((id, Happened::Connected(channel.clone()))).await.is_err() {
-        return Error::new(Code::NotReady, "the client is gone");
+        return Error::new(ErrorCode::NotReady, "the client is gone");
     }
     if attach {
         tokio::select! {
@@ -111,7 +111,7 @@ pub(crate) async fn connect_by(means: &dyn Connect, address: &str) -> Result<Log
 async fn connect_remote(means: &dyn Connect, address: &str) -> Result<Channel, Error> {
     let unreachable = |error: tonic::transport::Error| {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-        Error::new(Code::NotReady, format!("cannot connect to {address}{cause}"))
+        Error::new(ErrorCode::NotReady, format!("cannot connect to {address}{cause}"))
     };
     let endpoint = endpoint(address)?
         .connect_timeout(CONNECT_TIMEOUT)
@@ -127,7 +127,7 @@ const USER_AGENT: &str = concat!("convoke-client/", env!("CARGO_PKG_VERSION"));
 
 /// Checks an address of the form `host:port`.
 pub(crate) fn endpoint(address: &str) -> Result<Endpoint, Error> {
-    let invalid = || Error::new(Code::InvalidArgument, format!("{address:?} is not host:port")).field("seeds");
+    let invalid = || Error::new(ErrorCode::InvalidArgument, format!("{address:?} is not host:port")).field("seeds");
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     if port.is_none() || address.contains('/') {
         return Err(invalid());
@@ -150,10 +150,10 @@ async fn converse(
         match stream.message().await {
             Ok(Some(message)) => {
                 if happenings.send((id, Happened::Received(message))).await.is_err() {
-                    return Error::new(Code::NotReady, "the client is gone");
+                    return Error::new(ErrorCode::NotReady, "the client is gone");
                 }
             }
-            Ok(None) => return Error::new(Code::NotReady, "the node closed the connection"),
+            Ok(None) => return Error::new(ErrorCode::NotReady, "the node closed the connection"),
             Err(status) => return status.into(),
         }
     }

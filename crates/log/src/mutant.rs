@@ -3,7 +3,7 @@
 //! A [`Mutation`] can only be made with the `mutants` feature, which only this crate's own tests turn on. Without it the
 //! type is empty, every check below is the constant `false`, and nothing of a mutant is in the program.
 
-convoke_core::mutants! {
+convoke_base::mutants! {
     LogTimeFalls: "A3.1", "log time follows every stamp, back as well";
     EndedSessionsExecute: "A3.2", "a request of an ended session is executed";
     OutcomesForgotten: "A3.3", "stored outcomes are not looked at";

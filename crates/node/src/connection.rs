@@ -5,7 +5,7 @@ use crate::shared::{Shared, stopped};
 use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{Attach, AttachMember, Attached, ConnId, Notice, Reattach, SessionId};
 use convoke_core::version::Version;
-use convoke_core::{Code, Refusal};
+use convoke_core::{ErrorCode, Refusal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
@@ -184,7 +184,7 @@ impl Connection {
         }
         self.end(count);
         let message = format!("{limit} operations of this connection are not answered yet; take the answers first");
-        Err(Refusal::new(Code::ResourceExhausted, message).limit(limit))
+        Err(Refusal::new(ErrorCode::ResourceExhausted, message).limit(limit))
     }
 
     fn end(&self, count: usize) {
@@ -279,5 +279,5 @@ impl Drop for Connection {
 
 /// Every operation has one kind of answer, so this is never seen.
 fn mixed_up() -> Refusal {
-    Refusal::new(Code::InvalidArgument, "the answer does not belong to the request")
+    Refusal::new(ErrorCode::InvalidArgument, "the answer does not belong to the request")
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_core::Code;
+use convoke_core::ErrorCode;
 use convoke_core::filter::Filter;
 use convoke_core::member::{MetadataUpdate, Space, UpdateMode};
 use convoke_core::node::{AttachMember, Interest, Notice, Resume};
@@ -32,7 +32,7 @@ async fn a_batch_is_carried_out_in_order_and_answered_as_one() {
     let Some(Delivery::Answers(answers)) = client.connection.next().await else { panic!("no answers") };
     assert!(answers[..3].iter().all(|answer| matches!(answer, Answer::Written(Ok(_)))), "{answers:?}");
     assert_eq!(answers[3], Answer::Done(Ok(())));
-    assert!(matches!(&answers[4], Answer::Done(Err(refusal)) if refusal.code == Code::NotRegistered));
+    assert!(matches!(&answers[4], Answer::Done(Err(refusal)) if refusal.code == ErrorCode::NotRegistered));
     assert_eq!(answers[5], Answer::Done(Ok(())));
     assert_eq!(answers.len(), 6);
     // What is answered can be read.
@@ -55,7 +55,7 @@ async fn metadata_is_merged_deleted_replaced_and_compared() {
     update.changes.insert("x".to_owned(), None);
     let second = connection.update(session, 2, "a", update, Some(first)).await.unwrap();
     let stale = connection.update(session, 3, "a", MetadataUpdate::set("z", "3"), Some(first)).await.unwrap_err();
-    assert_eq!(stale.code, Code::StaleVersion);
+    assert_eq!(stale.code, ErrorCode::StaleVersion);
     let pairs = |id| node.member(id).unwrap().metadata().to_map().into_iter().collect::<Vec<_>>();
     assert_eq!(pairs("a"), [("y".to_owned(), "2".to_owned())]);
     assert_eq!(node.member("a").unwrap().version(), second);
@@ -65,7 +65,7 @@ async fn metadata_is_merged_deleted_replaced_and_compared() {
     client.connection.close(session).await.unwrap();
     assert!(node.member("a").is_none());
     let gone = client.register(member("b", "s")).await.unwrap_err();
-    assert_eq!(gone.code, Code::SessionGone);
+    assert_eq!(gone.code, ErrorCode::SessionGone);
     client.connection.heartbeat(session).unwrap();
     let refused = client.connection.next().await;
     assert!(matches!(refused, Some(Delivery::HeartbeatRefused { session: s, .. }) if s == session), "{refused:?}");
@@ -97,7 +97,7 @@ async fn a_busy_node_refuses_clients_and_goes_on() {
     let heartbeats: Vec<_> = (0..20).map(|_| client.connection.heartbeat(client.session)).collect();
     assert_eq!(heartbeats.iter().filter(|result| result.is_ok()).count(), 8);
     let refusal = heartbeats[19].clone().unwrap_err();
-    assert_eq!((refusal.code, refusal.limit), (Code::ResourceExhausted, Some(8)));
+    assert_eq!((refusal.code, refusal.limit), (ErrorCode::ResourceExhausted, Some(8)));
     assert_eq!(node.status().await.unwrap().sizes.sessions, 1);
     // Nor may one connection have too much unanswered.
     let session = client.session;
@@ -136,7 +136,7 @@ async fn a_node_that_slept_too_long_starts_anew_in_place() {
     assert_eq!(client.connection.next().await, Some(Delivery::Closed(CloseReason::NodeSlept)));
     assert_eq!(client.connection.next().await, None);
     let refused = client.register(member("late", "s")).await.unwrap_err();
-    assert_eq!(refused.code, Code::SessionGone, "an old connection cannot reach the new run");
+    assert_eq!(refused.code, ErrorCode::SessionGone, "an old connection cannot reach the new run");
     while stream.next().await.is_some() {}
     // It begins empty; what the application registered belongs to it and is there again.
     assert!(node.member("m").is_none());
@@ -167,7 +167,7 @@ async fn drain_explain_forget_and_a_stopped_node() {
     let stopped = cluster.node(0).handle();
     cluster.kill(0).await;
     let refusal = stopped.status().await.unwrap_err();
-    assert_eq!(refusal.code, Code::NotReady);
+    assert_eq!(refusal.code, ErrorCode::NotReady);
     assert!(stopped.connect().is_err());
     let node = cluster.node(1);
     eventually("it can be forgotten", async || node.forget(&id).await.is_ok()).await;

@@ -77,7 +77,7 @@ pub(crate) fn entry(r: &mut Reader<'_>) -> Result<Entry, CodecError> {
         BLANK => Payload::Blank,
         NORMAL => {
             let stamp = LogTime::from_micros(r.varint("stamp")?);
-            let command = Bytes::copy_from_slice(r.bytes("command", COMMAND_MAX)?);
+            let command = Bytes::copy_from_slice(r.sized("command", COMMAND_MAX)?);
             Payload::Normal(Proposal::encoded(stamp, command))
         }
         MEMBERSHIP => Payload::Membership(membership(r)?),

@@ -7,7 +7,7 @@ use super::{Kv, Options};
 use crate::connect::{Connect, LogChannel, Tcp};
 use crate::connection::{connect_by, endpoint};
 use crate::session::Time;
-use crate::{Code, Error};
+use crate::{Error, ErrorCode};
 use convoke_proto::v1;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -116,7 +116,7 @@ impl Ambassador {
             endpoint(seed)?;
         }
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Error::new(Code::FailedPrecondition, "start an ambassador within a tokio runtime"));
+            return Err(Error::new(ErrorCode::FailedPrecondition, "start an ambassador within a tokio runtime"));
         }
         let core = Core::new(fastrand::Rng::new());
         let shared = Arc::new(Shared {

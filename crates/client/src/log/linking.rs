@@ -157,7 +157,7 @@ async fn doubt(shared: &Shared) {
 
 #[cfg(test)]
 mod tests {
-    use crate::Code;
+    use crate::ErrorCode;
     use crate::connect::{Connect, Connecting, Tcp};
     use crate::log::{Ambassador, Options};
     use std::sync::{Arc, Mutex};
@@ -219,7 +219,7 @@ mod tests {
         let connect = Counted::new(Way::Tcp);
         let ambassador = Ambassador::start_with([address], connect.clone()).unwrap();
         let kv = ambassador.kv_with(Options::default().timeout(Duration::from_secs(2)));
-        assert_eq!(kv.put("a", "1").await.unwrap_err().code, Code::Timeout);
+        assert_eq!(kv.put("a", "1").await.unwrap_err().code, ErrorCode::Timeout);
         assert_eq!(connect.attempts().len(), 1);
     }
 

@@ -4,7 +4,7 @@ use super::ambassador::{Linked, Shared};
 use super::kv::Handle;
 use super::{KeyValue, core};
 use crate::connect::LogChannel;
-use crate::{Code, Error};
+use crate::{Error, ErrorCode};
 use convoke_proto::v1;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::read_request::What;
@@ -102,9 +102,13 @@ async fn barrier(shared: &Shared, lane: core::LaneId) -> Option<core::Barrier> {
 pub(super) async fn retry(shared: &Shared, link: core::LinkId, error: Error) -> Result<(), Error> {
     match error.code {
         // The session behind the barrier is gone: nothing of it can change anything.
-        Code::SessionGone => {}
-        Code::ResourceExhausted => {}
-        Code::NotLeader | Code::NoQuorum | Code::NotReady | Code::StaleEpoch | Code::OutcomeUnknown => {
+        ErrorCode::SessionGone => {}
+        ErrorCode::ResourceExhausted => {}
+        ErrorCode::NotLeader
+        | ErrorCode::NoQuorum
+        | ErrorCode::NotReady
+        | ErrorCode::StaleEpoch
+        | ErrorCode::OutcomeUnknown => {
             let members = error.log.map(|log| log.members).unwrap_or_default();
             shared.peers().learn(&members);
             shared.link_down(link);
@@ -131,7 +135,7 @@ pub(super) async fn link(shared: &Shared) -> Linked {
 /// Asks the replicas one after the other, the configured nodes among them, until one has an answer.
 async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
     let addresses = shared.peers().all();
-    let mut last = Error::new(Code::NotReady, "no node is known");
+    let mut last = Error::new(ErrorCode::NotReady, "no node is known");
     for (left, address) in addresses.iter().rev().enumerate().map(|(place, address)| (addresses.len() - place, address))
     {
         let request =
@@ -144,7 +148,9 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
         let patience = (left > 1).then_some(LOCAL_PATIENCE);
         match within(patience, || silent(address), asked).await {
             Ok(response) => return Ok(response.into_inner()),
-            Err(error) if error.code == Code::InvalidArgument || error.code == Code::TooLarge => return Err(error),
+            Err(error) if error.code == ErrorCode::InvalidArgument || error.code == ErrorCode::TooLarge => {
+                return Err(error);
+            }
             Err(error) => last = error,
         }
     }
@@ -166,11 +172,11 @@ pub(super) async fn within<T>(
 }
 
 pub(super) fn no_leader() -> Error {
-    Error::new(Code::Timeout, "no leader of the log answered in time; try again, or read locally")
+    Error::new(ErrorCode::Timeout, "no leader of the log answered in time; try again, or read locally")
 }
 
 fn silent(who: &str) -> Error {
-    Error::new(Code::Timeout, format!("no answer from {who} in time; try again"))
+    Error::new(ErrorCode::Timeout, format!("no answer from {who} in time; try again"))
 }
 
 /// All keys that begin with a prefix.
@@ -208,7 +214,7 @@ mod tests {
         let ambassador = Ambassador::start([silent.local_addr().unwrap().to_string()]).unwrap();
         let kv = ambassador.kv_with(Options::default().timeout(Duration::from_millis(100)));
         let error = kv.get_with("a", Consistency::Local).await.unwrap_err();
-        assert_eq!(error, Error::new(Code::Timeout, "no answer from any replica in time; try again"));
+        assert_eq!(error, Error::new(ErrorCode::Timeout, "no answer from any replica in time; try again"));
         let error = kv.get_with("a", Consistency::Linearizable).await.unwrap_err();
         assert!(error.message.contains("no leader"), "{error}");
     }

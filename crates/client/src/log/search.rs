@@ -152,6 +152,6 @@ async fn ask_over(channel: LogChannel, address: &str) -> Result<Found, Error> {
     let mut incoming = client.submit(UnboundedReceiverStream::new(messages)).await?.into_inner();
     match incoming.message().await?.and_then(|first| first.message) {
         Some(Message::Welcome(v1::Welcome { epoch: Some(epoch) })) => Ok(Found { epoch, channel, outgoing, incoming }),
-        _ => Err(Error::new(crate::Code::Internal, format!("{address} did not say in which epoch it leads"))),
+        _ => Err(Error::new(crate::ErrorCode::Internal, format!("{address} did not say in which epoch it leads"))),
     }
 }

@@ -36,7 +36,7 @@ impl Command {
             Command::Request(request) => encode_request(&mut w, request),
             Command::Expire(expire) => {
                 w.byte(EXPIRE);
-                w.epoch(expire.epoch);
+                put_epoch(w, expire.epoch);
                 w.varint(expire.session.0);
                 w.varint(expire.activity);
             }
@@ -67,7 +67,7 @@ impl Command {
             REQUEST => Command::Request(decode_request(r, bytes, false)?),
             LAST_REQUEST => Command::Request(decode_request(r, bytes, true)?),
             EXPIRE => Command::Expire(Expire {
-                epoch: r.epoch()?,
+                epoch: epoch(r)?,
                 session: SessionId(r.counter("session")?),
                 activity: r.counter("activity")?,
             }),
@@ -80,7 +80,7 @@ impl Command {
 
 fn encode_open(w: &mut Writer, open: &Open) {
     w.byte(OPEN);
-    w.epoch(open.epoch);
+    put_epoch(w, open.epoch);
     w.varint(micros(open.ttl));
     w.fixed64(open.nonce);
     w.option(open.client.as_ref(), |w, client| {
@@ -91,7 +91,7 @@ fn encode_open(w: &mut Writer, open: &Open) {
 
 fn decode_open(r: &mut Reader<'_>) -> Result<Open, CodecError> {
     Ok(Open {
-        epoch: r.epoch()?,
+        epoch: epoch(r)?,
         ttl: Duration::from_micros(r.counter("ttl")?),
         nonce: r.fixed64("nonce")?,
         client: r.option("client", |r| {
@@ -110,7 +110,7 @@ fn encode_request(w: &mut Writer, request: &Request) {
     w.varint(request.number);
     w.varint(request.number.saturating_sub(request.abandon_below));
     w.varint(request.number.saturating_sub(request.previous));
-    w.epoch(request.epoch);
+    put_epoch(w, request.epoch);
     w.option(request.deadline, |w, deadline| w.varint(deadline.as_micros()));
     encode_body(w, &request.body);
 }
@@ -123,7 +123,7 @@ fn decode_request(r: &mut Reader<'_>, bytes: &Bytes, last: bool) -> Result<Reque
         number,
         abandon_below: number - r.bounded("abandon_below", number)?,
         previous: number - r.bounded("previous", number)?,
-        epoch: r.epoch()?,
+        epoch: epoch(r)?,
         deadline: r.option("deadline", |r| r.varint("deadline").map(LogTime::from_micros))?,
         last,
         body: decode_body(r, bytes)?,
@@ -182,7 +182,7 @@ fn decode_body(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Body, CodecError> {
         END => Body::End(SessionId(r.counter("end.session")?)),
         PUT => Body::Put(Put {
             key: key(r, "key")?,
-            value: bytes.slice_ref(r.bytes("value", VALUE_BYTES_MAX)?),
+            value: bytes.slice_ref(r.sized("value", VALUE_BYTES_MAX)?),
             if_revision: if_revision(r)?,
             previous: r.flag("previous")?,
         }),

@@ -4,7 +4,7 @@ use super::{Operations, Owner, Reply, ReplyTo};
 use crate::connection::{Answer, CloseReason, Delivery, Operation};
 use crate::counters::add;
 use convoke_core::node::{ConnId, SessionId};
-use convoke_core::{Code, Refusal, Time};
+use convoke_core::{ErrorCode, Refusal, Time};
 
 impl Owner {
     /// Carries out a batch in order. Its answers come before the notices it causes.
@@ -89,7 +89,7 @@ impl Owner {
 }
 
 fn refuse(operation: &Operation) -> Answer {
-    let refusal = Refusal::new(Code::SessionGone, "this connection was dropped by the node; attach again");
+    let refusal = Refusal::new(ErrorCode::SessionGone, "this connection was dropped by the node; attach again");
     match operation {
         Operation::Attach(_) | Operation::Reattach(_) => Answer::Attached(Err(refusal)),
         Operation::Register { .. } | Operation::Update { .. } => Answer::Written(Err(refusal)),

@@ -13,7 +13,7 @@ pub(crate) use term::Term;
 
 use crate::raft::{self, Effect, EngineSnapshot, Entry, LogId, Payload, SnapshotMeta, StoredMembership, Types};
 use arc_swap::ArcSwap;
-use convoke_core::Time;
+use convoke_base::Time;
 use convoke_log::machine::Applied;
 use convoke_log::{Epoch, LogTime, Machine, ReplicaId};
 use futures_util::{Stream, TryStreamExt};

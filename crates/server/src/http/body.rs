@@ -5,7 +5,7 @@ use crate::error::invalid;
 use crate::surface::Surface;
 use axum::body::Body;
 use bytes::Bytes;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -26,7 +26,7 @@ pub(super) async fn read_up_to(surface: &Surface, body: Body, limit: usize) -> R
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit).into()),
         Ok(Err(_)) => Err(invalid("body", "the body could not be read to its end").into()),
-        Err(_) => Err(Error::new(Code::Timeout, "the body did not come in time; nothing was executed").into()),
+        Err(_) => Err(Error::new(ErrorCode::Timeout, "the body did not come in time; nothing was executed").into()),
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Error> {
 }
 
 fn too_large(limit: usize) -> Error {
-    Error::new(Code::TooLarge, format!("a body of more than {limit} bytes")).field("body").limit(limit as u64)
+    Error::new(ErrorCode::TooLarge, format!("a body of more than {limit} bytes")).field("body").limit(limit as u64)
 }
 
 #[cfg(test)]
@@ -72,7 +72,7 @@ mod tests {
 
     fn refusal<T: DeserializeOwned + std::fmt::Debug>(body: &'static [u8]) -> (String, String) {
         let error = parse::<T>(&Bytes::from_static(body)).unwrap_err();
-        assert_eq!(error.code, Code::InvalidArgument);
+        assert_eq!(error.code, ErrorCode::InvalidArgument);
         (error.field.unwrap(), error.message)
     }
 

@@ -9,7 +9,7 @@ use ::http::{HeaderMap, Method, StatusCode};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::Instrument;
@@ -32,7 +32,7 @@ pub(crate) async fn bounded(
         failed.map_or(0, |code| code as usize),
         begun.elapsed(),
     );
-    traces::http_answered(&span, response.status(), failed.map(Code::as_str));
+    traces::http_answered(&span, response.status(), failed.map(ErrorCode::as_str));
     response
 }
 
@@ -42,10 +42,10 @@ async fn in_time(surface: &Surface, request: Request, next: Next) -> Response {
     let patience = surface.config.timeouts.request * 2;
     let error = match tokio::time::timeout(patience, next.run(request)).await {
         Ok(response) => return response,
-        Err(_) if reading => Error::new(Code::Timeout, "the node is too busy; try again, or another node"),
+        Err(_) if reading => Error::new(ErrorCode::Timeout, "the node is too busy; try again, or another node"),
         Err(_) => {
             let message = "the node did not answer in time; the request may or may not have been executed";
-            Error::new(Code::OutcomeUnknown, message)
+            Error::new(ErrorCode::OutcomeUnknown, message)
         }
     };
     Failure::from(error).into_response()
@@ -74,5 +74,5 @@ fn header_bytes(headers: &HeaderMap) -> usize {
 
 fn too_large(status: StatusCode, what: &str, bytes: usize, limit: usize) -> Failure {
     let message = format!("{what} of {bytes} bytes, at most {limit} are allowed");
-    Failure::with_status(status, Error::new(Code::TooLarge, message).limit(limit as u64))
+    Failure::with_status(status, Error::new(ErrorCode::TooLarge, message).limit(limit as u64))
 }

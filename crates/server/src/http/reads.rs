@@ -9,7 +9,7 @@ use crate::surface::Surface;
 use axum::extract::State;
 use convoke_node::Phase;
 use convoke_node::core::filter::{Filter, Status};
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub(crate) async fn ready(State(surface): Shared, Query(query): Query<ReadyQuery
         return if surface.log()?.handle.is_available() {
             Ok(Json(Ready { ready: true }))
         } else {
-            Err(Error::new(Code::NotReady, "the log has no leader with a majority, or none is known here").into())
+            Err(Error::new(ErrorCode::NotReady, "the log has no leader with a majority, or none is known here").into())
         };
     }
     if surface.node.is_ready() { Ok(Json(Ready { ready: true })) } else { Err(not_ready().into()) }

@@ -4,7 +4,7 @@ use crate::error::invalid;
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::log_request::Body as WireBody;
 use convoke_proto::v1::submit_response::Message;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use convoke_replica::log::codec::CodecError;
 use convoke_replica::log::command::{Body, Delete, DeleteRange, Put, Request};
 use convoke_replica::log::keys::{KeyRange, Record};
@@ -123,8 +123,8 @@ fn reason(why: &Reason) -> Error {
     }
 }
 
-fn code(name: &str) -> Code {
-    Code::from_str_name(name).unwrap_or(Code::Internal)
+fn code(name: &str) -> ErrorCode {
+    ErrorCode::from_str_name(name).unwrap_or(ErrorCode::Internal)
 }
 
 pub(crate) fn record(record: &Record) -> v1::KeyValue {

@@ -3,7 +3,7 @@
 use super::lane::Session;
 use super::{CallId, Core, Decided, LaneId, LinkId, Output, Tagged};
 use crate::session::Time;
-use crate::{Code, Error};
+use crate::{Error, ErrorCode};
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::v1::{self, kept_alive};
@@ -49,7 +49,7 @@ impl Core {
             if lane.had_session {
                 // A successor: it fenced this one, and is not fought.
                 let message = "another process opened a session under this client's name; this one is over";
-                return self.die(id, &Error::new(Code::Superseded, message), out);
+                return self.die(id, &Error::new(ErrorCode::Superseded, message), out);
             }
             // A predecessor: it is fenced (S2, R-68).
             lane.session = Session::Opening { sent: false, replaces: Some(holder) };
@@ -81,7 +81,7 @@ impl Core {
         self.settle_superseded(id, number, abandoned.as_ref(), out);
         let stored = matches!(fate.kind(), Kind::Applied | Kind::NotApplied);
         let last = stored && self.lane_mut(id).calls.get(&number).is_some_and(|call| call.last);
-        let ended = answer.refused.as_ref().is_some_and(|error| error.code() == Code::SessionGone);
+        let ended = answer.refused.as_ref().is_some_and(|error| error.code() == ErrorCode::SessionGone);
         if ended || last {
             self.session_ended(id);
         }
@@ -121,7 +121,7 @@ impl Core {
                     let message = format!(
                         "a later request of this handle was sent before this one was answered; resolve {request} tells what became of it"
                     );
-                    Err(Error::new(Code::OutcomeUnknown, message).request(request))
+                    Err(Error::new(ErrorCode::OutcomeUnknown, message).request(request))
                 }
             };
             self.finish(id, number, result, out);
@@ -167,18 +167,18 @@ impl Core {
     /// This copy did nothing.
     fn refused(&mut self, now: Time, tagged: Tagged, error: Error, out: &mut Output) {
         match error.code {
-            Code::NotLeader | Code::NoQuorum | Code::NotReady | Code::StaleEpoch => {
+            ErrorCode::NotLeader | ErrorCode::NoQuorum | ErrorCode::NotReady | ErrorCode::StaleEpoch => {
                 self.again(tagged);
                 self.leave(error.log.map(|log| log.members).unwrap_or_default(), out);
             }
-            Code::ResourceExhausted => {
+            ErrorCode::ResourceExhausted => {
                 self.again(tagged);
                 if let Tagged::Open(id) | Tagged::Request((id, _)) = tagged {
                     self.retry_later(now, id);
                 }
             }
             // The one before it is missing: it was refused as well, or is on its way again.
-            Code::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.again(tagged),
+            ErrorCode::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.again(tagged),
             _ => match tagged {
                 Tagged::Request((id, number)) => self.finish(id, number, Err(error), out),
                 Tagged::KeepAlive(_) => {}
@@ -203,9 +203,9 @@ impl Core {
 
 fn too_old(request: v1::RequestId) -> Error {
     let message = format!("what became of request {request} is too long ago to be known; it can no longer take effect");
-    Error::new(Code::Compacted, message).request(request)
+    Error::new(ErrorCode::Compacted, message).request(request)
 }
 
 fn unspoken() -> Error {
-    Error::new(Code::Internal, "the node did not say why")
+    Error::new(ErrorCode::Internal, "the node did not say why")
 }

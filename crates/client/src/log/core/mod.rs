@@ -14,7 +14,7 @@ mod tests;
 
 use super::Options;
 use crate::session::Time;
-use crate::{Code, Error};
+use crate::{Error, ErrorCode};
 use convoke_proto::v1;
 pub(crate) use lane::Barrier;
 use lane::{Call, Lane, Session};
@@ -140,7 +140,7 @@ impl Core {
         if self.calls >= CALLS_MAX || self.bytes + bytes > BYTES_MAX {
             let message =
                 format!("{CALLS_MAX} requests or {BYTES_MAX} bytes of them wait to be answered; wait for some");
-            return Err(Error::new(Code::ResourceExhausted, message).limit(CALLS_MAX as u64));
+            return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(CALLS_MAX as u64));
         }
         let lane = self.lanes.get_mut(&id).ok_or_else(closed)?;
         if let Session::Dead(error) = &lane.session {
@@ -307,14 +307,15 @@ impl Core {
         let lane = self.lane_mut(id);
         let Some(call) = lane.calls.get(&number) else { return };
         let error = match lane.request_id(number).filter(|_| call.may_have_arrived()) {
-            None => {
-                Error::new(Code::Timeout, "no leader of the log took the request in time; it has not been executed")
-            }
+            None => Error::new(
+                ErrorCode::Timeout,
+                "no leader of the log took the request in time; it has not been executed",
+            ),
             Some(request) => {
                 let message = format!(
                     "no answer in time; the request may or may not have been applied: resolve {request} tells, and makes it final"
                 );
-                Error::new(Code::OutcomeUnknown, message).request(request)
+                Error::new(ErrorCode::OutcomeUnknown, message).request(request)
             }
         };
         lane.give_up(number);
@@ -391,12 +392,12 @@ impl Timer {
 pub(crate) struct StillWanted;
 
 fn closed() -> Error {
-    Error::new(Code::FailedPrecondition, "this handle of the log is closed; take another")
+    Error::new(ErrorCode::FailedPrecondition, "this handle of the log is closed; take another")
 }
 
 fn superseded() -> Error {
     Error::new(
-        Code::Superseded,
+        ErrorCode::Superseded,
         "a later request of this handle was sent first; this one has not been and will not be applied",
     )
 }

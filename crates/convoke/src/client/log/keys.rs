@@ -6,7 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Palette, Style, Table, counted, facts, print, print_bytes, print_json};
 use convoke_client::log::{self, KeyValue, Kv, Options, Write, Written};
 use convoke_proto::json;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::io::Read;
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Outcome {
     match &arguments.command {
         KvCommand::Get { key, raw, read } => {
             let found = asked(connect, kv.get_with(key.clone(), consistency(read.consistency)).await).await?;
-            let found = found.ok_or_else(|| Failure::from(Error::new(Code::NotFound, format!("no key {key:?}"))))?;
+            let found =
+                found.ok_or_else(|| Failure::from(Error::new(ErrorCode::NotFound, format!("no key {key:?}"))))?;
             match (raw, json) {
                 (true, _) => print_bytes(&found.value),
                 (false, true) => print_json(&json::KeyValue::from(found)),

@@ -64,7 +64,7 @@ fn request(number: u64, abandoned: u64, previous: u64) -> Writer {
     w.varint(number);
     w.varint(abandoned);
     w.varint(previous);
-    w.epoch(Epoch::new(1, 1));
+    put_epoch(w, Epoch::new(1, 1));
     w.flag(false);
     w
 }

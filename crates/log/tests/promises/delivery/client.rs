@@ -1,7 +1,7 @@
 //! A client as the protocol wants it: it numbers, gives up, sends again with a new epoch, and never lies.
 
 use super::reads::ReadRequest;
-use convoke_core::Time;
+use convoke_base::Time;
 use convoke_log::command::{Client as ClientName, Open, Request};
 use convoke_log::keys::Keys;
 use convoke_log::machine::{Answer, Fate, Opened, Refused};

@@ -7,7 +7,7 @@ use crate::error::{invalid, refused};
 use crate::traces;
 use convoke_node::Operation;
 use convoke_node::core::node::SessionId;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use std::sync::Arc;
 use tracing::Span;
 use v1::client_message::Message as ClientMessage;
@@ -118,5 +118,5 @@ fn operation(session: SessionId, request: v1::Request) -> Result<Operation, Erro
 }
 
 fn session_gone() -> Error {
-    Error::new(Code::SessionGone, "there is no session on this stream; attach again")
+    Error::new(ErrorCode::SessionGone, "there is no session on this stream; attach again")
 }

@@ -7,9 +7,9 @@ use crate::traces;
 use convoke_node::core::member::MetadataUpdate;
 use convoke_node::core::node::{AttachMember, Attached, Notice, Reattach, SessionId};
 use convoke_node::core::version::Version;
-use convoke_node::core::{Code as Refused, Refusal};
+use convoke_node::core::{ErrorCode as Refused, Refusal};
 use convoke_node::{Answer, Connection, Delivery, Operation};
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -119,7 +119,7 @@ impl Live {
                         "" => "this node is stopping; go on at another".to_owned(),
                         address => format!("this node is stopping; go on at {address}"),
                     };
-                    return Err(Denied::Because(Error::new(Code::NotReady, message)));
+                    return Err(Denied::Because(Error::new(ErrorCode::NotReady, message)));
                 }
                 Poll::Ready(Some(Delivery::Notice(Notice::Lost { .. } | Notice::Superseded { .. })))
                 | Poll::Ready(Some(Delivery::Closed(_)) | None) => return Err(Denied::Lost),
@@ -162,7 +162,7 @@ impl Live {
             {
                 let message =
                     format!("another client took member {id:?}; register it again only if it should be taken back");
-                Error::new(Code::TakenOver, message).field("id")
+                Error::new(ErrorCode::TakenOver, message).field("id")
             }
             _ => refused(rejection),
         }
@@ -202,5 +202,5 @@ fn reattach(secret: &Secret) -> Result<Reattach, Error> {
 }
 
 pub(super) fn no_randomness(error: getrandom::Error) -> Error {
-    Error::new(Code::Internal, format!("the system gives no random numbers: {error}"))
+    Error::new(ErrorCode::Internal, format!("the system gives no random numbers: {error}"))
 }

@@ -1,7 +1,7 @@
 //! Opening, keeping alive, losing and ending sessions.
 
 use super::world::World;
-use crate::Code;
+use crate::ErrorCode;
 use crate::log::Options;
 use convoke_log::SessionId;
 use convoke_proto::v1::submit_request::Message as Asked;
@@ -35,8 +35,8 @@ fn after_its_session_expired_a_handle_goes_on_with_another_one() {
     let queued = world.issue(lane, "c").unwrap();
     world.settle();
     let error = world.done[&lost].as_ref().unwrap_err();
-    assert_eq!((error.code, error.about().map(|request| request.session)), (Code::SessionGone, Some(first)));
-    assert_eq!(world.done[&queued].as_ref().unwrap_err().code, Code::SessionGone);
+    assert_eq!((error.code, error.about().map(|request| request.session)), (ErrorCode::SessionGone, Some(first)));
+    assert_eq!(world.done[&queued].as_ref().unwrap_err().code, ErrorCode::SessionGone);
     let next = world.issue(lane, "d").unwrap();
     world.settle();
     assert!(world.done[&next].is_ok());
@@ -101,11 +101,11 @@ fn a_restarted_client_fences_its_predecessor_which_does_not_fight_back() {
     assert!(world.machine.session(SessionId(session)).is_none(), "fenced");
     let late = world.issue(old, "c").unwrap();
     world.settle();
-    assert_eq!(world.done[&late].as_ref().unwrap_err().code, Code::SessionGone);
+    assert_eq!(world.done[&late].as_ref().unwrap_err().code, ErrorCode::SessionGone);
     let later = world.issue(old, "d").unwrap();
     world.settle();
-    assert_eq!(world.done[&later].as_ref().unwrap_err().code, Code::Superseded);
-    assert_eq!(world.issue(old, "e").unwrap_err().code, Code::Superseded);
+    assert_eq!(world.done[&later].as_ref().unwrap_err().code, ErrorCode::Superseded);
+    assert_eq!(world.issue(old, "e").unwrap_err().code, ErrorCode::Superseded);
     let alive = world.issue(new, "f").unwrap();
     world.settle();
     assert!(world.done[&alive].is_ok());
@@ -127,7 +127,7 @@ fn a_handle_that_is_dropped_ends_its_session() {
     assert_eq!(world.core.session(lane), None);
     assert_eq!(world.core.next_wake(), None, "no timer is left");
     assert!(!world.core.wants_link());
-    assert_eq!(world.issue(lane, "b").unwrap_err().code, Code::FailedPrecondition);
+    assert_eq!(world.issue(lane, "b").unwrap_err().code, ErrorCode::FailedPrecondition);
 }
 
 /// Open and put: nothing else is committed, whether the answer arrives or is asked for over another link.

@@ -2,7 +2,7 @@
 
 use super::super::{Body, CallId, Core, Decided, Issuing, LaneId, LinkId, Output};
 use crate::log::Options;
-use crate::{Code, Error};
+use crate::{Error, ErrorCode};
 use convoke_log::command::{Client, Command, Open, Put, Request};
 use convoke_log::machine::{Fate, Outcome, Refused, Reply};
 use convoke_log::{Entry, Epoch, Limits, LogTime, Machine, ReplicaId, RequestId, SessionId};
@@ -135,7 +135,7 @@ impl World {
         let tag = request.tag;
         let message = if self.busy > 0 && matches!(request.message, Some(Asked::Request(_))) {
             self.busy -= 1;
-            refused(Code::ResourceExhausted)
+            refused(ErrorCode::ResourceExhausted)
         } else {
             self.serve(request)
         };
@@ -214,13 +214,13 @@ impl World {
             }),
         };
         if command.epoch() != self.epoch {
-            return refused(Code::StaleEpoch);
+            return refused(ErrorCode::StaleEpoch);
         }
         if let Command::Request(request) = &command
             && self.machine.session(request.session).is_none()
         {
             let fate = wire(&self.machine.peek(request.id()));
-            return answer(request.id(), fate, Some(Code::SessionGone), None, 0);
+            return answer(request.id(), fate, Some(ErrorCode::SessionGone), None, 0);
         }
         let index = self.machine.applied().index + 1;
         let stamp = LogTime::from_micros(u64::try_from(self.now.as_micros()).unwrap() + 1);
@@ -243,7 +243,7 @@ impl World {
                     Ok(outcome) => answer(told.id, wire(&Fate::Done(outcome)), None, previous, log_time),
                     Err(why) => {
                         let kind = if why.is_final() { Kind::Never } else { Kind::Open };
-                        let code = Code::from_str_name(why.code()).unwrap();
+                        let code = ErrorCode::from_str_name(why.code()).unwrap();
                         answer(told.id, v1::Fate::of(kind), Some(code), previous, log_time)
                     }
                 }
@@ -271,14 +271,14 @@ fn epoch(epoch: Option<v1::Epoch>) -> Epoch {
     Epoch { term: epoch.term, leader: ReplicaId(epoch.replica) }
 }
 
-pub(super) fn refused(code: Code) -> Message {
+pub(super) fn refused(code: ErrorCode) -> Message {
     Message::Refused(Error::new(code, "no").into())
 }
 
 fn answer(
     id: RequestId,
     fate: v1::Fate,
-    why: Option<Code>,
+    why: Option<ErrorCode>,
     previous: Option<(RequestId, v1::Fate)>,
     log_time_us: u64,
 ) -> Message {
@@ -300,7 +300,7 @@ fn wire(fate: &Fate) -> v1::Fate {
                 v1::Fate { index: *index, revision: *revision, ..v1::Fate::of(Kind::Applied) }
             }
             Outcome::NotApplied { index, reason } => {
-                let reason = Error::new(Code::from_str_name(reason.code()).unwrap(), reason.to_string());
+                let reason = Error::new(ErrorCode::from_str_name(reason.code()).unwrap(), reason.to_string());
                 v1::Fate { index: *index, reason: Some(reason.into()), ..v1::Fate::of(Kind::NotApplied) }
             }
         },
