@@ -14,7 +14,7 @@ const UDP_BYTES_PLAIN: u16 = 512;
 
 /// A question, or why there is none.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Parsed {
     Question(Box<Question>),
     Wrong(Metadata, ResponseCode),
     /// No answer is due: without a header there is nobody to answer, and answering answers makes loops.
@@ -39,26 +39,26 @@ impl Question {
     }
 }
 
-pub(crate) fn read(bytes: &[u8]) -> Asked {
-    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Asked::Nothing };
+pub(crate) fn read(bytes: &[u8]) -> Parsed {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Parsed::Nothing };
     let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let op_code = OpCode::from_u8(header[2] >> 3 & 0xf);
     let mut metadata = Metadata::new(number(0), MessageType::Response, op_code);
     metadata.recursion_desired = header[2] & 1 != 0;
     if header[2] & 0x80 != 0 {
-        return Asked::Nothing;
+        return Parsed::Nothing;
     }
     if op_code != OpCode::Query {
-        return Asked::Wrong(metadata, ResponseCode::NotImp);
+        return Parsed::Wrong(metadata, ResponseCode::NotImp);
     }
     // Before anything is allocated for them: one question, no records but those about the query itself.
     if number(4) != 1 || number(6) != 0 || number(8) != 0 || number(10) > 2 {
-        return Asked::Wrong(metadata, ResponseCode::FormErr);
+        return Parsed::Wrong(metadata, ResponseCode::FormErr);
     }
-    let Ok(mut message) = Message::from_vec(bytes) else { return Asked::Wrong(metadata, ResponseCode::FormErr) };
-    let Some(query) = message.queries.pop() else { return Asked::Wrong(metadata, ResponseCode::FormErr) };
+    let Ok(mut message) = Message::from_vec(bytes) else { return Parsed::Wrong(metadata, ResponseCode::FormErr) };
+    let Some(query) = message.queries.pop() else { return Parsed::Wrong(metadata, ResponseCode::FormErr) };
     metadata.checking_disabled = message.metadata.checking_disabled;
-    Asked::Question(Box::new(Question { query, metadata, edns: message.edns }))
+    Parsed::Question(Box::new(Question { query, metadata, edns: message.edns }))
 }
 
 #[derive(Debug, Default)]

@@ -82,7 +82,7 @@ pub(crate) fn parse(source: &str) -> Page {
                     None => {}
                 }
             }
-            Event::ErrorCode(code) => match &mut heading {
+            Event::Code(code) => match &mut heading {
                 Some(heading) => heading.push_str(&code),
                 None if no_prose == 0 => {
                     let last = lines.at(range.end.saturating_sub(1));

@@ -44,7 +44,7 @@ async fn registrations(batch: usize) {
             for round in 0..rounds {
                 let operations = (0..batch).map(|i| {
                     let seq = (round * batch + i + 1) as u64;
-                    let member = Box::new(member((client * rounds + round) * batch + i));
+                    let member = Arc::new(member((client * rounds + round) * batch + i));
                     Operation::Register { session, seq, member }
                 });
                 connection.submit(operations.collect()).unwrap();

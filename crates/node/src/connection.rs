@@ -21,14 +21,15 @@ pub enum Operation {
     Register {
         session: SessionId,
         seq: u64,
-        member: Box<AttachMember>,
+        /// Shared: whoever has to submit it again keeps it without a copy.
+        member: Arc<AttachMember>,
     },
     /// With `expected`: applies only if the member still has that version.
     Update {
         session: SessionId,
         seq: u64,
         id: String,
-        update: MetadataUpdate,
+        update: Arc<MetadataUpdate>,
         expected: Option<Version>,
     },
     Unregister {
@@ -147,10 +148,19 @@ impl Connection {
 
     /// Submits operations and waits for their answers.
     pub async fn call(&self, operations: Vec<Operation>) -> Result<Vec<Answer>, Refusal> {
+        self.start(operations)?.await
+    }
+
+    /// Submits operations: when this returns, their place in the order of the connection is fixed. The answers are awaited apart from
+    /// the connection, so that more can be submitted meanwhile.
+    pub fn start(
+        &self,
+        operations: Vec<Operation>,
+    ) -> Result<impl Future<Output = Result<Vec<Answer>, Refusal>> + Send + use<>, Refusal> {
         let (reply, answers) = oneshot::channel();
         let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Once(reply) };
         self.shared.submit(Input::Operations(operations))?;
-        answers.await.map_err(|_| stopped())
+        Ok(async { answers.await.map_err(|_| stopped()) })
     }
 
     /// The client lives. Answered only if refused, with [`Delivery::HeartbeatRefused`].
@@ -173,8 +183,7 @@ impl Connection {
             return Ok(());
         }
         self.end(count);
-        let message =
-            format!("{limit} operations of this connection wait for their answers to be read; read them first");
+        let message = format!("{limit} operations of this connection are not answered yet; take the answers first");
         Err(Refusal::new(ErrorCode::ResourceExhausted, message).limit(limit))
     }
 
@@ -220,7 +229,7 @@ impl Connection {
     }
 
     pub async fn register(&self, session: SessionId, seq: u64, member: AttachMember) -> Result<Version, Refusal> {
-        self.written(Operation::Register { session, seq, member: Box::new(member) }).await
+        self.written(Operation::Register { session, seq, member: Arc::new(member) }).await
     }
 
     pub async fn update(
@@ -231,7 +240,7 @@ impl Connection {
         update: MetadataUpdate,
         expected: Option<Version>,
     ) -> Result<Version, Refusal> {
-        self.written(Operation::Update { session, seq, id: id.to_owned(), update, expected }).await
+        self.written(Operation::Update { session, seq, id: id.to_owned(), update: Arc::new(update), expected }).await
     }
 
     pub async fn unregister(&self, session: SessionId, seq: u64, id: &str) -> Result<(), Refusal> {
@@ -270,5 +279,5 @@ impl Drop for Connection {
 
 /// Unreachable: every operation has one kind of answer.
 fn mixed_up() -> Refusal {
-    Refusal::new(ErrorCode::InvalidArgument, "internal error: the answer does not belong to the request")
+    Refusal::new(ErrorCode::InvalidArgument, "the answer does not belong to the request")
 }

@@ -79,7 +79,7 @@ pub(crate) fn entry(r: &mut Reader<'_>) -> Result<Entry, CodecError> {
         NORMAL => {
             let stamp = LogTime::from_micros(r.varint("stamp")?);
             let command = Bytes::copy_from_slice(r.sized("command", COMMAND_MAX)?);
-            Payload::Normal(Proposal { stamp, command })
+            Payload::Normal(Proposal::encoded(stamp, command))
         }
         MEMBERSHIP => Payload::Membership(membership(r)?),
         _ => return Err(CodecError::Invalid("payload")),
@@ -156,7 +156,7 @@ mod tests {
             Entry { log_id: at(1, 1), payload: Payload::Blank },
             Entry {
                 log_id: at(7, 1 << 40),
-                payload: Payload::Normal(Proposal { stamp: LogTime::from_micros(9), command }),
+                payload: Payload::Normal(Proposal::encoded(LogTime::from_micros(9), command)),
             },
         ]
     }

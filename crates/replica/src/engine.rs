@@ -90,7 +90,7 @@ impl Engine {
 
     /// Admits a command and queues it for the log. The order of admission is the order of the log.
     pub(crate) fn propose(&self, command: &Command) -> Result<oneshot::Receiver<WriteResult>, Refusal> {
-        let encoded = command.encode_checked().map_err(|error| {
+        let (encoded, decoded) = command.encode_checked().map_err(|error| {
             add(&self.counting.refused, 1);
             Refusal::Unreadable(error)
         })?;
@@ -127,7 +127,7 @@ impl Engine {
                 });
             }
         };
-        let proposal = Proposal { stamp: admitted.stamp, command: encoded };
+        let proposal = Proposal::new(admitted.stamp, encoded, decoded);
         let responder = Settling::new(reply, self.state.clone(), admitted.epoch, admitted.admission, permit, span);
         // Still under the lock, so admission order equals queue order. If `forward` has ended, the responder is dropped
         // and the caller gets an unknown outcome.

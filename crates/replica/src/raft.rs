@@ -4,12 +4,14 @@
 
 use crate::handle::Settling;
 use bytes::Bytes;
+use convoke_log::codec::CodecError;
 use convoke_log::command::ReplicaLocation;
 use convoke_log::machine::Applied;
-use convoke_log::{Epoch, LogTime, Position, ReplicaId};
+use convoke_log::{Command, Epoch, LogTime, Position, ReplicaId};
 use openraft::impls::leader_id_adv;
 use openraft::{OptionalSend, RaftTypeConfig};
 use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Type configuration of the engine. A leader id is (term, replica), which is an epoch (E1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,12 +51,48 @@ pub(crate) type SnapshotMeta = openraft::SnapshotMeta<LeaderId, u64, ReplicaLoca
 pub(crate) type EngineSnapshot = openraft::storage::Snapshot<LeaderId, u64, ReplicaLocation, crate::state::Image>;
 pub(crate) type WriteResult = openraft::raft::ClientWriteResult<Types>;
 
-/// The content of a normal entry: an encoded command and its stamp (LS5).
-#[derive(Clone, PartialEq, Eq)]
+/// What a leader appends: a command, encoded once, with its stamp (S5).
+#[derive(Clone)]
 pub struct Proposal {
     pub stamp: LogTime,
     pub command: Bytes,
+    decoded: Decoded,
 }
+
+/// The command of a proposal as it was decoded when the leader checked it, until the leader applies it. Shared by all clones of an
+/// entry, so that whichever of them is applied finds it and no other keeps its memory.
+type Decoded = Option<Arc<Mutex<Option<Box<Command>>>>>;
+
+impl Proposal {
+    /// As a leader makes it. `decoded` is what `command` decodes to.
+    pub(crate) fn new(stamp: LogTime, command: Bytes, decoded: Command) -> Self {
+        Proposal { stamp, command, decoded: Some(Arc::new(Mutex::new(Some(Box::new(decoded))))) }
+    }
+
+    /// As it came from the disk or from another replica.
+    pub(crate) fn encoded(stamp: LogTime, command: Bytes) -> Self {
+        Proposal { stamp, command, decoded: None }
+    }
+
+    /// The command, to be applied: decoded now, unless this replica proposed it.
+    pub(crate) fn take_command(&self) -> Result<Command, CodecError> {
+        let decoded = self.decoded.as_ref().and_then(|decoded| lock(decoded).take());
+        decoded.map_or_else(|| Command::decode(&self.command), |decoded| Ok(*decoded))
+    }
+}
+
+fn lock(decoded: &Mutex<Option<Box<Command>>>) -> MutexGuard<'_, Option<Box<Command>>> {
+    decoded.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The bytes say it all.
+impl PartialEq for Proposal {
+    fn eq(&self, other: &Self) -> bool {
+        (self.stamp, &self.command) == (other.stamp, &other.command)
+    }
+}
+
+impl Eq for Proposal {}
 
 impl fmt::Debug for Proposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,10 +1,10 @@
 //! The I/O shell around the core: one lock, one link, one task.
 
-use super::core::{Body, CallId, Core, Decided, LaneId, LinkId, Output};
+use super::core::{CallId, Core, Decided, Issuing, LaneId, LinkId, Output};
 use super::linking;
 use super::peers::{PAUSE_CAP, PAUSE_HURRIED, Peers};
 use super::{Kv, Options};
-use crate::connect::{Connect, Tcp};
+use crate::connect::{Connect, LogChannel, Tcp};
 use crate::connection::{connect_by, endpoint};
 use crate::session::Time;
 use crate::{Error, ErrorCode};
@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
-use tonic::transport::Channel;
 
 /// Maximum number of connections kept for local reads.
 const CHANNELS_MAX: usize = 64;
@@ -40,9 +39,9 @@ pub(super) struct Shared {
     pub(super) connect: Arc<dyn Connect>,
     /// The link to the current leader.
     pub(super) linked: watch::Sender<Option<Linked>>,
-    /// A link is needed, and there may be none yet.
+    /// There is something to say, and perhaps no link yet.
     pub(super) link_requested: Notify,
-    /// The next timer of the core may have changed.
+    /// The next timer may be another one.
     pub(super) timers: Notify,
     peers: Mutex<Peers>,
     /// Number of reads that wait for a link.
@@ -51,9 +50,9 @@ pub(super) struct Shared {
     asking: AtomicUsize,
     /// Time of the last request without a link, in milliseconds since the start.
     asked_at: AtomicU64,
-    /// Connections for local reads.
-    channels: Mutex<HashMap<String, Channel>>,
-    /// Counts answers. A change wakes tasks that wait for other calls of a lane.
+    /// Connections to nodes that are read from locally.
+    channels: Mutex<HashMap<String, LogChannel>>,
+    /// Counts answers: whoever waits for the others of a lane looks again.
     pub(super) answers: watch::Sender<u64>,
     /// Set when the last handle is dropped.
     pub(super) leaving: watch::Sender<bool>,
@@ -71,7 +70,7 @@ struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Linked {
     pub(super) link: LinkId,
-    pub(super) channel: Channel,
+    pub(super) channel: LogChannel,
 }
 
 /// Counts a waiting task while it exists.
@@ -118,10 +117,7 @@ impl Ambassador {
             endpoint(seed)?;
         }
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Error::new(
-                ErrorCode::FailedPrecondition,
-                "an ambassador must be started within a tokio runtime",
-            ));
+            return Err(Error::new(ErrorCode::FailedPrecondition, "start an ambassador within a tokio runtime"));
         }
         let core = Core::new(fastrand::Rng::new());
         let shared = Arc::new(Shared {
@@ -168,13 +164,12 @@ impl Shared {
     pub(super) fn issue(
         &self,
         lane: LaneId,
-        body: Body,
-        deadline: Option<Duration>,
+        issuing: Issuing,
     ) -> Result<(CallId, oneshot::Receiver<Result<Decided, Error>>), Error> {
         let (reply, answer) = oneshot::channel();
         let traceparent = convoke_trace::current().map(|here| here.to_string()).unwrap_or_default();
         let mut state = self.lock();
-        let issued = self.decide(&mut state, |core, now, out| core.issue(now, lane, body, deadline, traceparent, out));
+        let issued = self.decide(&mut state, |core, now, out| core.issue(now, lane, issuing, traceparent, out));
         if let Ok(call) = &issued {
             state.waiting.insert(*call, reply);
         }
@@ -266,7 +261,7 @@ impl Shared {
     pub(super) fn link_up(
         &self,
         epoch: v1::Epoch,
-        channel: Channel,
+        channel: LogChannel,
         outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
     ) -> LinkId {
         let mut state = self.lock();
@@ -299,7 +294,7 @@ impl Shared {
         waiting
     }
 
-    /// Requests a search for the leader without a long pause.
+    /// Has a leader looked for soon.
     fn request_link(&self) {
         self.asked_at.store(u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX), Ordering::Release);
         self.link_requested.notify_one();
@@ -337,8 +332,8 @@ impl Shared {
         self.asking.load(Ordering::Acquire) > 0
     }
 
-    /// Returns a connection to a node, leader or not.
-    pub(super) async fn channel(&self, address: &str) -> Result<Channel, Error> {
+    /// A connection to a node, be it leader or not.
+    pub(super) async fn channel(&self, address: &str) -> Result<LogChannel, Error> {
         let known = self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(address).cloned();
         if let Some(channel) = known {
             return Ok(channel);

@@ -1,7 +1,7 @@
 //! Handles to the key-value store.
 
 use super::ambassador::{Ambassador, Shared};
-use super::core::{Body, LaneId};
+use super::core::{Body, Issuing, LaneId};
 use super::read::{self, Consistency, Page};
 use super::{KeyValue, Options, Pending};
 use crate::Error;
@@ -49,6 +49,7 @@ pub struct Write {
     if_revision: Option<u64>,
     previous: bool,
     deadline: Option<Duration>,
+    last: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -73,7 +74,7 @@ impl Write {
     }
 
     fn new(what: What) -> Write {
-        Write { what, if_revision: None, previous: false, deadline: None }
+        Write { what, if_revision: None, previous: false, deadline: None, last: false }
     }
 
     /// Requires that the key has this modify revision, or does not exist if it is 0. Otherwise the write fails with
@@ -92,6 +93,14 @@ impl Write {
     /// Sets a deadline, measured in log time. After it the write is never applied and fails with `TIMEOUT`.
     pub fn deadline(mut self, deadline: Duration) -> Write {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// End the session of the handle with this write, in the same entry of the log. For programs that write once: nothing is left for
+    /// [`Kv::close`] to do. Wait for the answer before you issue another request: it then opens a new session, and fails with
+    /// `SESSION_GONE` if it was sent earlier.
+    pub fn last(mut self) -> Write {
+        self.last = true;
         self
     }
 
@@ -115,8 +124,8 @@ impl Kv {
 
     /// Issues a write. Its order is fixed when this returns, before anything is awaited.
     pub fn write(&self, write: Write) -> Pending {
-        let deadline = write.deadline;
-        let issued = self.handle.shared().issue(self.handle.lane, write.body(), deadline);
+        let issuing = Issuing { deadline: write.deadline, last: write.last, body: write.body() };
+        let issued = self.handle.shared().issue(self.handle.lane, issuing);
         Pending::new(self.handle.clone(), issued)
     }
 

@@ -99,7 +99,7 @@ async fn rest(shared: &Shared, search: &mut Search, begun: Instant, random: &mut
                 return heard;
             },
             () = tokio::time::sleep_until(now + pause) => return Heard::Nothing,
-            // A new request does not wait for the full pause.
+            // Somebody has come who does not want to wait for so long.
             () = shared.link_requested.notified() => {}
         }
     }

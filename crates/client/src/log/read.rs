@@ -3,13 +3,13 @@
 use super::ambassador::{Linked, Shared};
 use super::kv::Handle;
 use super::{KeyValue, core};
+use crate::connect::LogChannel;
 use crate::{Error, ErrorCode};
 use convoke_proto::v1;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::read_request::What;
 use prost::bytes::Bytes;
 use std::time::Duration;
-use tonic::transport::Channel;
 
 /// Pause before a read is tried again.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
@@ -103,7 +103,7 @@ async fn barrier(shared: &Shared, lane: core::LaneId) -> Option<core::Barrier> {
 /// Returns `Ok` if a retry may succeed, otherwise the error.
 pub(super) async fn retry(shared: &Shared, link: core::LinkId, error: Error) -> Result<(), Error> {
     match error.code {
-        // The session of the barrier has ended, so none of its requests can change anything.
+        // The session behind the barrier is gone: nothing of it can change anything.
         ErrorCode::SessionGone => {}
         ErrorCode::ResourceExhausted => {}
         ErrorCode::NotLeader
@@ -137,7 +137,7 @@ pub(super) async fn link(shared: &Shared) -> Linked {
 /// Asks the replicas and the configured nodes one after the other until one answers.
 async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
     let addresses = shared.peers().all();
-    let mut last = Error::new(ErrorCode::NotReady, "no node of the cluster is known");
+    let mut last = Error::new(ErrorCode::NotReady, "no node is known");
     for (left, address) in addresses.iter().rev().enumerate().map(|(place, address)| (addresses.len() - place, address))
     {
         let request =
@@ -159,7 +159,7 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
     Err(last)
 }
 
-pub(super) fn client(channel: Channel) -> LogClient<Channel> {
+pub(super) fn client(channel: LogChannel) -> LogClient<LogChannel> {
     LogClient::new(channel).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX)
 }
 
@@ -174,11 +174,11 @@ pub(super) async fn within<T>(
 }
 
 pub(super) fn no_leader() -> Error {
-    Error::new(ErrorCode::Timeout, "no leader of the log answered in time (try again, or use a local read)")
+    Error::new(ErrorCode::Timeout, "no leader of the log answered in time; try again, or read locally")
 }
 
 fn silent(who: &str) -> Error {
-    Error::new(ErrorCode::Timeout, format!("no answer from {who} in time (try again)"))
+    Error::new(ErrorCode::Timeout, format!("no answer from {who} in time; try again"))
 }
 
 /// Returns the range of all keys that begin with a prefix.
@@ -216,7 +216,7 @@ mod tests {
         let ambassador = Ambassador::start([silent.local_addr().unwrap().to_string()]).unwrap();
         let kv = ambassador.kv_with(Options::default().timeout(Duration::from_millis(100)));
         let error = kv.get_with("a", Consistency::Local).await.unwrap_err();
-        assert_eq!(error, Error::new(ErrorCode::Timeout, "no answer from any replica in time (try again)"));
+        assert_eq!(error, Error::new(ErrorCode::Timeout, "no answer from any replica in time; try again"));
         let error = kv.get_with("a", Consistency::Linearizable).await.unwrap_err();
         assert!(error.message.contains("no leader"), "{error}");
     }

@@ -2,7 +2,7 @@
 
 use super::ambassador::Shared;
 use crate::Error;
-use crate::connect::Connect;
+use crate::connect::{Connect, LogChannel};
 use crate::connection::connect_by;
 use convoke_proto::v1;
 use convoke_proto::v1::log_client::LogClient;
@@ -15,7 +15,6 @@ use tokio::task::JoinSet;
 use tokio::time::error::Elapsed;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Channel;
 
 /// Deadlines for the answer of a node: in the first round, and at most. They grow, so that busy nodes can answer too.
 const PATIENCE_BASE: Duration = Duration::from_secs(1);
@@ -29,7 +28,7 @@ const SILENCES_MAX: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) epoch: v1::Epoch,
-    pub(super) channel: Channel,
+    pub(super) channel: LogChannel,
     pub(super) outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
     pub(super) incoming: Streaming<v1::SubmitResponse>,
 }
@@ -55,8 +54,8 @@ pub(super) struct Search {
 
 #[derive(Debug, Default)]
 struct Way {
-    channel: Option<Channel>,
-    /// Whether a probe is in flight.
+    channel: Option<LogChannel>,
+    /// A question is on its way.
     asked: bool,
     silences: u32,
 }
@@ -64,7 +63,7 @@ struct Way {
 #[derive(Debug)]
 struct LeaderProbe {
     address: String,
-    channel: Option<Channel>,
+    channel: Option<LogChannel>,
     answer: Result<Result<Found, Error>, Elapsed>,
 }
 
@@ -129,11 +128,11 @@ impl Search {
     }
 }
 
-/// Asks one node. An established connection is kept even if the answer is late.
+/// A connection that came about is kept, even if the answer did not come in time.
 async fn ask(
     connect: Arc<dyn Connect>,
     address: String,
-    mut channel: Option<Channel>,
+    mut channel: Option<LogChannel>,
     patience: Duration,
 ) -> LeaderProbe {
     let asking = async {
@@ -147,12 +146,12 @@ async fn ask(
     LeaderProbe { address, channel, answer }
 }
 
-async fn ask_over(channel: Channel, address: &str) -> Result<Found, Error> {
+async fn ask_over(channel: LogChannel, address: &str) -> Result<Found, Error> {
     let (outgoing, messages) = mpsc::unbounded_channel();
     let mut client = LogClient::new(channel.clone()).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX);
     let mut incoming = client.submit(UnboundedReceiverStream::new(messages)).await?.into_inner();
     match incoming.message().await?.and_then(|first| first.message) {
         Some(Message::Welcome(v1::Welcome { epoch: Some(epoch) })) => Ok(Found { epoch, channel, outgoing, incoming }),
-        _ => Err(Error::new(crate::ErrorCode::Internal, format!("{address} sent no epoch in its welcome message"))),
+        _ => Err(Error::new(crate::ErrorCode::Internal, format!("{address} did not say in which epoch it leads"))),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::client::timeout;
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -21,6 +22,9 @@ pub(crate) struct BenchCommon {
     /// Nodes of the cluster that is started.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9), global = true)]
     pub(crate) nodes: u16,
+    /// Binary of the nodes that are started [default: this one], to compare versions under the same load.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) binary: Option<PathBuf>,
     /// How long to measure.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = timeout, global = true)]
     pub(crate) duration: Duration,
@@ -49,6 +53,10 @@ pub(crate) enum BenchCommand {
     HttpRegister(HttpRegisterLoad),
     /// Lookups of a service's members over HTTP/JSON.
     HttpLookup(HttpLookupLoad),
+    /// Send every change to many watchers over HTTP (server-sent events).
+    WatchHttp(WatchHttpLoad),
+    /// Durable key writes over HTTP, at the node that leads the log.
+    HttpKv(HttpKvLoad),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -146,9 +154,12 @@ pub(crate) struct LogLoad {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HttpRegisterLoad {
-    /// Sessions, each with a connection of its own, spread over the nodes.
+    /// Connections, spread over the nodes.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) clients: u32,
+    /// Sessions that the connections share [default: one for each connection]. All connections of a session go to one node.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sessions: Option<u32>,
     /// Requests that each has under way at once on its connection (HTTP/1.1 pipelining).
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) pipeline: u32,
@@ -171,4 +182,30 @@ pub(crate) struct HttpLookupLoad {
     /// Members of each service.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) members: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WatchHttpLoad {
+    /// Watchers, each with a connection of its own, spread over the nodes.
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) watchers: u32,
+    /// Changes per second. Every watcher receives each of them.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: u32,
+    /// Changes made at once, as in a deployment or when a node is lost.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) burst: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HttpKvLoad {
+    /// Connections to the leader.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) clients: u32,
+    /// Size of a value.
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(..=1_048_576))]
+    pub(crate) value: u32,
+    /// Keys that are put in turn.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keys: u32,
 }

@@ -12,8 +12,8 @@ use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
 pub(crate) use bench::{
-    BenchArgs, BenchCommand, BenchCommon, HeartbeatLoad, HttpLookupLoad, HttpRegisterLoad, JoinLoad, LogLoad,
-    PropagateLoad, WatchLoad, WriteLoad,
+    BenchArgs, BenchCommand, BenchCommon, HeartbeatLoad, HttpKvLoad, HttpLookupLoad, HttpRegisterLoad, JoinLoad,
+    LogLoad, PropagateLoad, WatchHttpLoad, WatchLoad, WriteLoad,
 };
 pub(crate) use client::{
     Connect, DrainArgs, Id, Inspect, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs,

@@ -32,6 +32,8 @@ pub(super) struct Cluster {
     /// Started here; none if others run the nodes.
     nodes: Vec<Node>,
     given: Vec<String>,
+    /// Of the nodes that are started, if it is not this one.
+    binary: Option<PathBuf>,
     /// Dropped after the nodes, which write into it.
     directory: Option<Directory>,
 }
@@ -40,7 +42,7 @@ impl Cluster {
     /// The nodes to use: those given, or fresh ones that have found each other.
     pub(super) async fn of(common: &BenchCommon) -> Outcome<Cluster> {
         if common.nodes_given.is_empty() {
-            return Cluster::start(common.nodes).await;
+            return Cluster::start(common, common.nodes).await;
         }
         let cluster = Cluster::given(common);
         for address in &cluster.given {
@@ -49,8 +51,9 @@ impl Cluster {
         Ok(cluster)
     }
 
-    pub(super) async fn start(count: u16) -> Outcome<Cluster> {
-        let mut cluster = Cluster { nodes: Vec::new(), given: Vec::new(), directory: Some(Directory::make()?) };
+    pub(super) async fn start(common: &BenchCommon, count: u16) -> Outcome<Cluster> {
+        let directory = Some(Directory::make()?);
+        let mut cluster = Cluster { nodes: Vec::new(), given: Vec::new(), binary: common.binary.clone(), directory };
         for _ in 0..count {
             cluster.add().await?;
         }
@@ -58,8 +61,9 @@ impl Cluster {
     }
 
     /// Fresh nodes that are all voters of one log.
-    pub(super) async fn start_log(count: u16) -> Outcome<Cluster> {
-        let cluster = Cluster::start(count).await?;
+    pub(super) async fn start_log(common: &BenchCommon) -> Outcome<Cluster> {
+        let count = common.nodes;
+        let cluster = Cluster::start(common, count).await?;
         let ambassador = Ambassador::start(cluster.addresses())?;
         for number in 2..=count {
             for change in
@@ -76,7 +80,7 @@ impl Cluster {
 
     pub(super) fn given(common: &BenchCommon) -> Cluster {
         let given = common.nodes_given.iter().map(|address| with_port(address.trim(), CLIENT_PORT)).collect();
-        Cluster { nodes: Vec::new(), given, directory: None }
+        Cluster { nodes: Vec::new(), given, binary: None, directory: None }
     }
 
     /// One more node; returns once it is ready.
@@ -84,7 +88,7 @@ impl Cluster {
         let Some(directory) = &self.directory else { return Err(needs_own()) };
         let id = format!("n{}", self.nodes.len() + 1);
         let join = self.nodes.first().map(|node| node.peers.as_str());
-        let node = Node::start(&directory.0, &id, join).await?;
+        let node = Node::start(&directory.0, &id, join, self.binary.as_deref()).await?;
         self.nodes.push(node);
         self.nodes.last().ok_or_else(needs_own)
     }
@@ -144,9 +148,12 @@ pub(super) struct Node {
 }
 
 impl Node {
-    async fn start(directory: &Path, id: &str, join: Option<&str>) -> Outcome<Node> {
+    async fn start(directory: &Path, id: &str, join: Option<&str>, binary: Option<&Path>) -> Outcome<Node> {
         let failed = |what: &str, error: io::Error| Failure::failed(format!("cannot {what} a node: {error}"));
-        let binary = std::env::current_exe().map_err(|error| failed("find the binary of", error))?;
+        let binary = match binary {
+            Some(binary) => binary.to_owned(),
+            None => std::env::current_exe().map_err(|error| failed("find the binary of", error))?,
+        };
         let log = directory.join(format!("{id}.log"));
         let stderr = fs::File::create(&log).map_err(|error| failed("write the log of", error))?;
         let mut command = std::process::Command::new(binary);

@@ -29,7 +29,7 @@ pub(super) async fn join(common: &BenchCommon, load: &JoinLoad) -> Outcome<Repor
     if !common.nodes_given.is_empty() {
         return Err(Failure::usage("this starts a node of its own and measures it: leave out --addr"));
     }
-    let mut cluster = Cluster::start(1).await?;
+    let mut cluster = Cluster::start(common, 1).await?;
     let sessions = load.members.div_ceil(load.per_client);
     let (held, filled_in) = fill(&cluster, load, sessions).await?;
     let first = cluster.own()?[0].resident()?;

@@ -16,11 +16,8 @@ use tokio::time::Instant;
 const LEADER_WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) async fn log(common: &BenchCommon, load: &LogLoad) -> Outcome<Report> {
-    let cluster = if common.nodes_given.is_empty() {
-        Cluster::start_log(common.nodes).await?
-    } else {
-        Cluster::of(common).await?
-    };
+    let cluster =
+        if common.nodes_given.is_empty() { Cluster::start_log(common).await? } else { Cluster::of(common).await? };
     let mut handles = Vec::new();
     let links: Vec<Ambassador> =
         (0..load.links).map(|_| Ambassador::start(cluster.addresses())).collect::<Result<_, _>>()?;

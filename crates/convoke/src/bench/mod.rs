@@ -51,5 +51,7 @@ async fn run(command: &BenchCommand, common: &BenchCommon) -> Outcome<Report> {
         BenchCommand::Log(load) => log::log(common, load).await,
         BenchCommand::HttpRegister(load) => http::register(common, load).await,
         BenchCommand::HttpLookup(load) => http::lookup(common, load).await,
+        BenchCommand::WatchHttp(load) => http::fan_out(common, load).await,
+        BenchCommand::HttpKv(load) => http::put_keys(common, load).await,
     }
 }

@@ -17,12 +17,12 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 /// Members that change in turn, and that every subscriber watches.
-const MEMBERS: u32 = 100;
-const FILTER: &str = "service == \"bench-0\"";
+pub(super) const MEMBERS: u32 = 100;
+pub(super) const FILTER: &str = "service == \"bench-0\"";
 /// Metadata key with the time of the change, in microseconds since the start.
-const AT: &str = "at";
+pub(super) const AT: &str = "at";
 /// How long after the end subscribers still listen.
-const LATE: Duration = Duration::from_secs(2);
+pub(super) const LATE: Duration = Duration::from_secs(2);
 /// Idle subscribers that connect at once.
 const CONNECTING: usize = 64;
 
@@ -45,7 +45,7 @@ pub(super) async fn fan_out(common: &BenchCommon, load: &WatchLoad) -> Outcome<R
     for subscriber in subscribers {
         workers.spawn(count_events(subscriber, tally.clone()));
     }
-    workers.spawn(change(registrations, tally.clone(), load.rate));
+    workers.spawn(change(registrations, tally.clone(), load.rate, 1));
     let report = measure(&cluster, "watch", &tally, workers).await?;
     close(vec![writer]).await?;
     Ok(report.figure("subscribers", "Subscribers", load.subscribers.into(), "").figure(
@@ -56,17 +56,24 @@ pub(super) async fn fan_out(common: &BenchCommon, load: &WatchLoad) -> Outcome<R
     ))
 }
 
-async fn change(registrations: Vec<Registration>, tally: Arc<Tally>, rate: u32) -> Outcome {
-    let pause = Duration::from_secs(1) / rate;
+/// Changes members in turn, so many at once.
+pub(super) async fn change(registrations: Vec<Registration>, tally: Arc<Tally>, rate: u32, burst: u32) -> Outcome {
+    let pause = Duration::from_secs(1) * burst / rate;
+    let registrations: Vec<Arc<Registration>> = registrations.into_iter().map(Arc::new).collect();
+    let mut turn = registrations.iter().cycle();
     let mut due = tally.start();
-    for registration in registrations.iter().cycle() {
-        if due >= tally.end() {
-            break;
-        }
+    while due < tally.end() {
         tokio::time::sleep_until(due).await;
-        let at = due.duration_since(tally.start()).as_micros();
-        if let Err(error) = registration.update(Update::merge().set(AT, at.to_string())).await {
-            tally.record_error(&error);
+        let at = due.duration_since(tally.start()).as_micros().to_string();
+        let mut changing = JoinSet::new();
+        for registration in turn.by_ref().take(burst as usize) {
+            let (registration, update) = (registration.clone(), Update::merge().set(AT, at.clone()));
+            changing.spawn(async move { registration.update(update).await });
+        }
+        for changed in changing.join_all().await {
+            if let Err(error) = changed {
+                tally.record_error(&error);
+            }
         }
         due += pause;
     }

@@ -63,6 +63,26 @@ pub(crate) struct Subscribers {
     len: usize,
     /// Raised with every change that a mark would reflect.
     pub(crate) stamp: u64,
+    tokens: Tokens,
+}
+
+/// The newest resume token of each space, with its stamp. All watchers that are marked at one stamp share it: to build one costs as
+/// much as there are origins, and a single change marks every watcher.
+#[derive(Debug, Default)]
+struct Tokens(BTreeMap<Space, (u64, Vec<u8>)>);
+
+impl Tokens {
+    /// What changed since without raising the stamp is nothing that a mark would reflect, so an earlier token of the same stamp is as good.
+    fn at(&mut self, stamp: u64, map: &CausalMap, space: Space) -> Vec<u8> {
+        match self.0.get(&space) {
+            Some((at, token)) if *at == stamp => token.clone(),
+            _ => {
+                let token = Token::of(map, space).encode();
+                self.0.insert(space, (stamp, token.clone()));
+                token
+            }
+        }
+    }
 }
 
 /// What a subscriber's request to resume comes down to.
@@ -237,7 +257,7 @@ impl Subscribers {
         if *generation != id.generation {
             return false;
         }
-        let more = subscriber.take(context, stamp, max, events);
+        let more = subscriber.take(context, stamp, &mut self.tokens, max, events);
         subscriber.notified = more;
         more
     }
@@ -328,7 +348,14 @@ impl Subscriber {
         }
     }
 
-    fn take(&mut self, context: &TakeContext<'_>, stamp: u64, max: usize, events: &mut Vec<StreamEvent>) -> bool {
+    fn take(
+        &mut self,
+        context: &TakeContext<'_>,
+        stamp: u64,
+        tokens: &mut Tokens,
+        max: usize,
+        events: &mut Vec<StreamEvent>,
+    ) -> bool {
         let end = events.len() + max.max(2);
         if let Stage::Waiting { resumption, until } = &self.stage {
             if !resumption.reached(self.interest.space, context.map) && context.now < *until {
@@ -373,7 +400,7 @@ impl Subscriber {
             if missing.is_empty() && events.len() < end {
                 self.stage = Stage::Live;
                 events.push(StreamEvent::CaughtUp);
-                self.mark(context, stamp, events);
+                self.mark(context, stamp, tokens, events);
                 return false;
             }
             return true;
@@ -382,7 +409,7 @@ impl Subscriber {
         let due = self.marked != stamp && (waited || self.eager);
         match self.stage {
             Stage::Live if due && events.len() < end => {
-                self.mark(context, stamp, events);
+                self.mark(context, stamp, tokens, events);
                 false
             }
             Stage::Live => false,
@@ -402,10 +429,10 @@ impl Subscriber {
         self.reset = reset;
     }
 
-    fn mark(&mut self, context: &TakeContext<'_>, stamp: u64, events: &mut Vec<StreamEvent>) {
+    fn mark(&mut self, context: &TakeContext<'_>, stamp: u64, tokens: &mut Tokens, events: &mut Vec<StreamEvent>) {
         self.marked_at = Some(context.now);
         self.marked = stamp;
-        events.push(StreamEvent::Mark(Token::of(context.map, self.interest.space).encode()));
+        events.push(StreamEvent::Mark(tokens.at(stamp, context.map, self.interest.space)));
     }
 }
 

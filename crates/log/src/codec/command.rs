@@ -18,6 +18,8 @@ pub const COMMAND_VERSION: u8 = 1;
 const OPEN: u8 = 0;
 const REQUEST: u8 = 1;
 const EXPIRE: u8 = 2;
+/// A request that is the last of its session.
+const LAST_REQUEST: u8 = 3;
 
 const FENCE: u8 = 0;
 const END: u8 = 1;
@@ -43,14 +45,14 @@ impl Command {
         w.into_bytes()
     }
 
-    /// Encodes the command for the log and checks that replicas can decode it. An undecodable entry would stop every
-    /// replica, again after every restart (A1).
-    pub fn encode_checked(&self) -> Result<Bytes, CodecError> {
+    /// The same for a log: what replicas could not read would stop every one of them, again after every start (A1). Also returns the
+    /// command as every replica will decode it, so that the leader need not decode it again.
+    pub fn encode_checked(&self) -> Result<(Bytes, Command), CodecError> {
         if let Command::Request(request) = self {
             request.check().map_err(|field| CodecError::Invalid(field.as_str()))?;
         }
         let encoded = Bytes::from(self.encode());
-        Command::decode(&encoded).map(|_| encoded)
+        Command::decode(&encoded).map(|command| (encoded, command))
     }
 
     /// Decodes a command. Keys and values share the memory of `bytes`.
@@ -63,7 +65,8 @@ impl Command {
         }
         let command = match r.byte("command")? {
             OPEN => Command::Open(decode_open(r)?),
-            REQUEST => Command::Request(decode_request(r, bytes)?),
+            REQUEST => Command::Request(decode_request(r, bytes, false)?),
+            LAST_REQUEST => Command::Request(decode_request(r, bytes, true)?),
             EXPIRE => Command::Expire(Expire {
                 epoch: epoch(r)?,
                 session: SessionId(r.counter("session")?),
@@ -104,7 +107,7 @@ fn decode_open(r: &mut Reader<'_>) -> Result<Open, CodecError> {
 /// Encodes a request. `abandon_below` and `previous` are close to the number, so they are written as differences from
 /// it.
 fn encode_request(w: &mut Writer, request: &Request) {
-    w.byte(REQUEST);
+    w.byte(if request.last { LAST_REQUEST } else { REQUEST });
     w.varint(request.session.0);
     w.varint(request.number);
     w.varint(request.number.saturating_sub(request.abandon_below));
@@ -114,7 +117,7 @@ fn encode_request(w: &mut Writer, request: &Request) {
     encode_body(w, &request.body);
 }
 
-fn decode_request(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Request, CodecError> {
+fn decode_request(r: &mut Reader<'_>, bytes: &Bytes, last: bool) -> Result<Request, CodecError> {
     let session = SessionId(r.counter("session")?);
     let number = r.counter("number")?;
     let request = Request {
@@ -124,6 +127,7 @@ fn decode_request(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Request, CodecErr
         previous: number - r.bounded("previous", number)?,
         epoch: epoch(r)?,
         deadline: r.option("deadline", |r| r.varint("deadline").map(LogTime::from_micros))?,
+        last,
         body: decode_body(r, bytes)?,
     };
     request.check().map_err(|field| CodecError::Invalid(field.as_str()))?;

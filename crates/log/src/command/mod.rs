@@ -51,6 +51,8 @@ pub struct Request {
     pub epoch: Epoch,
     /// Deadline in log time.
     pub deadline: Option<LogTime>,
+    /// The session ends with it, in the same entry, whatever its outcome is (S4).
+    pub last: bool,
     pub body: Body,
 }
 
@@ -77,7 +79,7 @@ impl Request {
     /// Creates a request that abandons all earlier ones.
     pub fn new(session: SessionId, number: u64, epoch: Epoch, body: Body) -> Self {
         let previous = number.saturating_sub(1);
-        Request { session, number, abandon_below: number, previous, epoch, deadline: None, body }
+        Request { session, number, abandon_below: number, previous, epoch, deadline: None, last: false, body }
     }
 
     pub fn id(&self) -> RequestId {

@@ -99,8 +99,9 @@ impl Machine {
             session.active_at = self.log_time;
             session.store(request.number, request.abandon_below, outcome.clone(), &self.limits, self.mutation);
         }
-        // A session that ends itself does so last, so that the outcome of the end is kept too.
-        if outcome.is_applied() && request.body == Body::End(request.session) {
+        // A session that ends itself does so last, so that the outcome of that is kept as well.
+        let asked = outcome.is_applied() && request.body == Body::End(request.session);
+        if asked || (request.last && !self.mutation.is(Mutant::LastStaysOpen)) {
             self.end(request.session, EndReason::Requested, ended);
         }
         outcome

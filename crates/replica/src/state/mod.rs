@@ -15,7 +15,7 @@ use crate::raft::{self, Effect, EngineSnapshot, Entry, LogId, Payload, SnapshotM
 use arc_swap::ArcSwap;
 use convoke_base::Time;
 use convoke_log::machine::Applied;
-use convoke_log::{Command, Epoch, LogTime, Machine, ReplicaId};
+use convoke_log::{Epoch, LogTime, Machine, ReplicaId};
 use futures_util::{Stream, TryStreamExt};
 use openraft::storage::{ApplyResponder, RaftStateMachine};
 use openraft::{OptionalSend, RaftSnapshotBuilder};
@@ -174,8 +174,8 @@ impl StateMachine {
                 self.membership = StoredMembership::new(Some(entry.log_id), membership);
             }
             Payload::Normal(proposal) => {
-                // Stopping is better than skipping an entry that others execute (A1).
-                let command = Command::decode(&proposal.command).map_err(io::Error::other)?;
+                // Skipping what others execute would be worse than stopping (A1).
+                let command = proposal.take_command().map_err(io::Error::other)?;
                 let entry =
                     convoke_log::Entry { index: position.index, epoch: position.epoch, stamp: proposal.stamp, command };
                 let applied = self.machine.apply(&entry).map_err(io::Error::other)?;

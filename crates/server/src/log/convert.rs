@@ -51,6 +51,7 @@ pub(crate) fn body(request: v1::LogRequest) -> Result<Request, Error> {
         previous: request.previous,
         epoch: epoch(request.epoch)?,
         deadline: (request.deadline_us > 0).then(|| LogTime::from_micros(request.deadline_us)),
+        last: request.last,
         body,
     })
 }

@@ -47,8 +47,8 @@ impl Core {
                 return self.die(id, &super::closed(), out);
             }
             if lane.had_session {
-                // A successor process has fenced this one; do not reclaim the name.
-                let message = "another process opened a log session under this client name; this handle is closed";
+                // A successor: it fenced this one, and is not fought.
+                let message = "another process opened a session under this client's name; this one is over";
                 return self.die(id, &Error::new(ErrorCode::Superseded, message), out);
             }
             // The holder is a predecessor; replace it (LS2, R-68).
@@ -79,8 +79,10 @@ impl Core {
         }
         let abandoned = answer.previous.zip(answer.previous_fate).filter(|(_, fate)| fate.is_final());
         self.settle_superseded(id, number, abandoned.as_ref(), out);
+        let stored = matches!(fate.kind(), Kind::Applied | Kind::NotApplied);
+        let last = stored && self.lane_mut(id).calls.get(&number).is_some_and(|call| call.last);
         let ended = answer.refused.as_ref().is_some_and(|error| error.error_code() == ErrorCode::SessionGone);
-        if ended {
+        if ended || last {
             self.session_ended(id);
         }
         let request = answer.request.unwrap_or_default();
@@ -175,7 +177,7 @@ impl Core {
                     self.retry_later(now, id);
                 }
             }
-            // The previous request is missing: it was rejected too, or is being resent.
+            // The one before it is missing: it was refused as well, or is on its way again.
             ErrorCode::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.again(tagged),
             _ => match tagged {
                 Tagged::Request((id, number)) => self.finish(id, number, Err(error), out),
@@ -200,11 +202,10 @@ impl Core {
 }
 
 fn too_old(request: v1::RequestId) -> Error {
-    let message =
-        format!("the outcome of request {request} is no longer kept; the request cannot take effect any more");
+    let message = format!("what became of request {request} is too long ago to be known; it can no longer take effect");
     Error::new(ErrorCode::Compacted, message).request(request)
 }
 
 fn unspoken() -> Error {
-    Error::new(ErrorCode::Internal, "the node gave no reason")
+    Error::new(ErrorCode::Internal, "the node did not say why")
 }

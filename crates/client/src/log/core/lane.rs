@@ -72,10 +72,27 @@ pub(super) struct Call {
     pub(super) left: bool,
     /// A later call superseded this one; it is not sent again.
     pub(super) superseded: bool,
+    /// The session ends with it.
+    pub(super) last: bool,
 }
 
 impl Call {
-    /// Returns whether a copy may have reached the log.
+    pub(super) fn new(body: Body) -> Call {
+        Call {
+            body,
+            bytes: 0,
+            traceparent: String::new(),
+            patience: None,
+            deadline: None,
+            deadline_us: 0,
+            sent: None,
+            left: false,
+            superseded: false,
+            last: false,
+        }
+    }
+
+    /// Whether a copy of it may have reached the log.
     pub(super) fn may_have_arrived(&self) -> bool {
         self.left
     }
@@ -113,26 +130,8 @@ impl Lane {
         }
     }
 
-    pub(super) fn issue(
-        &mut self,
-        body: Body,
-        bytes: usize,
-        patience: Option<Time>,
-        deadline: Option<Time>,
-        traceparent: String,
-    ) -> u64 {
+    pub(super) fn issue(&mut self, call: Call) -> u64 {
         self.last_issued += 1;
-        let call = Call {
-            body,
-            bytes,
-            traceparent,
-            patience,
-            deadline,
-            deadline_us: 0,
-            sent: None,
-            left: false,
-            superseded: false,
-        };
         self.calls.insert(self.last_issued, call);
         self.queued.insert(self.last_issued);
         self.last_issued

@@ -33,7 +33,17 @@ pub(crate) type LinkId = u64;
 /// Body of a request.
 pub(crate) type Body = v1::log_request::Body;
 
-/// A call: the lane and its number.
+/// A call to be issued.
+#[derive(Clone, Debug)]
+pub(crate) struct Issuing {
+    pub(crate) body: Body,
+    /// It is not to be applied later than this from now.
+    pub(crate) deadline: Option<Duration>,
+    /// The session ends with it.
+    pub(crate) last: bool,
+}
+
+/// A call: the lane and its number there.
 pub(crate) type CallId = (LaneId, u64);
 
 /// Effects to be performed now.
@@ -122,15 +132,14 @@ impl Core {
         &mut self,
         now: Time,
         id: LaneId,
-        body: Body,
-        deadline: Option<Duration>,
+        Issuing { body, deadline, last }: Issuing,
         traceparent: String,
         out: &mut Output,
     ) -> Result<CallId, Error> {
         let bytes = prost::Message::encoded_len(&v1::LogRequest { body: Some(body.clone()), ..Default::default() });
         if self.calls >= CALLS_MAX || self.bytes + bytes > BYTES_MAX {
             let message =
-                format!("the limit of {CALLS_MAX} waiting requests or {BYTES_MAX} bytes is reached (wait for answers)");
+                format!("{CALLS_MAX} requests or {BYTES_MAX} bytes of them wait to be answered; wait for some");
             return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(CALLS_MAX as u64));
         }
         let lane = self.lanes.get_mut(&id).ok_or_else(closed)?;
@@ -139,7 +148,8 @@ impl Core {
         }
         let patience = lane.options.timeout.map(|timeout| now.saturating_add(timeout));
         let deadline = deadline.map(|deadline| now.saturating_add(deadline));
-        let number = lane.issue(body, bytes, patience, deadline, traceparent);
+        let call = Call { bytes, traceparent, patience, deadline, last, ..Call::new(body) };
+        let number = lane.issue(call);
         self.calls += 1;
         self.bytes += bytes;
         if let Some(at) = patience {
@@ -186,7 +196,7 @@ impl Core {
         let mut ending = None;
         if there_is_one {
             let patience = patience.map(|patience| now.saturating_add(patience));
-            let number = lane.issue(Body::End(v1::EndSession {}), 0, patience, None, String::new());
+            let number = lane.issue(Call { patience, ..Call::new(Body::End(v1::EndSession {})) });
             self.calls += 1;
             if let Some(at) = patience {
                 self.timers.insert((at, Timer::Patience(id, number)));
@@ -298,10 +308,14 @@ impl Core {
         let lane = self.lane_mut(id);
         let Some(call) = lane.calls.get(&number) else { return };
         let error = match lane.request_id(number).filter(|_| call.may_have_arrived()) {
-            None => Error::new(ErrorCode::Timeout, "no leader of the log was found in time; the request was not sent"),
+            None => Error::new(
+                ErrorCode::Timeout,
+                "no leader of the log took the request in time; it has not been executed",
+            ),
             Some(request) => {
-                let message =
-                    format!("no answer in time; the request may or may not have been applied (use resolve {request})");
+                let message = format!(
+                    "no answer in time; the request may or may not have been applied: resolve {request} tells, and makes it final"
+                );
                 Error::new(ErrorCode::OutcomeUnknown, message).request(request)
             }
         };
@@ -379,12 +393,12 @@ impl Timer {
 pub(crate) struct StillWanted;
 
 fn closed() -> Error {
-    Error::new(ErrorCode::FailedPrecondition, "this log handle is closed (create another one)")
+    Error::new(ErrorCode::FailedPrecondition, "this handle of the log is closed; take another")
 }
 
 fn superseded() -> Error {
     Error::new(
         ErrorCode::Superseded,
-        "a later request of this handle superseded this one; it was not and will not be applied",
+        "a later request of this handle was sent first; this one has not been and will not be applied",
     )
 }

@@ -90,6 +90,7 @@ impl Core {
             previous,
             epoch: Some(link.epoch),
             deadline_us: call.deadline_us,
+            last: call.last,
             body: Some(call.body.clone()),
         };
         lane.sent(number, link.id);

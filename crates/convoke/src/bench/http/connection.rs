@@ -66,6 +66,56 @@ impl Connection {
     }
 }
 
+/// A response of server-sent events.
+#[derive(Debug)]
+pub(super) struct Events {
+    stream: TcpStream,
+    /// As it comes: the sizes of the chunks are in it, on lines of their own.
+    buffer: Vec<u8>,
+    taken: usize,
+}
+
+impl Events {
+    pub(super) async fn open(address: &str, request: &[u8]) -> Outcome<Events> {
+        let Connection { mut stream, .. } = Connection::open(address).await?;
+        stream.write_all(request).await.map_err(|error| broken(&error))?;
+        Ok(Events { stream, buffer: Vec::new(), taken: 0 })
+    }
+
+    /// The name and the data of the next event.
+    pub(super) async fn next(&mut self) -> Outcome<(&str, &str)> {
+        loop {
+            let rest = &self.buffer[self.taken..];
+            // An event ends with an empty line; its data is one line and its last field.
+            if let Some(end) = rest.windows(2).position(|two| two == b"\n\n") {
+                let (from, to) = (self.taken, self.taken + end);
+                self.taken = to + 2;
+                if is_event(&self.buffer[from..to]) {
+                    return event(&self.buffer[from..to]);
+                }
+                continue;
+            }
+            self.buffer.drain(..self.taken);
+            self.taken = 0;
+            let count = self.stream.read_buf(&mut self.buffer).await.map_err(|error| broken(&error))?;
+            if count == 0 {
+                return Err(Failure::failed("a node ended a watch"));
+            }
+        }
+    }
+}
+
+/// Whether it has data: a comment or a place has none.
+fn is_event(bytes: &[u8]) -> bool {
+    bytes.windows(7).any(|part| part == b"\ndata: ")
+}
+
+fn event(bytes: &[u8]) -> Outcome<(&str, &str)> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Failure::failed("a node sent an event that is not text"))?;
+    let field = |name: &str| text.split('\n').find_map(|line| line.strip_prefix(name));
+    Ok((field("event: ").unwrap_or_default(), field("data: ").unwrap_or_default()))
+}
+
 /// Status, length of the head and length of the body, once the head is complete.
 fn head(bytes: &[u8]) -> Outcome<Option<(u16, usize, usize)>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
@@ -105,6 +155,12 @@ mod tests {
         assert_eq!(head(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap(), Some((204, 27, 0)));
         assert!(head(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").is_err());
         assert!(head(b"SSH-2.0\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn events_are_read_between_the_sizes_of_chunks() {
+        assert_eq!(event(b"\r\n1f\r\nevent: update\nid: x\ndata: {}").unwrap(), ("update", "{}"));
+        assert!(is_event(b"event: update\nid: x\ndata: {}") && !is_event(b": still here") && !is_event(b"id: x"));
     }
 
     #[test]

@@ -1,6 +1,11 @@
-//! Registrations and lookups over HTTP/JSON.
+//! Registrations, lookups, watches and key writes over HTTP.
 
 mod connection;
+mod keys;
+mod watch;
+
+pub(super) use keys::put_keys;
+pub(super) use watch::fan_out;
 
 use super::cluster::Cluster;
 use super::load::{Tally, measure};
@@ -26,18 +31,21 @@ const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) async fn register(common: &BenchCommon, load: &HttpRegisterLoad) -> Outcome<Report> {
     let cluster = Cluster::of(common).await?;
-    let mut sessions = Vec::new();
-    for number in 0..load.clients {
+    let sessions = load.sessions.unwrap_or(load.clients).min(load.clients);
+    let mut secrets = Vec::new();
+    for number in 0..sessions {
         let mut connection = Connection::open(&cluster.address(number as usize)).await?;
         let answer = connection.call(&request("POST", "/api/v1/sessions", b"{}")).await?;
-        let session: SessionResponse = parsed(&answer)?;
-        sessions.push((connection, session.session));
+        secrets.push(parsed::<SessionResponse>(&answer)?.session);
+    }
+    let mut connections = Vec::new();
+    for session in (0..sessions as usize).cycle().take(load.clients as usize) {
+        connections.push((Connection::open(&cluster.address(session)).await?, secrets[session].clone()));
     }
     let each = load.members.div_ceil(load.clients);
-    let secrets: Vec<String> = sessions.iter().map(|(_, session)| session.clone()).collect();
     let tally = Tally::new(common.duration);
     let mut workers = JoinSet::new();
-    for (number, (connection, session)) in (0..).zip(sessions) {
+    for (number, (connection, session)) in (0..).zip(connections) {
         let requests = (0..each).map(move |index| {
             let member = member(index % SERVICES, number, index);
             let path = format!("/api/v1/sessions/{session}/members/{}", member.id);
@@ -51,7 +59,8 @@ pub(super) async fn register(common: &BenchCommon, load: &HttpRegisterLoad) -> O
         let mut connection = Connection::open(&cluster.address(number)).await?;
         connection.call(&request("DELETE", &format!("/api/v1/sessions/{session}"), b"")).await?;
     }
-    Ok(report.figure("clients", "Clients", load.clients.into(), ""))
+    let report = report.figure("clients", "Clients", load.clients.into(), "");
+    Ok(report.figure("sessions", "Sessions", sessions.into(), ""))
 }
 
 pub(super) async fn lookup(common: &BenchCommon, load: &HttpLookupLoad) -> Outcome<Report> {

@@ -21,7 +21,7 @@ pub(crate) async fn kv(arguments: &KvArgs) -> Outcome {
     let connect = &arguments.inspect.connect;
     let kv = ambassador(connect)?.kv_with(Options::default().timeout(connect.timeout).ttl(SESSION_TTL));
     let done = execute(arguments, &kv).await;
-    // If nobody takes it, the session expires.
+    // A write that was not answered leaves a session behind. If nobody takes its end, it expires.
     let _ = kv.close(FAREWELL).await;
     done
 }
@@ -65,7 +65,8 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Outcome {
 }
 
 async fn write_key(connect: &Connect, kv: &Kv, write: Write) -> Outcome<Written> {
-    asked(connect, kv.write(write).await).await
+    // The session ends with the only write of the command: opening it and the write are all that is committed.
+    asked(connect, kv.write(write.last()).await).await
 }
 
 fn compared(write: Write, revision: Option<u64>) -> Write {

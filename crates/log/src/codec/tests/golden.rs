@@ -60,6 +60,12 @@ fn a_pipelined_request_with_a_deadline() {
 }
 
 #[test]
+fn the_last_request_of_a_session() {
+    let Command::Request(request) = request(Body::delete("k")) else { unreachable!() };
+    assert_golden(&Command::Request(Request { last: true, ..request }), "01 03 07 ac02 00 01 ac02 02 00 03 016b 00 00");
+}
+
+#[test]
 fn bodies() {
     let fence = Body::Fence(RequestId::new(SessionId(7), 299));
     assert_golden(&request(fence), &format!("{REQUEST} 00 07 ab02"));

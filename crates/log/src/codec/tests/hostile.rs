@@ -18,7 +18,7 @@ proptest! {
     #[test]
     fn commands_come_back_as_they_were(command in samples::command()) {
         let encoded = command.encode();
-        prop_assert_eq!(command.encode_checked(), Ok(Bytes::copy_from_slice(&encoded)));
+        prop_assert_eq!(command.encode_checked(), Ok((Bytes::copy_from_slice(&encoded), command.clone())));
         prop_assert_eq!(decode(&encoded), Ok(command));
     }
 

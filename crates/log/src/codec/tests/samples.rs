@@ -62,10 +62,10 @@ fn body() -> impl Strategy<Value = Body> {
 
 fn request() -> impl Strategy<Value = Request> {
     let numbers = counter().prop_flat_map(|number| (Just(number), 1..=number, 0..number));
-    (counter(), numbers, epoch(), prop::option::of(any::<u64>()), body()).prop_map(
-        |(session, (number, abandon_below, previous), epoch, deadline, body)| {
+    (counter(), numbers, epoch(), prop::option::of(any::<u64>()), any::<bool>(), body()).prop_map(
+        |(session, (number, abandon_below, previous), epoch, deadline, last, body)| {
             let deadline = deadline.map(LogTime::from_micros);
-            Request { session: SessionId(session), number, abandon_below, previous, epoch, deadline, body }
+            Request { session: SessionId(session), number, abandon_below, previous, epoch, deadline, last, body }
         },
     )
 }

@@ -84,7 +84,7 @@ impl Checks {
         let changed = after.revision != before.revision || after.configuration != before.configuration;
         match (command, &applied.reply) {
             (Command::Request(request), Reply::Request(answer)) => {
-                let ends = matches!(request.body, Body::End(_)) && !applied.ended.is_empty();
+                let ends = (request.last || matches!(request.body, Body::End(_))) && !applied.ended.is_empty();
                 if changed || ends {
                     self.effect(at, request, &after, before, machine)?;
                 }

@@ -115,8 +115,16 @@ impl Client {
             self.outstanding.clear();
         }
         let abandon_below = self.outstanding.keys().next().copied().unwrap_or(number);
-        let request =
-            Request { session, number, abandon_below, previous: self.last, epoch: self.epoch, deadline, body };
+        let request = Request {
+            session,
+            number,
+            abandon_below,
+            previous: self.last,
+            epoch: self.epoch,
+            deadline,
+            last: false,
+            body,
+        };
         self.next += 1;
         self.last = number;
         self.outstanding.insert(number, request.clone());

@@ -182,7 +182,7 @@ impl Model {
         let session = self.sessions.get_mut(&id).unwrap();
         session.active(entry.index, log_time);
         session.history.outcomes.push((number, request.abandon_below, outcome.clone()));
-        if request.body == Body::End(request.session) && !expired {
+        if request.last || request.body == Body::End(request.session) && !expired {
             self.end(id, EndReason::Requested);
         }
         Ok(outcome)

@@ -31,6 +31,7 @@ pub(super) enum Step {
         wants: u64,
         before: u64,
         deadline: Option<u64>,
+        last: bool,
         body: StepBody,
     },
     Expire {
@@ -87,8 +88,10 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     let ahead = prop_oneof![4 => Just(4u64), 1 => 0..7u64];
     prop_oneof![
         3 => open(),
-        20 => (session(), ahead, 0..6u64, 1..4u64, prop::option::weighted(0.2, 0..40u64), body()).prop_map(
-            |(session, ahead, wants, before, deadline, body)| Step::Request { session, ahead, wants, before, deadline, body }
+        20 => (session(), ahead, 0..6u64, 1..4u64, prop::option::weighted(0.2, 0..40u64), prop::bool::weighted(0.05), body()).prop_map(
+            |(session, ahead, wants, before, deadline, last, body)| {
+                Step::Request { session, ahead, wants, before, deadline, last, body }
+            }
         ),
         2 => (session(), 0..4u64).prop_map(|(session, activity)| Step::Expire { session, activity }),
         6 => (any::<usize>(), any::<bool>()).prop_map(|(which, stamped)| Step::Again { which, stamped }),
@@ -148,7 +151,7 @@ impl Translator {
                 Command::Expire(Expire { epoch, session, activity: known.saturating_sub(activity / 3) })
             }
             Step::Again { which, stamped } => self.again(*which, stamped.then_some(epoch), epoch),
-            Step::Request { session, ahead, wants, before, deadline, body } => {
+            Step::Request { session, ahead, wants, before, deadline, last, body } => {
                 let session = self.session(*session);
                 let high = self.high.entry(session).or_default();
                 let number = (*high + ahead).saturating_sub(3).max(1);
@@ -160,6 +163,7 @@ impl Translator {
                     previous: number.saturating_sub(*before),
                     epoch,
                     deadline: deadline.map(|after| LogTime::from_micros((self.now + after).saturating_sub(10))),
+                    last: *last,
                     body: self.body(body),
                 })
             }

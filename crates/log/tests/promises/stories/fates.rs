@@ -96,6 +96,25 @@ fn ls8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
     assert_eq!(log.value("A").as_deref(), Some("1"));
 }
 
+/// S4: a request that is the last of its session ends it in the same entry, applied or not, and copies still get its outcome.
+#[test]
+fn s4_the_last_request_ends_its_session() {
+    let mut log = Script::new();
+    for (value, if_revision, is_applied) in [("1", None, true), ("2", Some(99), false)] {
+        let client = log.open();
+        let put =
+            Body::Put(convoke_log::command::Put { key: "A".into(), value: value.into(), if_revision, previous: false });
+        let last = Request { last: true, ..log.request(client, 1, put) };
+        let outcome = log.deliver(&last).verdict.unwrap();
+        assert_eq!(outcome.is_applied(), is_applied);
+        assert!(log.machine.session(client).is_none());
+        assert_eq!(log.deliver(&last).verdict, Ok(outcome), "a copy changes nothing");
+        let later = log.deliver(&log.request(client, 2, Body::put("A", "3"))).verdict;
+        assert_eq!(later, Err(Refused::SessionEnded(convoke_log::machine::EndReason::Requested)));
+    }
+    assert_eq!(log.value("A").as_deref(), Some("1"));
+}
+
 #[test]
 fn ls8_so_many_ended_sessions_are_remembered_and_then_it_is_too_old() {
     let mut log = Script::with(Limits { ended_sessions: 2, ..Limits::default() });

@@ -23,7 +23,7 @@ pub(super) fn at(term: u64, index: u64) -> LogId {
 pub(super) fn entry(term: u64, index: u64, bytes: usize) -> Entry {
     // Zeros too: a sector of zeros must not be mistaken for a lost one.
     let fill = if index.is_multiple_of(3) { 0 } else { index as u8 };
-    let proposal = Proposal { stamp: LogTime::from_micros(index), command: Bytes::from(vec![fill; bytes]) };
+    let proposal = Proposal::encoded(LogTime::from_micros(index), Bytes::from(vec![fill; bytes]));
     Entry { log_id: at(term, index), payload: Payload::Normal(proposal) }
 }
 

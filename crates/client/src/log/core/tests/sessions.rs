@@ -130,6 +130,42 @@ fn a_handle_that_is_dropped_ends_its_session() {
     assert_eq!(world.issue(lane, "b").unwrap_err().code, ErrorCode::FailedPrecondition);
 }
 
+/// Open and put: nothing else is committed, whether the answer arrives or is asked for over another link.
+#[test]
+fn a_handle_that_writes_once_commits_two_entries() {
+    for lost in [false, true] {
+        let mut world = World::new(1);
+        let (before, lane) = (world.machine.applied().index, world.lane(Options::default()));
+        let call = world.issue_last(lane, "a").unwrap();
+        world.link_up();
+        while lost && world.puts("a") == 0 {
+            assert!(world.arrive() | world.hear());
+        }
+        if lost {
+            world.link_down();
+        }
+        world.settle();
+        assert!(world.done[&call].is_ok(), "{:?}", world.done[&call]);
+        assert_eq!((world.machine.session_count(), world.puts("a")), (0, 1));
+        assert_eq!(world.close(lane, Some(Duration::from_secs(2))), None, "there is nothing left to end");
+        world.settle();
+        assert_eq!(world.machine.applied().index - before, 2);
+        assert!(!world.core.wants_link() && world.core.next_wake().is_none());
+    }
+}
+
+#[test]
+fn a_handle_goes_on_with_another_session_after_its_last_write() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default());
+    world.issue_last(lane, "a").unwrap();
+    world.settle();
+    let next = world.issue(lane, "b").unwrap();
+    world.settle();
+    assert!(world.done[&next].is_ok());
+    assert_eq!((world.machine.session_count(), world.puts("a"), world.puts("b")), (1, 1, 1));
+}
+
 #[test]
 fn an_open_that_was_lost_is_sent_again_and_opens_one_session_under_a_name() {
     let mut world = World::new(1);

@@ -1,6 +1,6 @@
 //! One agreed log, changing leaders, and a network that keeps copies.
 
-use super::super::{Body, CallId, Core, Decided, LaneId, LinkId, Output};
+use super::super::{Body, CallId, Core, Decided, Issuing, LaneId, LinkId, Output};
 use crate::log::Options;
 use crate::{Error, ErrorCode};
 use convoke_log::command::{Client, Command, Open, Put, Request};
@@ -60,9 +60,19 @@ impl World {
     }
 
     pub(super) fn issue(&mut self, lane: LaneId, key: &str) -> Result<CallId, Error> {
+        self.issue_as(lane, key, false)
+    }
+
+    /// The session ends with it.
+    pub(super) fn issue_last(&mut self, lane: LaneId, key: &str) -> Result<CallId, Error> {
+        self.issue_as(lane, key, true)
+    }
+
+    fn issue_as(&mut self, lane: LaneId, key: &str, last: bool) -> Result<CallId, Error> {
         let mut out = Output::default();
         let body = Body::Put(v1::PutKey { key: key.to_owned().into(), ..v1::PutKey::default() });
-        let call = self.core.issue(self.now, lane, body, None, String::new(), &mut out);
+        let issuing = Issuing { body, deadline: None, last };
+        let call = self.core.issue(self.now, lane, issuing, String::new(), &mut out);
         self.carry_out(out);
         call
     }
@@ -190,6 +200,7 @@ impl World {
                 previous: request.previous,
                 epoch: epoch(request.epoch),
                 deadline: (request.deadline_us > 0).then(|| LogTime::from_micros(request.deadline_us)),
+                last: request.last,
                 body: match request.body.unwrap() {
                     Body::Put(put) => convoke_log::command::Body::Put(Put {
                         key: put.key,
