@@ -153,7 +153,7 @@ impl Node {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
             command.env_remove(name);
         }
-        command.args(["start", "--id", id, "--log", "warn"]);
+        command.args(["start", "--id", id, "--log-level", "warn"]);
         // However the benchmark ends. To the system the parent is the thread that starts the node: this is the main one,
         // on which everything runs that is not spawned.
         command.args(["--end-with", &std::process::id().to_string()]);

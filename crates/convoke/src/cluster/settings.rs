@@ -38,7 +38,7 @@ mod tests {
         check("timers.ping_timeout").unwrap();
         assert!(check("data_dir").unwrap_err().starts_with("data_dir cannot be set"));
         assert!(check("timers.pong").unwrap_err().starts_with("unknown key timers.pong"));
-        let variables = variables(&BTreeMap::from([("logging.filter".to_owned(), "debug".to_owned())]));
-        assert_eq!(variables, [("CONVOKE_LOG".into(), "debug".into())]);
+        let variables = variables(&BTreeMap::from([("logging.level".to_owned(), "debug".to_owned())]));
+        assert_eq!(variables, [("CONVOKE_LOG_LEVEL".into(), "debug".into())]);
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct DnsSettings {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Logging {
-    pub(crate) filter: String,
+    pub(crate) level: String,
     pub(crate) format: LogFormat,
 }
 
@@ -88,7 +88,7 @@ impl Default for Settings {
             insecure_public: false,
             mass_failure_share: core.mass_failure_share,
             retry_jitter: core.retry_jitter,
-            logging: Logging { filter: "info".to_owned(), format: LogFormat::Text },
+            logging: Logging { level: "info".to_owned(), format: LogFormat::Text },
             tracing: TracingSettings { otlp_endpoint: String::new(), sample_ratio: 1.0 },
             timers: core.timers,
             limits: core.limits,

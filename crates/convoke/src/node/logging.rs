@@ -19,7 +19,7 @@ pub(crate) fn observe(plan: &Plan) -> Outcome<Option<Exporter>> {
         LogFormat::Text => lines.with_target(false).with_ansi(colours_wanted() && stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let subscriber = Registry::default().with(lines.with_filter(plan.log.clone()));
+    let subscriber = Registry::default().with(lines.with_filter(plan.log_targets.clone()));
     let (spans, exporter) = plan.parts.traces.clone().map(convoke_otlp::traces).unzip();
     let set = match spans {
         // Not the same as a layer that does nothing: with one, every span and every line would be asked about each time.

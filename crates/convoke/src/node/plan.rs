@@ -12,7 +12,7 @@ const ENGINE: &str = "openraft";
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) parts: Parts,
-    pub(crate) log: Targets,
+    pub(crate) log_targets: Targets,
     pub(crate) log_format: LogFormat,
     /// What to warn about once there is a log.
     pub(crate) doubts: Vec<String>,
@@ -56,18 +56,22 @@ impl Plan {
     /// `any`: ports that nobody asked for.
     fn of(loaded: &Loaded, parts: Parts, any: &[&str]) -> Outcome<Plan> {
         let logging = &loaded.settings.logging;
-        let log = Targets::from_str(&logging.filter).map_err(|_| {
-            let origin = loaded.origin("logging.filter").map(|origin| format!(" ({origin})")).unwrap_or_default();
-            let filter = &logging.filter;
-            Failure::usage(format!("logging.filter is {filter:?}: write a level, for example \"debug\"{origin}"))
+        let targets = Targets::from_str(&logging.level).map_err(|_| {
+            let origin = loaded.origin("logging.level").map(|origin| format!(" ({origin})")).unwrap_or_default();
+            let level = &logging.level;
+            Failure::usage(format!(
+                "logging.level {level:?} is not a log level: use error, warn, info, debug, trace or off, or \
+                 levels by module such as \"info,convoke_node=debug\"{origin}"
+            ))
         })?;
         // The consensus engine talks to its developers; what operators need to know is said by us.
-        let log = if logging.filter.contains(ENGINE) { log } else { log.with_target(ENGINE, LevelFilter::OFF) };
+        let targets =
+            if logging.level.contains(ENGINE) { targets } else { targets.with_target(ENGINE, LevelFilter::OFF) };
         // Spans are for the collector; in the log they would only be in the way.
-        let log = log.with_target(convoke_trace::TARGET, LevelFilter::OFF);
+        let targets = targets.with_target(convoke_trace::TARGET, LevelFilter::OFF);
         Ok(Plan {
             parts,
-            log,
+            log_targets: targets,
             log_format: logging.format,
             doubts: loaded.doubts.clone(),
             any_client_port: any.contains(&"client_port"),
