@@ -257,6 +257,12 @@ pub(crate) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 
+/// Returns the environment variable of a key.
+#[cfg(feature = "tools")]
+pub(crate) fn variable_of(name: &str) -> Option<String> {
+    find(name).map(Key::environment)
+}
+
 /// The key a component means by the bare name of its field.
 pub(crate) fn of_field(field: &str, sections: &[&str]) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.parts().1 == field && sections.contains(&key.parts().0))

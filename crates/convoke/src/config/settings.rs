@@ -1,13 +1,12 @@
 //! Everything that can be set for a node, with its defaults.
 
+use convoke_cli::{CLIENT_PORT, PEER_PORT};
 use convoke_node::NetworkLimits;
 use convoke_node::core::version::NodeId;
 use convoke_node::core::{self, Limits, Timers};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) const CLIENT_PORT: u16 = 7700;
-pub(crate) const PEER_PORT: u16 = 7701;
 const DNS_PORT: u16 = 7753;
 
 /// Field names are the names of the keys: see [`super::keys`].

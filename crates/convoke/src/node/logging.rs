@@ -2,8 +2,8 @@
 
 use super::Plan;
 use crate::config::LogFormat;
-use crate::failure::{Failure, Outcome};
-use crate::output::colours_wanted;
+use convoke_cli::output::colours_wanted;
+use convoke_cli::{CommandError, Result};
 use convoke_otlp::Exporter;
 use std::io::{IsTerminal, stderr};
 use tracing_subscriber::Layer;
@@ -12,7 +12,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::Registry;
 
 /// From now on everything is logged. Returns what exports traces, to be started within the runtime.
-pub(crate) fn observe(plan: &Plan) -> Outcome<Option<Exporter>> {
+pub(crate) fn observe(plan: &Plan) -> Result<Option<Exporter>> {
     // When nobody reads stderr any more, saying so there would panic.
     let lines = tracing_subscriber::fmt::layer().with_writer(stderr).log_internal_errors(false);
     let lines = match plan.log_format {
@@ -29,7 +29,7 @@ pub(crate) fn observe(plan: &Plan) -> Outcome<Option<Exporter>> {
             tracing::subscriber::set_global_default(subscriber.with(spans.with_filter(wanted)))
         }
     };
-    set.map_err(|error| Failure::failed(format!("cannot write the log: {error}")))?;
+    set.map_err(|error| CommandError::failed(format!("cannot write the log: {error}")))?;
     for doubt in &plan.doubts {
         tracing::warn!("{doubt}");
     }

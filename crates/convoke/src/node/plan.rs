@@ -2,7 +2,7 @@
 
 use super::identity;
 use crate::config::{Loaded, LogFormat, Parts, build, part_ports};
-use crate::failure::{Failure, Outcome};
+use convoke_cli::{CommandError, Result};
 use std::str::FromStr;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
@@ -25,7 +25,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn start(loaded: &Loaded) -> Outcome<Plan> {
+    pub(crate) fn start(loaded: &Loaded) -> Result<Plan> {
         let mut loaded = loaded.clone();
         // Several nodes of one machine are told apart by the other two; DNS of any of them will do.
         let yielding = unset(&loaded, &["dns_port"]);
@@ -35,7 +35,7 @@ impl Plan {
     }
 
     /// In memory, for this machine only, whatever is configured for nodes.
-    pub(crate) fn dev(loaded: &Loaded) -> Outcome<Plan> {
+    pub(crate) fn dev(loaded: &Loaded) -> Result<Plan> {
         let mut loaded = loaded.clone();
         let settings = &mut loaded.settings;
         let defaults = crate::config::Settings::default();
@@ -54,12 +54,12 @@ impl Plan {
     }
 
     /// `any`: ports that nobody asked for.
-    fn of(loaded: &Loaded, parts: Parts, any: &[&str]) -> Outcome<Plan> {
+    fn of(loaded: &Loaded, parts: Parts, any: &[&str]) -> Result<Plan> {
         let logging = &loaded.settings.logging;
         let targets = Targets::from_str(&logging.level).map_err(|_| {
             let origin = loaded.origin("logging.level").map(|origin| format!(" ({origin})")).unwrap_or_default();
             let level = &logging.level;
-            Failure::usage(format!(
+            CommandError::usage(format!(
                 "logging.level {level:?} is not a log level: use error, warn, info, debug, trace or off, or \
                  levels by module such as \"info,convoke_node=debug\"{origin}"
             ))
