@@ -2,7 +2,7 @@
 
 use convoke_cli::Node;
 use convoke_client::log::{Ambassador, Change};
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use std::fmt;
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ impl Stays {
             ),
             Stays::Listed(_) => return None,
         };
-        Some(Error::new(Code::FailedPrecondition, message))
+        Some(Error::new(ErrorCode::FailedPrecondition, message))
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), Stays> {
     let mut others_vote = !alone;
     let stays = |error| if alone { Stays::Alone(error) } else { Stays::Listed(error) };
     if alone && places.iter().any(|place| place.id == node && !place.running) {
-        return Err(stays(Error::new(Code::NotReady, format!("{node} does not run"))));
+        return Err(stays(Error::new(ErrorCode::NotReady, format!("{node} does not run"))));
     }
     let addresses: Vec<&str> = places.iter().map(|place| place.address.as_str()).collect();
     let ambassador = Ambassador::start(addresses).map_err(stays)?;
@@ -105,7 +105,7 @@ pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), Stays> {
         // The leader would go on trying, and whatever comes later would wait for that.
         let before = if learns { Change::Demote(place.id.clone()) } else { Change::Remove(place.id.clone()) };
         let _ = ambassador.change(&before, Duration::ZERO, Some(FAREWELL)).await;
-        let took_long = matches!(error.code, Code::Timeout | Code::OutcomeUnknown);
+        let took_long = matches!(error.code, ErrorCode::Timeout | ErrorCode::OutcomeUnknown);
         failed = Some(error);
         if took_long {
             // The next one would hardly be quicker, and somebody waits.
@@ -116,7 +116,7 @@ pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), Stays> {
         return Err(stays(error));
     }
     match settle(&ambassador, &Change::Remove(node.to_owned()), FAREWELL).await {
-        Err(error) if error.code != Code::NotFound => Err(stays(error)),
+        Err(error) if error.code != ErrorCode::NotFound => Err(stays(error)),
         _ => Ok(()),
     }
 }
@@ -158,7 +158,7 @@ async fn settle(ambassador: &Ambassador, change: &Change, patience: Duration) ->
     if changed.settled {
         return Ok(());
     }
-    Err(Error::new(Code::Timeout, format!("the log did not arrive at {change:?} within {} s", patience.as_secs())))
+    Err(Error::new(ErrorCode::Timeout, format!("the log did not arrive at {change:?} within {} s", patience.as_secs())))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::load::{Tally, measure};
 use super::report::Report;
 use crate::args::{BenchCommon, LogLoad};
 use convoke_cli::{CommandError, Result};
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::task::JoinSet;
@@ -67,7 +67,7 @@ async fn connect(address: &str) -> Result<Channel> {
 
 async fn put(channel: Channel, request: PutRequest) -> Result<PutResponse, Error> {
     let mut grpc = Grpc::new(channel);
-    grpc.ready().await.map_err(|error| Error::new(Code::NotReady, error.to_string()))?;
+    grpc.ready().await.map_err(|error| Error::new(ErrorCode::NotReady, error.to_string()))?;
     let codec: ProstCodec<PutRequest, PutResponse> = ProstCodec::default();
     let path = PathAndQuery::from_static("/etcdserverpb.KV/Put");
     Ok(grpc.unary(tonic::Request::new(request), path, codec).await?.into_inner())

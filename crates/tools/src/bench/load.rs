@@ -4,7 +4,7 @@ use super::cluster::Cluster;
 use super::histogram::Histogram;
 use super::report::Report;
 use convoke_cli::{CommandError, Result};
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Tally {
     done: AtomicU64,
-    errors: Mutex<BTreeMap<Code, u64>>,
+    errors: Mutex<BTreeMap<ErrorCode, u64>>,
     latency: Histogram,
     start: Instant,
     end: Instant,

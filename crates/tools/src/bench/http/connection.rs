@@ -3,7 +3,7 @@
 use super::super::members::PATIENCE;
 use convoke_cli::{CommandError, Result};
 use convoke_proto::json::ErrorBody;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -85,7 +85,7 @@ fn head(bytes: &[u8]) -> Result<Option<(u16, usize, usize)>> {
 fn error(status: u16, body: &[u8]) -> Error {
     match serde_json::from_slice::<ErrorBody>(body) {
         Ok(body) => body.error,
-        Err(_) => Error::new(Code::Internal, format!("status {status} without an error")),
+        Err(_) => Error::new(ErrorCode::Internal, format!("status {status} without an error")),
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn errors_are_read() {
         let body = br#"{"error":{"code":"SESSION_GONE","message":"gone"}}"#;
-        assert_eq!(error(404, body).code, Code::SessionGone);
-        assert_eq!(error(502, b"<html>").code, Code::Internal);
+        assert_eq!(error(404, body).code, ErrorCode::SessionGone);
+        assert_eq!(error(502, b"<html>").code, ErrorCode::Internal);
     }
 }

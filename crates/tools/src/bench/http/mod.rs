@@ -10,7 +10,7 @@ use crate::args::{BenchCommon, HttpLookupLoad, HttpRegisterLoad};
 use connection::{Connection, request};
 use convoke_cli::{CommandError, Result};
 use convoke_proto::json::{MemberList, SessionResponse};
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,7 +130,7 @@ async fn converse(
         let Some(began) = under_way.pop_front() else { return Ok(()) };
         match connection.receive().await? {
             Ok(body) if fits(body) => tally.record(began),
-            Ok(_) => tally.record_error(&Error::new(Code::Internal, "the answer is not the one wanted")),
+            Ok(_) => tally.record_error(&Error::new(ErrorCode::Internal, "the answer is not the one wanted")),
             Err(error) => tally.record_error(&error),
         }
     }
