@@ -77,7 +77,7 @@ fn every_change_arrives() {
 
 #[test]
 fn every_change_to_every_subscriber() {
-    let report = bench(&["watch", "--subscribers", "30", "--shared", "7", "--rate", "20"]);
+    let report = bench(&["watch", "--watchers", "30", "--shared", "7", "--rate", "20"]);
     assert_eq!(report["connections"].as_f64(), Some(5.0));
     assert_eq!(report["operations"].as_u64(), Some(30 * 10), "{report}");
 }
