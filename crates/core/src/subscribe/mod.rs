@@ -367,7 +367,9 @@ impl Subscriber {
                 return false;
             }
             while events.len() < end {
-                let Some((id, version)) = missing.pop_first() else { break };
+                let Some((id, had)) = missing.pop_first() else { break };
+                let held = context.map.record(self.interest.space, &id);
+                let version = held.map_or(had.absent(), |record| context.map.member(record).version());
                 events.push(StreamEvent::Unregistered { id, version });
             }
             if missing.is_empty() && events.len() < end {
@@ -414,7 +416,7 @@ fn event(change: Change<'_>, before: bool, after: bool) -> Option<StreamEvent> {
         (None, None) => None,
         (None, Some(new)) => Some(StreamEvent::Registered(new.clone())),
         (Some(old), None) => {
-            let version = change.gone.or(change.after.map(Member::version)).unwrap_or(old.version());
+            let version = change.gone.or(change.after.map(Member::version)).unwrap_or(old.version().absent());
             Some(StreamEvent::Unregistered { id: old.id().to_owned(), version })
         }
         (Some(old), Some(new)) if old.record.origin.id != new.record.origin.id => {

@@ -112,6 +112,7 @@ pub(crate) struct Chunk<'a> {
     pub(crate) end: Option<(Context, VectorClock)>,
     /// With the first chunk: the sender's context, if the receiver should send a delta back.
     pub(crate) reply: Option<Context>,
+    /// With the last chunk: the sender's evidence of every origin.
     pub(crate) evidence: Vec<EvidenceItem>,
 }
 
