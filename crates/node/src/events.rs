@@ -59,7 +59,6 @@ impl Happening {
                     | Event::IdInUse { .. }
                     | Event::OriginSilent { .. }
                     | Event::NameLost { .. }
-                    | Event::NamesDropped { .. }
                     | Event::Conflict { .. }
                     | Event::Degraded { .. }
                     | Event::Late { .. }
@@ -115,9 +114,6 @@ fn registry(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Event::Ready { alone: false } => f.write_str("ready, with the registry of a peer"),
         Event::OriginSilent { origin } => write!(f, "node {origin} is silent: members it still owns are down"),
         Event::OriginReturned { origin } => write!(f, "node {origin} is back"),
-        Event::NamesDropped { origin, count } => {
-            write!(f, "{count} names of {origin} were dropped: it is silent for long")
-        }
         Event::OriginRetired { origin } => write!(f, "old run {origin} is forgotten"),
         Event::Conflict { id, winner, loser } => {
             write!(f, "{id:?} was written at two places at once: {winner} wins over {loser}")

@@ -90,7 +90,7 @@ impl Node {
             self.counters.pushes_gapped += 1;
             self.want(id, out);
         } else if to > seen {
-            self.welcome_back(index, out);
+            self.try_readmit(index, out);
             self.forward(id, origin, frame, out);
         }
     }
@@ -240,7 +240,7 @@ impl Node {
             return false;
         }
         let first = outgoing.next_index == 0;
-        let evidence = if done { evidence(&self.map, self.clock) } else { Vec::new() };
+        let evidence = if first || done { evidence(&self.map, self.clock) } else { Vec::new() };
         let floor = self.map.origins.floor();
         let end = done.then_some((&outgoing.context, &floor));
         let reply = (first && outgoing.reply).then_some(&outgoing.context);
@@ -288,6 +288,11 @@ impl Node {
         if !self.begin_chunk(id, &chunk, out) {
             return;
         }
+        // Old evidence before the records: those of a dead origin that is new here must not show as `up`.
+        let window = self.config.timers.admission_window();
+        for item in chunk.evidence.iter().filter(|item| Duration::from_millis(item.age_ms) >= window) {
+            self.relayed_evidence(item, node, out);
+        }
         if self.mutation.is(Mutant::PartialDeltaClaimed)
             && let Some(context) = &chunk.reply
         {
@@ -300,7 +305,7 @@ impl Node {
         self.send(id, &Message::ChunkAck { exchange: chunk.exchange, index: chunk.index }, out);
         if let Some(context) = chunk.reply {
             let exchange = self.peers.links.get_mut(&id).map_or(0, Link::next_exchange);
-            self.mind_forgotten(&context, out);
+            self.apply_peer_forgetting(&context, out);
             self.send_delta(id, exchange, context, false, out);
         }
         if let Some((context, floor)) = chunk.end {
@@ -383,16 +388,16 @@ impl Node {
                 self.claim_anew(slot, out);
             }
             for before in merge.uninferred {
-                let id = before.id().to_owned();
-                self.route_shown(&id, Some(before), out);
+                let (space, id) = before.record.key();
+                self.route_shown(space, &id, Some(before), out);
             }
         } else {
             self.map.join(context, self.clock);
         }
-        // Only now: evidence admits an owner, and what others wrote over its records has just arrived (L3).
+        // Young evidence after the records: it admits an owner, and what others wrote over its records has just arrived (L3).
         self.relayed_all(evidence, node, out);
-        self.welcome_all_back(out);
-        self.mind_forgotten(context, out);
+        self.try_readmit_all(out);
+        self.apply_peer_forgetting(context, out);
         self.subscribers.stamp += 1;
         if self.has_been_ready(node) {
             self.slept = Duration::ZERO;

@@ -18,7 +18,7 @@ impl Node {
     }
 
     fn is_admitted(&self, node: &NodeId) -> bool {
-        self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).admitted)
+        self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).standing.is_admitted())
     }
 
     /// Dials peers that should be linked, lets go of region links that others have taken over, and finds another way

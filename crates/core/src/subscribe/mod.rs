@@ -407,7 +407,7 @@ impl Subscriber {
     fn mark(&mut self, context: &TakeContext<'_>, stamp: u64, events: &mut Vec<StreamEvent>) {
         self.marked_at = Some(context.now);
         self.marked = stamp;
-        events.push(StreamEvent::Mark(Token::of(context.map, self.interest.space).encode()));
+        events.push(StreamEvent::Mark(Token::of(context.map).encode()));
     }
 }
 
