@@ -4,7 +4,7 @@ use super::{Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase};
 use crate::peer::LinkPhase;
 use crate::time::{Heard, Time};
 use crate::version::NodeId;
-use crate::wire::{Message, RefuseReason, WireError};
+use crate::wire::{CodecError, Message, RefuseReason};
 use bytes::Bytes;
 
 impl Node {
@@ -17,7 +17,7 @@ impl Node {
         self.counters.frames_received += 1;
         let limit = self.config.limits.frame_bytes;
         let decoded = if frame.len() > limit {
-            Err(WireError::TooMany { what: "frame", found: frame.len() as u64, limit: limit as u64 })
+            Err(CodecError::TooLarge { what: "frame", found: frame.len() as u64, limit: limit as u64 })
         } else {
             Message::decode(frame)
         };
@@ -30,7 +30,7 @@ impl Node {
         }
     }
 
-    fn handle(&mut self, id: LinkId, message: Message<'_>, frame: &[u8], out: &mut Output) -> Result<(), WireError> {
+    fn handle(&mut self, id: LinkId, message: Message<'_>, frame: &[u8], out: &mut Output) -> Result<(), CodecError> {
         let Some(link) = self.peers.links.get_mut(&id) else { return Ok(()) };
         link.received = Heard::now(self.clock);
         match (link.phase, link.dialed, message) {
@@ -39,14 +39,20 @@ impl Node {
             (LinkPhase::Handshake, true, Message::Refuse { reason, node, heard }) => {
                 self.handle_refuse(id, reason, node, heard, out);
             }
-            (LinkPhase::Handshake | LinkPhase::Candidate, _, _) => return Err(WireError::Invalid("message order")),
+            (LinkPhase::Handshake | LinkPhase::Candidate, _, _) => return Err(CodecError::Invalid("message order")),
             (LinkPhase::Up, _, message) => self.handle_up(id, message, frame, out)?,
         }
         Ok(())
     }
 
     /// A message on an established link.
-    fn handle_up(&mut self, id: LinkId, message: Message<'_>, frame: &[u8], out: &mut Output) -> Result<(), WireError> {
+    fn handle_up(
+        &mut self,
+        id: LinkId,
+        message: Message<'_>,
+        frame: &[u8],
+        out: &mut Output,
+    ) -> Result<(), CodecError> {
         let Some(link) = self.peers.links.get(&id) else { return Ok(()) };
         let (Some(node), Some(origin)) = (link.peer.clone(), link.origin.clone()) else { return Ok(()) };
         // The peer still uses this link: a second connection of it is superfluous (P5).
@@ -79,7 +85,7 @@ impl Node {
             Message::Drain { id: member, drain } => self.handle_drain(id, member, drain, out),
             Message::Goodbye { leaving } => self.handle_goodbye(id, &node, leaving, out),
             Message::Refuse { heard, .. } => self.handle_late_refuse(heard, out),
-            Message::Hello(_) | Message::Welcome(_) => return Err(WireError::Invalid("message order")),
+            Message::Hello(_) | Message::Welcome(_) => return Err(CodecError::Invalid("message order")),
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::{
     Effect, Event, HandoverTarget, Legacy, LossReason, Node, Notice, Output, PeerState, Phase, RestartReason,
     SessionId, StopReason,
 };
-use crate::error::{Code, Refusal};
+use crate::error::{ErrorCode, Refusal};
 use crate::map::{CausalMap, OriginEntry};
 use crate::member::{Deployment, Record, Space};
 use crate::mutant::Mutant;
@@ -230,7 +230,7 @@ impl Node {
             Some(target) => format!("this node is stopping; go on at {}", target.client_address),
             None => "this node is stopping; go on at another".to_owned(),
         };
-        Refusal::new(Code::NotReady, message)
+        Refusal::new(ErrorCode::NotReady, message)
     }
 
     /// Where sessions can go: to ready peers, and of these to where clients would go by themselves, which is to drained nodes last
@@ -282,10 +282,10 @@ impl Node {
     pub fn forget(&mut self, now: Time, node: &NodeId, out: &mut Output) -> Result<(), Refusal> {
         self.observe(now, out);
         let result = match self.peers.peers.get(node) {
-            None => Err(Refusal::new(Code::NotFound, format!("no node {node}")).field("node")),
+            None => Err(Refusal::new(ErrorCode::NotFound, format!("no node {node}")).field("node")),
             Some(peer) if peer.state == super::PeerState::Up => {
                 let message = format!("node {node} is connected; stop it first");
-                Err(Refusal::new(Code::InvalidArgument, message).field("node"))
+                Err(Refusal::new(ErrorCode::InvalidArgument, message).field("node"))
             }
             Some(_) => {
                 self.peers.peers.remove(node);

@@ -11,7 +11,7 @@ use crate::member::Space;
 use crate::mutant::{Mutant, Mutation};
 use crate::node::{Interest, ResetReason};
 use crate::version::{OriginId, VectorClock, Version};
-use crate::wire::{Reader, WireError, Writer, decode_clock, decode_origin, encode_clock, encode_origin};
+use crate::wire::{CodecError, Reader, Writer, decode_clock, decode_origin, encode_clock, encode_origin};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) struct Token {
 const FORMAT: u8 = 3;
 /// At most so many records of an origin are examined for one that is shown although others have written it off.
 const KEPT_LOOK: usize = 64;
-const LIFE_MAX: u64 = crate::wire::MAX_COUNTER;
+const LIFE_MAX: u64 = crate::wire::COUNTER_MAX;
 /// In place of a liveness counter: some records showed what the origin stated, others did not (L3). The records of no
 /// origin look like that anywhere else.
 const RETURNING: u64 = LIFE_MAX;
@@ -59,20 +59,20 @@ impl Token {
             w.varint(*life);
         }
         encode_clock(&mut w, &self.beyond);
-        w.0
+        w.into_bytes()
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut reader = Reader::new(bytes);
         let r = &mut reader;
         if r.byte("token format")? != FORMAT {
-            return Err(WireError::Invalid("token format"));
+            return Err(CodecError::Invalid("token format"));
         }
         let clock = decode_clock(r)?;
         let written_off = decode_clock(r)?;
-        let silent = (0..r.count("silent", 11)?)
+        let silent = (0..r.count("silent", 11, u64::MAX)?)
             .map(|_| Ok((decode_origin(r)?, r.bounded("life", LIFE_MAX)?)))
-            .collect::<Result<_, WireError>>()?;
+            .collect::<Result<_, CodecError>>()?;
         let beyond = decode_clock(r)?;
         reader.end()?;
         Ok(Token { clock, written_off, silent, beyond })

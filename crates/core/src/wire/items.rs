@@ -1,6 +1,6 @@
 //! Records on the wire: a table of origins and clients, then the items that refer to it.
 
-use super::{MAX_CLAIM, MAX_COUNTER, MAX_DRAIN, PAIRS_MAX, Reader, TEXT_BYTES_MAX, WireError, Writer};
+use super::{COUNTER_MAX, CodecError, MAX_CLAIM, MAX_DRAIN, PAIRS_MAX, Reader, TEXT_BYTES_MAX, Writer};
 use crate::liveness::Inferred;
 use crate::member::{Client, Kind, Metadata, Origin, Pairs, Record, Space, Status};
 use crate::time::Duration;
@@ -94,13 +94,14 @@ pub(crate) struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<Self, WireError> {
-        let origins =
-            (0..reader.count("origins", 10)?).map(|_| decode_origin(reader)).collect::<Result<Vec<_>, _>>()?;
-        let clients = (0..reader.count("clients", 9)?)
+    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<Self, CodecError> {
+        let origins = (0..reader.count("origins", 10, u64::MAX)?)
+            .map(|_| decode_origin(reader))
+            .collect::<Result<Vec<_>, _>>()?;
+        let clients = (0..reader.count("clients", 9, u64::MAX)?)
             .map(|_| Ok((reader.text("client", TEXT_BYTES_MAX)?, reader.fixed64("nonce")?)))
-            .collect::<Result<Vec<_>, WireError>>()?;
-        let count = reader.count("items", 8)?;
+            .collect::<Result<Vec<_>, CodecError>>()?;
+        let count = reader.count("items", 8, u64::MAX)?;
         let body = *reader;
         for _ in 0..count {
             decode_item(reader, &origins, &clients)?;
@@ -128,34 +129,34 @@ fn decode_item<'f: 'i, 'i>(
     reader: &mut Reader<'f>,
     origins: &'i [OriginId],
     clients: &[(&'f str, u64)],
-) -> Result<Item<'i>, WireError> {
+) -> Result<Item<'i>, CodecError> {
     let tag = reader.byte("item")?;
     let origin = origin_at(reader, origins)?;
-    let n = reader.bounded("n", MAX_COUNTER)?;
+    let n = reader.bounded("n", COUNTER_MAX)?;
     if n == 0 {
-        return Err(WireError::Invalid("n"));
+        return Err(CodecError::Invalid("n"));
     }
     let id = reader.text("id", TEXT_BYTES_MAX)?;
     if id.is_empty() {
-        return Err(WireError::Invalid("id"));
+        return Err(CodecError::Invalid("id"));
     }
     let claim = reader.bounded("claim", MAX_CLAIM)?;
     if tag & !RECORD_NAME == INFERRED {
         let about = origin_at(reader, origins)?;
-        let about_n = reader.bounded("n", MAX_COUNTER)?;
-        let life = reader.bounded("life", MAX_COUNTER)?;
+        let about_n = reader.bounded("n", COUNTER_MAX)?;
+        let life = reader.bounded("life", COUNTER_MAX)?;
         let age = decode_age(reader)?;
         return Ok(Item::Inferred(InferredItem { origin, n, space: space(tag), id, claim, about, about_n, life, age }));
     }
     if tag & !(RECORD_NAME | RECORD_LEFT | RECORD_DOWN) != RECORD {
-        return Err(WireError::Invalid("item"));
+        return Err(CodecError::Invalid("item"));
     }
-    let seq = reader.bounded("seq", MAX_COUNTER)?;
-    let predecessor = (reader.fixed32("predecessor")?, reader.bounded("predecessor", MAX_COUNTER)?);
+    let seq = reader.bounded("seq", COUNTER_MAX)?;
+    let predecessor = (reader.fixed32("predecessor")?, reader.bounded("predecessor", COUNTER_MAX)?);
     let drain = reader.bounded("drain", u64::from(MAX_DRAIN))? as u32;
     let weight = reader.bounded("weight", u64::from(u16::MAX))? as u16;
     let at = reader.bounded("client", u64::MAX)? as usize;
-    let &(client, nonce) = clients.get(at).ok_or(WireError::Invalid("client"))?;
+    let &(client, nonce) = clients.get(at).ok_or(CodecError::Invalid("client"))?;
     Ok(Item::Record(RecordItem {
         origin,
         n,
@@ -182,23 +183,23 @@ fn decode_item<'f: 'i, 'i>(
     }))
 }
 
-fn origin_at<'a>(reader: &mut Reader<'_>, origins: &'a [OriginId]) -> Result<&'a OriginId, WireError> {
+fn origin_at<'a>(reader: &mut Reader<'_>, origins: &'a [OriginId]) -> Result<&'a OriginId, CodecError> {
     let at = reader.varint("origin")? as usize;
-    origins.get(at).ok_or(WireError::Invalid("origin"))
+    origins.get(at).ok_or(CodecError::Invalid("origin"))
 }
 
-fn decode_age(reader: &mut Reader<'_>) -> Result<Duration, WireError> {
-    Ok(Duration::from_millis(reader.bounded("age", MAX_COUNTER)?))
+fn decode_age(reader: &mut Reader<'_>) -> Result<Duration, CodecError> {
+    Ok(Duration::from_millis(reader.bounded("age", COUNTER_MAX)?))
 }
 
-fn decode_pairs<'a>(reader: &mut Reader<'a>) -> Result<PairsItem<'a>, WireError> {
+fn decode_pairs<'a>(reader: &mut Reader<'a>) -> Result<PairsItem<'a>, CodecError> {
     let count = reader.bounded("pairs", PAIRS_MAX as u64)?;
     let mut walk = *reader;
     let mut previous: Option<&str> = None;
     for _ in 0..count {
         let key = walk.text("pair", TEXT_BYTES_MAX)?;
         if previous.is_some_and(|previous| previous >= key) {
-            return Err(WireError::Invalid("pair"));
+            return Err(CodecError::Invalid("pair"));
         }
         previous = Some(key);
         walk.text("pair", TEXT_BYTES_MAX)?;
@@ -207,18 +208,18 @@ fn decode_pairs<'a>(reader: &mut Reader<'a>) -> Result<PairsItem<'a>, WireError>
     Ok(PairsItem { count, bytes })
 }
 
-pub(crate) fn decode_origin(reader: &mut Reader<'_>) -> Result<OriginId, WireError> {
+pub(crate) fn decode_origin(reader: &mut Reader<'_>) -> Result<OriginId, CodecError> {
     let node = decode_node_id(reader)?;
     let incarnation = decode_incarnation(reader)?;
     Ok(OriginId { node, incarnation })
 }
 
-pub(crate) fn decode_node_id(reader: &mut Reader<'_>) -> Result<NodeId, WireError> {
-    NodeId::new(reader.text("node id", NodeId::MAX_BYTES)?).map_err(|_| WireError::Invalid("node id"))
+pub(crate) fn decode_node_id(reader: &mut Reader<'_>) -> Result<NodeId, CodecError> {
+    NodeId::new(reader.text("node id", NodeId::MAX_BYTES)?).map_err(|_| CodecError::Invalid("node id"))
 }
 
-pub(crate) fn decode_incarnation(reader: &mut Reader<'_>) -> Result<Incarnation, WireError> {
-    Ok(Incarnation { number: reader.bounded("incarnation", MAX_COUNTER)?, nonce: reader.fixed64("nonce")? })
+pub(crate) fn decode_incarnation(reader: &mut Reader<'_>) -> Result<Incarnation, CodecError> {
+    Ok(Incarnation { number: reader.bounded("incarnation", COUNTER_MAX)?, nonce: reader.fixed64("nonce")? })
 }
 
 pub(crate) fn encode_origin(writer: &mut Writer, origin: &OriginId) {

@@ -2,8 +2,8 @@
 
 use super::items::{decode_incarnation, decode_node_id, decode_origin, encode_incarnation, encode_origin};
 use super::{
-    ADDRESS_BYTES_MAX, EvidenceItem, ID_BYTES_MAX, Items, ItemsWriter, MAX_CLAIM, MAX_COUNTER, MAX_DRAIN, Reader,
-    WireError, Writer,
+    ADDRESS_BYTES_MAX, COUNTER_MAX, CodecError, EvidenceItem, ID_BYTES_MAX, Items, ItemsWriter, MAX_CLAIM, MAX_DRAIN,
+    Reader, Writer,
 };
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use std::collections::BTreeMap;
@@ -42,14 +42,14 @@ impl Context {
         writer.varint(self.grace_ms);
     }
 
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, CodecError> {
         let clock = decode_clock(reader)?;
-        let retired = (0..reader.count("retired", 10)?)
+        let retired = (0..reader.count("retired", 10, u64::MAX)?)
             .map(|_| Ok((decode_node_id(reader)?, decode_incarnation(reader)?)))
-            .collect::<Result<_, WireError>>()?;
+            .collect::<Result<_, CodecError>>()?;
         let written_off = decode_clock(reader)?;
         let claim_floor = reader.bounded("claim floor", MAX_CLAIM)?;
-        let grace_ms = reader.bounded("grace", MAX_COUNTER)?;
+        let grace_ms = reader.bounded("grace", COUNTER_MAX)?;
         Ok(Context { clock, retired, written_off, claim_floor, grace_ms })
     }
 }
@@ -183,7 +183,7 @@ impl Message<'_> {
         w.varint(from);
         w.varint(to);
         items.finish(&mut w);
-        w.0
+        w.into_bytes()
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -212,7 +212,7 @@ impl Message<'_> {
             context.encode(&mut w);
         }
         encode_evidence(&mut w, evidence);
-        w.0
+        w.into_bytes()
     }
 
     /// Encodes every message except those that carry items.
@@ -283,12 +283,12 @@ impl Message<'_> {
             }
             Message::Push { .. } | Message::Chunk(_) => unreachable!("built by encode_push and encode_chunk"),
         }
-        w.0
+        w.into_bytes()
     }
 }
 
 impl<'a> Message<'a> {
-    pub(crate) fn decode(frame: &'a [u8]) -> Result<Message<'a>, WireError> {
+    pub(crate) fn decode(frame: &'a [u8]) -> Result<Message<'a>, CodecError> {
         let mut r = Reader::new(frame);
         let reader = &mut r;
         let message = match reader.byte("message type")? {
@@ -302,29 +302,31 @@ impl<'a> Message<'a> {
                     3 => RefuseReason::Oneself,
                     4 => RefuseReason::Full,
                     5 => RefuseReason::Linked,
-                    _ => return Err(WireError::Invalid("reason")),
+                    _ => return Err(CodecError::Invalid("reason")),
                 };
                 Message::Refuse { reason, node: decode_node_id(reader)?, heard: decode_heard(reader)? }
             }
             3 => Message::Ping(Ping {
-                seq: reader.bounded("seq", MAX_COUNTER)?,
-                echo: reader.bounded("echo", MAX_COUNTER)?,
-                life: reader.bounded("life", MAX_COUNTER)?,
-                written: reader.bounded("written", MAX_COUNTER)?,
+                seq: reader.bounded("seq", COUNTER_MAX)?,
+                echo: reader.bounded("echo", COUNTER_MAX)?,
+                life: reader.bounded("life", COUNTER_MAX)?,
+                written: reader.bounded("written", COUNTER_MAX)?,
                 context_hash: reader.fixed64("context hash")?,
                 ready: reader.flag("ready")?,
-                regions: (0..reader.count("regions", 1)?)
+                regions: (0..reader.count("regions", 1, u64::MAX)?)
                     .map(|_| Ok(reader.text("region", ADDRESS_BYTES_MAX)?.to_owned()))
-                    .collect::<Result<_, WireError>>()?,
-                ask: (0..reader.count("ask", 10)?).map(|_| decode_origin(reader)).collect::<Result<_, _>>()?,
+                    .collect::<Result<_, CodecError>>()?,
+                ask: (0..reader.count("ask", 10, u64::MAX)?)
+                    .map(|_| decode_origin(reader))
+                    .collect::<Result<_, _>>()?,
                 evidence: decode_evidence(reader)?,
             }),
             4 => {
                 let origin = decode_origin(reader)?;
-                let from = reader.bounded("from", MAX_COUNTER)?;
-                let to = reader.bounded("to", MAX_COUNTER)?;
+                let from = reader.bounded("from", COUNTER_MAX)?;
+                let to = reader.bounded("to", COUNTER_MAX)?;
                 if to < from {
-                    return Err(WireError::Invalid("to"));
+                    return Err(CodecError::Invalid("to"));
                 }
                 Message::Push { origin, from, to, items: Items::decode(reader)? }
             }
@@ -358,11 +360,11 @@ impl<'a> Message<'a> {
                     0 => LinkState::Unknown,
                     1 => LinkState::Up,
                     2 => LinkState::Lost,
-                    _ => return Err(WireError::Invalid("link state")),
+                    _ => return Err(CodecError::Invalid("link state")),
                 };
                 let mut evidence = decode_evidence(reader)?;
                 if evidence.len() > 1 {
-                    return Err(WireError::Invalid("evidence"));
+                    return Err(CodecError::Invalid("evidence"));
                 }
                 Message::HealthReport { query, about, state, evidence: evidence.pop() }
             }
@@ -371,7 +373,7 @@ impl<'a> Message<'a> {
                 drain: reader.bounded("drain", u64::from(MAX_DRAIN))? as u32,
             },
             12 => Message::Goodbye { leaving: reader.flag("leaving")? },
-            other => return Err(WireError::UnknownMessage(other)),
+            other => return Err(CodecError::UnknownMessage(other)),
         };
         r.end()?;
         Ok(message)
@@ -396,7 +398,7 @@ fn encode_hello(w: &mut Writer, tag: u8, hello: &Hello) {
     }
 }
 
-fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, WireError> {
+fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, CodecError> {
     Ok(Hello {
         version: reader.bounded("version", u64::from(u32::MAX))? as u32,
         cluster: reader.text("cluster", ADDRESS_BYTES_MAX)?.to_owned(),
@@ -406,13 +408,13 @@ fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, WireError> {
         client_address: reader.text("client address", ADDRESS_BYTES_MAX)?.to_owned(),
         ready: reader.flag("ready")?,
         heard: decode_heard(reader)?,
-        nodes: (0..reader.count("nodes", 4)?)
+        nodes: (0..reader.count("nodes", 4, u64::MAX)?)
             .map(|_| {
                 let node = decode_node_id(reader)?;
                 let region = reader.text("region", ADDRESS_BYTES_MAX)?.to_owned();
                 Ok((node, region, reader.text("peer address", ADDRESS_BYTES_MAX)?.to_owned()))
             })
-            .collect::<Result<_, WireError>>()?,
+            .collect::<Result<_, CodecError>>()?,
     })
 }
 
@@ -423,7 +425,7 @@ fn encode_heard(w: &mut Writer, heard: Option<Incarnation>) {
     }
 }
 
-fn decode_heard(reader: &mut Reader<'_>) -> Result<Option<Incarnation>, WireError> {
+fn decode_heard(reader: &mut Reader<'_>) -> Result<Option<Incarnation>, CodecError> {
     if reader.flag("heard")? { decode_incarnation(reader).map(Some) } else { Ok(None) }
 }
 
@@ -435,9 +437,9 @@ pub(crate) fn encode_clock(w: &mut Writer, clock: &VectorClock) {
     }
 }
 
-pub(crate) fn decode_clock(reader: &mut Reader<'_>) -> Result<VectorClock, WireError> {
-    (0..reader.count("clock", 11)?)
-        .map(|_| Ok((decode_origin(reader)?, reader.bounded("n", MAX_COUNTER)?)))
+pub(crate) fn decode_clock(reader: &mut Reader<'_>) -> Result<VectorClock, CodecError> {
+    (0..reader.count("clock", 11, u64::MAX)?)
+        .map(|_| Ok((decode_origin(reader)?, reader.bounded("n", COUNTER_MAX)?)))
         .collect::<Result<_, _>>()
 }
 
@@ -451,14 +453,14 @@ fn encode_evidence(w: &mut Writer, evidence: &[EvidenceItem]) {
     }
 }
 
-fn decode_evidence(reader: &mut Reader<'_>) -> Result<Vec<EvidenceItem>, WireError> {
-    (0..reader.count("evidence", 13)?)
+fn decode_evidence(reader: &mut Reader<'_>) -> Result<Vec<EvidenceItem>, CodecError> {
+    (0..reader.count("evidence", 13, u64::MAX)?)
         .map(|_| {
             Ok(EvidenceItem {
                 origin: decode_origin(reader)?,
-                life: reader.bounded("life", MAX_COUNTER)?,
-                written: reader.bounded("written", MAX_COUNTER)?,
-                age_ms: reader.bounded("age", MAX_COUNTER)?,
+                life: reader.bounded("life", COUNTER_MAX)?,
+                written: reader.bounded("written", COUNTER_MAX)?,
+                age_ms: reader.bounded("age", COUNTER_MAX)?,
             })
         })
         .collect()

@@ -84,7 +84,7 @@ fn push_of(body: &[u8]) -> Vec<u8> {
     w.fixed64(7);
     w.count(1);
     w.bytes(body);
-    w.0
+    w.into_bytes()
 }
 
 #[test]

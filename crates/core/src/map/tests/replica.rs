@@ -366,5 +366,5 @@ impl Replica {
 fn finish(items: &ItemsWriter) -> Vec<u8> {
     let mut writer = Writer::default();
     items.finish(&mut writer);
-    writer.0
+    writer.into_bytes()
 }

@@ -9,7 +9,7 @@ use crate::wire::*;
 use std::sync::Arc;
 
 #[track_caller]
-fn assert_refused(sample: &Sample, expected: &WireError) {
+fn assert_refused(sample: &Sample, expected: &CodecError) {
     assert_eq!(Message::decode(&sample.encode()).map(|_| ()), Err(*expected));
 }
 
@@ -36,15 +36,15 @@ fn numbered(number: u64) -> OriginId {
 #[track_caller]
 fn assert_bound(what: &'static str, limit: u64, sample: impl Fn(u64) -> Sample) {
     assert_accepted(&sample(limit));
-    assert_refused(&sample(limit + 1), &WireError::TooMany { what, found: limit + 1, limit });
+    assert_refused(&sample(limit + 1), &CodecError::TooLarge { what, found: limit + 1, limit });
 }
 
 #[test]
 fn claims_and_counters_of_records_are_bounded() {
     assert_bound("claim", MAX_CLAIM, |claim| record(|r| r.claim = claim));
-    assert_bound("n", MAX_COUNTER, |n| record(|r| r.n = n));
-    assert_bound("seq", MAX_COUNTER, |seq| record(|r| r.seq = seq));
-    assert_bound("predecessor", MAX_COUNTER, |n| record(|r| r.predecessor = (9, n)));
+    assert_bound("n", COUNTER_MAX, |n| record(|r| r.n = n));
+    assert_bound("seq", COUNTER_MAX, |seq| record(|r| r.seq = seq));
+    assert_bound("predecessor", COUNTER_MAX, |n| record(|r| r.predecessor = (9, n)));
     assert_bound("drain", u64::from(u32::MAX / 2), |drain| record(|r| r.drain = drain as u32));
 }
 
@@ -56,9 +56,9 @@ fn claims_and_counters_of_inferred_records_are_bounded() {
         pushed(vec![Content::Inferred("x".to_owned(), Box::new(inferred))])
     };
     assert_bound("claim", MAX_CLAIM, |claim| inferred(&|i| i.claim = claim));
-    assert_bound("n", MAX_COUNTER, |n| inferred(&|i| i.n = n));
-    assert_bound("n", MAX_COUNTER, |n| inferred(&|i| i.about_n = n));
-    assert_bound("life", MAX_COUNTER, |life| inferred(&|i| i.life = life));
+    assert_bound("n", COUNTER_MAX, |n| inferred(&|i| i.n = n));
+    assert_bound("n", COUNTER_MAX, |n| inferred(&|i| i.about_n = n));
+    assert_bound("life", COUNTER_MAX, |life| inferred(&|i| i.life = life));
 }
 
 #[test]
@@ -78,23 +78,23 @@ fn counters_of_messages_are_bounded() {
         change(&mut ping);
         Sample::Plain(Plain::Ping(ping))
     };
-    assert_bound("seq", MAX_COUNTER, |n| ping(&|p| p.seq = n));
-    assert_bound("echo", MAX_COUNTER, |n| ping(&|p| p.echo = n));
-    assert_bound("life", MAX_COUNTER, |n| ping(&|p| p.life = n));
-    assert_bound("written", MAX_COUNTER, |n| ping(&|p| p.written = n));
-    assert_bound("life", MAX_COUNTER, |n| ping(&|p| p.evidence[0].life = n));
-    assert_bound("age", MAX_COUNTER, |n| ping(&|p| p.evidence[0].age_ms = n));
-    assert_bound("incarnation", MAX_COUNTER, |n| ping(&|p| p.ask = vec![numbered(n)]));
-    assert_bound("incarnation", MAX_COUNTER, |n| {
+    assert_bound("seq", COUNTER_MAX, |n| ping(&|p| p.seq = n));
+    assert_bound("echo", COUNTER_MAX, |n| ping(&|p| p.echo = n));
+    assert_bound("life", COUNTER_MAX, |n| ping(&|p| p.life = n));
+    assert_bound("written", COUNTER_MAX, |n| ping(&|p| p.written = n));
+    assert_bound("life", COUNTER_MAX, |n| ping(&|p| p.evidence[0].life = n));
+    assert_bound("age", COUNTER_MAX, |n| ping(&|p| p.evidence[0].age_ms = n));
+    assert_bound("incarnation", COUNTER_MAX, |n| ping(&|p| p.ask = vec![numbered(n)]));
+    assert_bound("incarnation", COUNTER_MAX, |n| {
         Sample::Plain(Plain::Refuse(RefuseReason::Identity, Some(numbered(n).incarnation)))
     });
     let push = |from, to| Sample::Push { origin: samples::origin("a"), from, to, contents: Vec::new() };
-    assert_bound("to", MAX_COUNTER, |n| push(0, n));
+    assert_bound("to", COUNTER_MAX, |n| push(0, n));
     assert_refused(
-        &push(MAX_COUNTER + 1, MAX_COUNTER + 1),
-        &WireError::TooMany { what: "from", found: MAX_COUNTER + 1, limit: MAX_COUNTER },
+        &push(COUNTER_MAX + 1, COUNTER_MAX + 1),
+        &CodecError::TooLarge { what: "from", found: COUNTER_MAX + 1, limit: COUNTER_MAX },
     );
-    assert_bound("n", MAX_COUNTER, |n| {
+    assert_bound("n", COUNTER_MAX, |n| {
         let context = Context { clock: [(samples::origin("a"), n)].into_iter().collect(), ..Context::default() };
         Sample::Plain(Plain::Want(1, context, Vec::new()))
     });
@@ -106,11 +106,11 @@ fn counters_of_messages_are_bounded() {
 
 #[test]
 fn writes_are_counted_from_one_and_ids_are_not_empty() {
-    assert_refused(&record(|r| r.n = 0), &WireError::Invalid("n"));
-    assert_refused(&record(|r| r.id = "".into()), &WireError::Invalid("id"));
+    assert_refused(&record(|r| r.n = 0), &CodecError::Invalid("n"));
+    assert_refused(&record(|r| r.id = "".into()), &CodecError::Invalid("id"));
     let mut inferred = samples::inferred();
     inferred.n = 0;
-    assert_refused(&pushed(vec![Content::Inferred("x".into(), Box::new(inferred))]), &WireError::Invalid("n"));
+    assert_refused(&pushed(vec![Content::Inferred("x".into(), Box::new(inferred))]), &CodecError::Invalid("n"));
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn a_weight_above_its_type_is_refused() {
     w.bytes(&body[..13]);
     w.varint(u64::from(u16::MAX) + 1);
     w.bytes(&body[14..]);
-    let refused = Message::decode(&push_of(&w.0)).map(|_| ());
-    assert_eq!(refused, Err(WireError::TooMany { what: "weight", found: 65_536, limit: 65_535 }));
+    let refused = Message::decode(&push_of(w.bytes())).map(|_| ());
+    assert_eq!(refused, Err(CodecError::TooLarge { what: "weight", found: 65_536, limit: 65_535 }));
 }
 
 #[test]
@@ -130,10 +130,10 @@ fn items_cannot_name_origins_or_clients_that_the_frame_does_not() {
     let mut body = samples::record_body(&samples::record("x"));
     assert!(Message::decode(&push_of(&body)).is_ok());
     body[1] = 1;
-    assert_eq!(Message::decode(&push_of(&body)).map(|_| ()), Err(WireError::Invalid("origin")));
+    assert_eq!(Message::decode(&push_of(&body)).map(|_| ()), Err(CodecError::Invalid("origin")));
     body[1] = 0;
     body[14] = 1;
-    assert_eq!(Message::decode(&push_of(&body)).map(|_| ()), Err(WireError::Invalid("client")));
+    assert_eq!(Message::decode(&push_of(&body)).map(|_| ()), Err(CodecError::Invalid("client")));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn items_of_unknown_kind_are_refused() {
     let mut body = samples::record_body(&samples::record("x"));
     for tag in (0..=255u8).filter(|tag| !(0b1000..=0b1111).contains(tag) && !(0b1_0000..=0b1_0001).contains(tag)) {
         body[0] = tag;
-        assert_eq!(Message::decode(&push_of(&body)).map(|_| ()), Err(WireError::Invalid("item")), "{tag:#b}");
+        assert_eq!(Message::decode(&push_of(&body)).map(|_| ()), Err(CodecError::Invalid("item")), "{tag:#b}");
     }
 }
 
@@ -156,11 +156,11 @@ fn pairs_are_sorted_and_unique() {
             w.text(key);
             w.text("v");
         }
-        push_of(&w.0)
+        push_of(w.bytes())
     };
     assert!(Message::decode(&with_keys(["a", "b"])).is_ok());
     for keys in [["b", "a"], ["a", "a"]] {
-        assert_eq!(Message::decode(&with_keys(keys)).map(|_| ()), Err(WireError::Invalid("pair")), "{keys:?}");
+        assert_eq!(Message::decode(&with_keys(keys)).map(|_| ()), Err(CodecError::Invalid("pair")), "{keys:?}");
     }
 }
 
@@ -176,7 +176,7 @@ fn texts_longer_than_the_format_allows_are_refused() {
         ("pair", &|r| r.metadata = Metadata::from_sorted([("k", long.as_str())].into_iter())),
         ("pair", &|r| r.endpoints = Metadata::from_sorted([(long.as_str(), "v")].into_iter())),
     ] {
-        let expected = WireError::TooMany { what, found: 64 * 1024 + 1, limit: 64 * 1024 };
+        let expected = CodecError::TooLarge { what, found: 64 * 1024 + 1, limit: 64 * 1024 };
         assert_refused(&record(|r| change(r)), &expected);
     }
 }

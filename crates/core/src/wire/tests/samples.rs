@@ -103,7 +103,7 @@ pub(super) fn written(contents: &[Content]) -> ItemsWriter {
 
 /// Only tombstones have an age; here it follows from another number of the record.
 pub(super) fn age_of(record: &Record) -> Duration {
-    let ms = if record.kind == Kind::Left { record.since.min(MAX_COUNTER) } else { 0 };
+    let ms = if record.kind == Kind::Left { record.since.min(COUNTER_MAX) } else { 0 };
     Duration::from_millis(ms)
 }
 
@@ -192,7 +192,7 @@ pub(super) fn record_body(record: &Record) -> Vec<u8> {
     w.text(&record.address);
     w.count(0);
     w.count(0);
-    w.0
+    w.into_bytes()
 }
 
 /// Numbers up to a bound, the edges of the varint lengths and of the bound among them.
@@ -206,7 +206,7 @@ fn up_to(bound: u64) -> impl Strategy<Value = u64> {
 }
 
 fn counter() -> impl Strategy<Value = u64> {
-    up_to(MAX_COUNTER)
+    up_to(COUNTER_MAX)
 }
 
 fn node_id() -> impl Strategy<Value = NodeId> {
@@ -222,7 +222,7 @@ fn origin_id() -> impl Strategy<Value = OriginId> {
 }
 
 fn clock() -> impl Strategy<Value = VectorClock> {
-    vec((origin_id(), 1..=MAX_COUNTER), 0..4).prop_map(|entries| entries.into_iter().collect())
+    vec((origin_id(), 1..=COUNTER_MAX), 0..4).prop_map(|entries| entries.into_iter().collect())
 }
 
 pub(super) fn context() -> impl Strategy<Value = Context> {
@@ -287,7 +287,7 @@ fn pairs() -> impl Strategy<Value = Metadata> {
 
 fn stated() -> impl Strategy<Value = Record> {
     let marks = (any::<bool>(), any::<bool>(), any::<bool>(), any::<u16>(), 0..=u32::MAX / 2);
-    let numbers = (1..=MAX_COUNTER, up_to(MAX_CLAIM), counter(), any::<u32>(), counter(), any::<u64>(), any::<u64>());
+    let numbers = (1..=COUNTER_MAX, up_to(MAX_CLAIM), counter(), any::<u32>(), counter(), any::<u64>(), any::<u64>());
     let client = (".{0,20}", any::<u64>());
     let texts = (".{1,30}", ".{0,10}", ".{0,10}", ".{0,10}", ".{0,20}");
     (marks, origin_id(), numbers, client, texts, pairs(), pairs()).prop_map(
@@ -326,7 +326,7 @@ fn inferred_of(origins: (OriginId, OriginId), numbers: (u64, u64, u64, u64)) -> 
 }
 
 fn content() -> impl Strategy<Value = Content> {
-    let numbers = (1..=MAX_COUNTER, up_to(MAX_CLAIM), counter(), counter());
+    let numbers = (1..=COUNTER_MAX, up_to(MAX_CLAIM), counter(), counter());
     let inferred = ((origin_id(), origin_id()), numbers).prop_map(|(origins, numbers)| inferred_of(origins, numbers));
     prop_oneof![
         3 => stated().prop_map(|record| Content::Stated(Box::new(record))),
