@@ -59,7 +59,6 @@ impl Happening {
                     | Event::IdInUse { .. }
                     | Event::OriginSilent { .. }
                     | Event::NameLost { .. }
-                    | Event::NamesDropped { .. }
                     | Event::Conflict { .. }
                     | Event::Degraded { .. }
                     | Event::Late { .. }
@@ -115,9 +114,6 @@ fn registry(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Event::Ready { alone: false } => f.write_str("ready with the registry of a peer"),
         Event::OriginSilent { origin } => write!(f, "node {origin} is silent; the members it owns are down"),
         Event::OriginReturned { origin } => write!(f, "node {origin} is back"),
-        Event::NamesDropped { origin, count } => {
-            write!(f, "dropped {count} names of {origin}, which has been silent for dead_peer_timeout")
-        }
         Event::OriginRetired { origin } => write!(f, "removed the old incarnation {origin}"),
         Event::Conflict { id, winner, loser } => {
             write!(f, "concurrent writes of {id:?}: {winner} wins over {loser}")
@@ -177,7 +173,6 @@ fn registry_line(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Event::Ready { alone } => write!(f, "node ready alone={alone}"),
         Event::OriginSilent { origin } => write!(f, "node silent origin={origin}"),
         Event::OriginReturned { origin } => write!(f, "node returned origin={origin}"),
-        Event::NamesDropped { origin, count } => write!(f, "names dropped origin={origin} count={count}"),
         Event::OriginRetired { origin } => write!(f, "incarnation retired origin={origin}"),
         Event::Conflict { id, winner, loser } => {
             write!(f, "concurrent writes id={id:?} winner={winner} loser={loser}")

@@ -63,22 +63,21 @@ pub(crate) struct Subscribers {
     len: usize,
     /// Raised with every change that a mark would reflect.
     pub(crate) stamp: u64,
-    tokens: Tokens,
+    last_token: LastToken,
 }
 
-/// The newest resume token of each space, with its stamp. All watchers that are marked at one stamp share it: to build one costs as
-/// much as there are origins, and a single change marks every watcher.
+/// The resume token of the last mark. It is the same for all watchers at one stamp, so it is encoded once.
 #[derive(Debug, Default)]
-struct Tokens(BTreeMap<Space, (u64, Vec<u8>)>);
+struct LastToken(Option<(u64, Vec<u8>)>);
 
-impl Tokens {
-    /// What changed since without raising the stamp is nothing that a mark would reflect, so an earlier token of the same stamp is as good.
-    fn at(&mut self, stamp: u64, map: &CausalMap, space: Space) -> Vec<u8> {
-        match self.0.get(&space) {
+impl LastToken {
+    /// Returns the token at a stamp. Every change that a token reflects raises the stamp.
+    fn at(&mut self, stamp: u64, map: &CausalMap) -> Vec<u8> {
+        match &self.0 {
             Some((at, token)) if *at == stamp => token.clone(),
             _ => {
-                let token = Token::of(map, space).encode();
-                self.0.insert(space, (stamp, token.clone()));
+                let token = Token::of(map).encode();
+                self.0 = Some((stamp, token.clone()));
                 token
             }
         }
@@ -257,7 +256,7 @@ impl Subscribers {
         if *generation != id.generation {
             return false;
         }
-        let more = subscriber.take(context, stamp, &mut self.tokens, max, events);
+        let more = subscriber.take(context, stamp, &mut self.last_token, max, events);
         subscriber.notified = more;
         more
     }
@@ -352,7 +351,7 @@ impl Subscriber {
         &mut self,
         context: &TakeContext<'_>,
         stamp: u64,
-        tokens: &mut Tokens,
+        token: &mut LastToken,
         max: usize,
         events: &mut Vec<StreamEvent>,
     ) -> bool {
@@ -394,13 +393,15 @@ impl Subscriber {
                 return false;
             }
             while events.len() < end {
-                let Some((id, version)) = missing.pop_first() else { break };
+                let Some((id, had)) = missing.pop_first() else { break };
+                let held = context.map.record(self.interest.space, &id);
+                let version = held.map_or(had.absent(), |record| context.map.member(record).version());
                 events.push(StreamEvent::Unregistered { id, version });
             }
             if missing.is_empty() && events.len() < end {
                 self.stage = Stage::Live;
                 events.push(StreamEvent::CaughtUp);
-                self.mark(context, stamp, tokens, events);
+                self.mark(context, stamp, token, events);
                 return false;
             }
             return true;
@@ -409,7 +410,7 @@ impl Subscriber {
         let due = self.marked != stamp && (waited || self.eager);
         match self.stage {
             Stage::Live if due && events.len() < end => {
-                self.mark(context, stamp, tokens, events);
+                self.mark(context, stamp, token, events);
                 false
             }
             Stage::Live => false,
@@ -429,10 +430,10 @@ impl Subscriber {
         self.reset = reset;
     }
 
-    fn mark(&mut self, context: &TakeContext<'_>, stamp: u64, tokens: &mut Tokens, events: &mut Vec<StreamEvent>) {
+    fn mark(&mut self, context: &TakeContext<'_>, stamp: u64, token: &mut LastToken, events: &mut Vec<StreamEvent>) {
         self.marked_at = Some(context.now);
         self.marked = stamp;
-        events.push(StreamEvent::Mark(tokens.at(stamp, context.map, self.interest.space)));
+        events.push(StreamEvent::Mark(token.at(stamp, context.map)));
     }
 }
 
@@ -441,7 +442,7 @@ fn event(change: Change<'_>, before: bool, after: bool) -> Option<StreamEvent> {
         (None, None) => None,
         (None, Some(new)) => Some(StreamEvent::Registered(new.clone())),
         (Some(old), None) => {
-            let version = change.gone.or(change.after.map(Member::version)).unwrap_or(old.version());
+            let version = change.gone.or(change.after.map(Member::version)).unwrap_or(old.version().absent());
             Some(StreamEvent::Unregistered { id: old.id().to_owned(), version })
         }
         (Some(old), Some(new)) if old.record.origin.id != new.record.origin.id => {
