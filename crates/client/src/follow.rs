@@ -3,7 +3,7 @@
 use crate::backoff::Backoff;
 use crate::connection::Link;
 use crate::watch::Watch;
-use crate::{Code, Error, Event};
+use crate::{Error, ErrorCode, Event};
 use convoke_proto::v1;
 use convoke_proto::v1::registry_client::RegistryClient;
 use convoke_session::watch_state::{Next, WatchState};
@@ -40,7 +40,7 @@ pub(crate) async fn follow(
         match ended {
             End::Moved | End::Again => {}
             End::Closed => return None,
-            End::Failed(error) if resumed && matches!(error.code, Code::TooLarge | Code::InvalidArgument) => {
+            End::Failed(error) if resumed && matches!(error.code, ErrorCode::TooLarge | ErrorCode::InvalidArgument) => {
                 // This node does not want to hear what we know: start over.
                 target.change(WatchState::forget).await?;
             }
@@ -98,7 +98,7 @@ async fn read(
                     None => return End::Closed,
                 }
             }
-            Ok(None) => return End::Failed(Error::new(Code::NotReady, "the node ended the watch")),
+            Ok(None) => return End::Failed(Error::new(ErrorCode::NotReady, "the node ended the watch")),
             Err(status) => return End::Failed(status.into()),
         }
     }
@@ -110,10 +110,14 @@ async fn moved(links: &watch::Receiver<Option<Link>>, present: &Link) -> bool {
     links.clone().wait_for(elsewhere).await.is_ok()
 }
 
-fn is_final(code: Code) -> bool {
+fn is_final(code: ErrorCode) -> bool {
     matches!(
         code,
-        Code::InvalidFilter | Code::InvalidArgument | Code::TooLarge | Code::PermissionDenied | Code::Unauthenticated
+        ErrorCode::InvalidFilter
+            | ErrorCode::InvalidArgument
+            | ErrorCode::TooLarge
+            | ErrorCode::PermissionDenied
+            | ErrorCode::Unauthenticated
     )
 }
 

@@ -31,7 +31,7 @@
 //! | keys that are consistent | [`Client::kv`], [`Kv`](log::Kv), [`Client::log`] |
 //! | knowing where one stands | [`Client::states`], [`ConnectionState`], [`Registration::lost`] |
 //!
-//! Errors are one type, [`Error`], with a [`Code`] that says what to do; `docs/sdk.md` has the guide.
+//! Errors are one type, [`Error`], with a [`ErrorCode`] that says what to do; `docs/sdk.md` has the guide.
 //!
 //! Everything that decides is synchronous and takes time and randomness as arguments. It is in `convoke-session`;
 //! this crate runs it with tokio and tonic.
@@ -52,7 +52,7 @@ pub use builder::Builder;
 pub use client::Client;
 pub use convoke_filter::{Filter, FilterError};
 pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};
-pub use convoke_proto::{Code, Error};
+pub use convoke_proto::{Error, ErrorCode};
 pub use convoke_session::{ConnectionState, Event, ResetReason, Update};
 pub use follow::Subscription;
 pub use pick::{LocalityPreferring, RoundRobin, WeightedRoundRobin};

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::follow::{Target, Task, follow};
-use crate::{Code, Error, Event, Filter, Member};
+use crate::{Error, ErrorCode, Event, Filter, Member};
 use convoke_filter::Subject;
 use convoke_session::watch_state::WatchState;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -112,7 +112,7 @@ impl View {
     pub async fn wait_caught_up(&self) -> Result<(), Error> {
         let mut progress = self.inner.progress.clone();
         let settled = progress.wait_for(|progress| progress.caught_up || progress.failure.is_some()).await;
-        let settled = settled.map_err(|_| Error::new(Code::FailedPrecondition, "this client is closed"))?;
+        let settled = settled.map_err(|_| Error::new(ErrorCode::FailedPrecondition, "this client is closed"))?;
         match &settled.failure {
             Some(error) if !settled.caught_up => Err(error.clone()),
             _ => Ok(()),

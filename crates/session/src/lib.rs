@@ -18,6 +18,6 @@ pub mod watch_state;
 
 pub use connection_state::ConnectionState;
 pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};
-pub use convoke_proto::{Code, Error};
+pub use convoke_proto::{Error, ErrorCode};
 pub use event::{Event, ResetReason};
 pub use update::Update;

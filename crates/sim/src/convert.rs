@@ -4,14 +4,14 @@ use convoke_core::Refusal;
 use convoke_core::member::{Liveness, Member, MemberSpec, MetadataUpdate, Status, UpdateMode};
 use convoke_core::node::{Attach, AttachMember, Attached, Notice, ResetReason, Resume, StreamEvent};
 use convoke_core::version::Version;
-use convoke_proto::{Code, Error, json, v1};
+use convoke_proto::{Error, ErrorCode, json, v1};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use v1::watch_event::{CaughtUp, Event, Mark, Reset, Snapshot, reset::Reason};
 
 pub fn error(refusal: Refusal) -> v1::Error {
     v1::Error {
-        code: Code::from_str_name(refusal.code.as_str()).unwrap_or(Code::Internal).into(),
+        code: ErrorCode::from_str_name(refusal.code.as_str()).unwrap_or(ErrorCode::Internal).into(),
         message: refusal.message,
         field: refusal.field.map(str::to_owned),
         limit: refusal.limit,
@@ -21,7 +21,7 @@ pub fn error(refusal: Refusal) -> v1::Error {
 }
 
 fn invalid(message: &str) -> Error {
-    Error::new(Code::InvalidArgument, message)
+    Error::new(ErrorCode::InvalidArgument, message)
 }
 
 pub fn register(register: v1::Register) -> AttachMember {

@@ -12,7 +12,7 @@ use convoke_proto::v1::server_message::Message as FromNode;
 use convoke_proto::v1::{self, notice::Notice};
 use convoke_session::seeds::{KnownNode, Seeds};
 use convoke_session::session::{ConnectionId, Effect, Effects, Identity, RegistrationId, Session, Time};
-use convoke_session::{Code, ConnectionState, Error};
+use convoke_session::{ConnectionState, Error, ErrorCode};
 use std::time::Duration;
 
 impl World {
@@ -292,7 +292,7 @@ impl World {
             c.attach_sent = now;
             c.changed_at = now;
             if attach.claim <= c.raise_to {
-                let error = v1::Error { known: Some(c.raise_to), ..Error::new(Code::StaleEpoch, "raised").into() };
+                let error = v1::Error { known: Some(c.raise_to), ..Error::new(ErrorCode::StaleClaim, "raised").into() };
                 let refused = v1::AttachRefused { claim: attach.claim, error: Some(error) };
                 c.bounced = Some((connection, v1::ServerMessage { message: Some(FromNode::AttachRefused(refused)) }));
                 return;
@@ -420,7 +420,7 @@ impl World {
     }
 
     fn client_disconnected(&mut self, client: usize, connection: ConnectionId, why: &str) {
-        let error = Error::new(Code::NotReady, why);
+        let error = Error::new(ErrorCode::NotReady, why);
         self.drive(client, |session, now, out| session.disconnected(now, connection, &error, out));
     }
 

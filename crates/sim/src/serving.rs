@@ -12,7 +12,7 @@ use crate::world::World;
 use convoke_core::member::Status;
 use convoke_core::node::{Attached, ConnId, Notice, SessionId, SlotView};
 use convoke_core::version::{Dot, Version};
-use convoke_core::{Code, Node, Output, Refusal, Time};
+use convoke_core::{ErrorCode, Node, Output, Refusal, Time};
 use convoke_proto::v1;
 use v1::client_message::Message as ToNode;
 use v1::request::Operation;
@@ -95,7 +95,7 @@ impl World {
             Err(refusal) => {
                 if !matches!(
                     refusal.code,
-                    Code::StaleEpoch | Code::Superseded | Code::NotReady | Code::ResourceExhausted
+                    ErrorCode::StaleClaim | ErrorCode::Superseded | ErrorCode::NotReady | ErrorCode::ResourceExhausted
                 ) {
                     self.unexpected(conn, &format!("attach of {}", request.client), &refusal);
                 }
@@ -118,7 +118,7 @@ impl World {
             self.violate(Violation::new("answers", self.now, message));
         }
         for (id, refusal) in &attached.refused {
-            if !matches!(refusal.code, Code::AlreadyRegistered | Code::TakenOver) {
+            if !matches!(refusal.code, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver) {
                 self.unexpected(conn, &format!("attach of {id}"), refusal);
             }
         }
@@ -178,15 +178,15 @@ impl World {
 
     fn check_rejection(&mut self, conn: u64, id: &str, kind: Kind, refusal: &Refusal) {
         let expected = match refusal.code {
-            Code::StaleVersion => kind == Kind::Update { conditional: true },
-            Code::AlreadyRegistered
-            | Code::TakenOver
-            | Code::PermissionDenied
-            | Code::SessionGone
-            | Code::NotRegistered
-            | Code::NotReady
-            | Code::ResourceExhausted
-            | Code::StaleEpoch => true,
+            ErrorCode::StaleVersion => kind == Kind::Update { conditional: true },
+            ErrorCode::AlreadyRegistered
+            | ErrorCode::TakenOver
+            | ErrorCode::PermissionDenied
+            | ErrorCode::SessionGone
+            | ErrorCode::NotRegistered
+            | ErrorCode::NotReady
+            | ErrorCode::ResourceExhausted
+            | ErrorCode::StaleClaim => true,
             _ => false,
         };
         if !expected {
@@ -321,5 +321,5 @@ fn execute(
 }
 
 fn session_gone() -> v1::Error {
-    convoke_proto::Error::new(convoke_proto::Code::SessionGone, "there is no session on this stream").into()
+    convoke_proto::Error::new(convoke_proto::ErrorCode::SessionGone, "there is no session on this stream").into()
 }

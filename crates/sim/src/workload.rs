@@ -5,7 +5,7 @@ use crate::convert;
 use crate::faults::{Action, Fault};
 use crate::network::SECOND;
 use crate::world::{World, micros};
-use convoke_core::Code;
+use convoke_core::ErrorCode;
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
 use convoke_session::Update;
 use convoke_session::session::Session;
@@ -79,7 +79,7 @@ impl World {
             Ok(registered) => registered,
             Err(error) => {
                 // The session has given in to another process with its id, and ends with its next attempt to connect (C2).
-                assert_eq!(error.code, convoke_session::Code::Superseded, "{error}");
+                assert_eq!(error.code, convoke_session::ErrorCode::Superseded, "{error}");
                 self.clients[client].members.remove(&id);
                 self.truth.abandoned(&id, client, now);
                 return;
@@ -301,7 +301,7 @@ impl World {
             Some(Ok(_)) => {
                 self.hosts[host].names.insert(name.to_owned(), location.to_owned());
             }
-            Some(Err(refusal)) if refusal.code == Code::AlreadyRegistered => {
+            Some(Err(refusal)) if refusal.code == ErrorCode::AlreadyRegistered => {
                 self.hosts[host].names.remove(name);
             }
             _ => {}

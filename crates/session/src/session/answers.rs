@@ -3,7 +3,7 @@
 use super::state::{ConnectionId, Kind, Operation, OperationId, Phase, RegistrationId, Time};
 use super::{Effect, Effects, Session};
 use crate::Error;
-use convoke_proto::{Code, v1};
+use convoke_proto::{ErrorCode, v1};
 use std::time::Duration;
 use v1::notice::Notice;
 use v1::server_message::Message as FromNode;
@@ -74,7 +74,7 @@ impl Session {
             // The attach under way names it again, and its answer is younger.
             Notice::TakenOver(taken) if self.naming.members.contains_key(&taken.id) => {}
             Notice::TakenOver(taken) => {
-                let error = Error::new(Code::TakenOver, format!("another client took member {:?}", taken.id));
+                let error = Error::new(ErrorCode::TakenOver, format!("another client took member {:?}", taken.id));
                 self.give_up(&taken.id, &error.field("id"), out);
             }
             Notice::Handover(handover) => {
@@ -141,25 +141,27 @@ impl Session {
         let Some(held) = self.operations.get(&operation) else { return };
         let (id, registration) = (held.id.clone(), held.registration);
         match (&held.kind, error.code) {
-            (Kind::Register { .. }, Code::StaleEpoch) => {
+            (Kind::Register { .. }, ErrorCode::StaleClaim) => {
                 self.claim = self.claim.max(error.known.unwrap_or(0));
                 self.attach_anew(operation);
             }
-            (Kind::Unregister, Code::NotRegistered) if !self.awaited(&id) => {
+            (Kind::Unregister, ErrorCode::NotRegistered) if !self.awaited(&id) => {
                 self.unregistration_settled(&id, operation);
                 self.finish(operation, Ok(String::new()), out);
             }
-            (_, Code::SessionGone | Code::NotRegistered | Code::NotReady | Code::StaleEpoch) => match self.phase {
-                Phase::Attached { .. } => self.lost(now, &error.message, out),
-                _ => {
-                    self.waiting.insert(operation);
+            (_, ErrorCode::SessionGone | ErrorCode::NotRegistered | ErrorCode::NotReady | ErrorCode::StaleClaim) => {
+                match self.phase {
+                    Phase::Attached { .. } => self.lost(now, &error.message, out),
+                    _ => {
+                        self.waiting.insert(operation);
+                    }
                 }
-            },
+            }
             // Another session has it: another client's, which an attach leaves alone, or an older one of our own.
-            (Kind::Unregister, Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied) => {
+            (Kind::Unregister, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver | ErrorCode::PermissionDenied) => {
                 self.attach_anew(operation);
             }
-            (_, Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied) => {
+            (_, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver | ErrorCode::PermissionDenied) => {
                 if self.is_held(&id, registration) {
                     self.give_up(&id, error, out);
                 } else {

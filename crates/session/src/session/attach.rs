@@ -3,7 +3,7 @@
 use super::state::{Caution, ConnectionId, Gone, Kind, Naming, Operation, OperationId, Phase, RegistrationId, Time};
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode};
 use crate::{ConnectionState, Error};
-use convoke_proto::{Code, PART_BYTES, v1};
+use convoke_proto::{ErrorCode, PART_BYTES, v1};
 use prost::Message;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -154,7 +154,7 @@ impl Session {
             let holding = self.holdings.get(&refused.id).filter(|h| h.registration == *registration);
             let Some(holding) = holding else { continue };
             let final_for_all =
-                matches!(error.code, Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied);
+                matches!(error.code, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver | ErrorCode::PermissionDenied);
             // What was registered before is wanted still and asked for again later.
             if final_for_all || holding.confirmed.is_none() {
                 self.give_up(&refused.id, &error, out);
@@ -204,24 +204,27 @@ impl Session {
         }
         let error = Error::from(answer.error.unwrap_or_default());
         match error.code {
-            Code::StaleEpoch if self.stale < STALE_MAX => {
+            ErrorCode::StaleClaim if self.stale < STALE_MAX => {
                 self.stale += 1;
                 self.claim = self.claim.max(error.known.unwrap_or(0));
                 self.attach(now, connection, out);
             }
-            Code::Superseded => self.meet_other_process(now, out),
-            Code::InvalidMember | Code::TooLarge | Code::PermissionDenied | Code::ResourceExhausted
+            ErrorCode::Superseded => self.meet_other_process(now, out),
+            ErrorCode::InvalidMember
+            | ErrorCode::TooLarge
+            | ErrorCode::PermissionDenied
+            | ErrorCode::ResourceExhausted
                 if self.caution < Caution::Ids && error.field.as_deref() != Some("client") =>
             {
                 let members = self.caution == Caution::None;
                 self.caution = if members { Caution::Members } else { Caution::Ids };
                 self.attach(now, connection, out);
             }
-            Code::InvalidMember
-            | Code::TooLarge
-            | Code::InvalidArgument
-            | Code::PermissionDenied
-            | Code::Unauthenticated => {
+            ErrorCode::InvalidMember
+            | ErrorCode::TooLarge
+            | ErrorCode::InvalidArgument
+            | ErrorCode::PermissionDenied
+            | ErrorCode::Unauthenticated => {
                 self.fail_new(&error, out);
                 self.lost(now, &error.message, out);
             }

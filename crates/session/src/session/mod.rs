@@ -22,7 +22,7 @@ pub use state::{
 use crate::backoff::Backoff;
 use crate::seeds::{KnownNode, Seeds};
 use crate::{ConnectionState, Error};
-use convoke_proto::{Code, v1};
+use convoke_proto::{ErrorCode, v1};
 use state::{Caution, Gone, Holding, Naming, Operation, Phase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -185,7 +185,7 @@ impl Session {
         self.hang_up(out);
         self.seeds.failed(&self.address);
         let pause = self.backoff.pause(now, self.heartbeat_timeout, &mut self.random);
-        self.wait(now, pause, Error::new(Code::NotReady, why), out);
+        self.wait(now, pause, Error::new(ErrorCode::NotReady, why), out);
     }
 
     fn wait(&mut self, now: Time, pause: Duration, reason: Error, out: &mut Effects) {
@@ -231,7 +231,8 @@ impl Session {
     fn meet_other_process(&mut self, now: Time, out: &mut Effects) {
         self.hang_up(out);
         self.superseded += 1;
-        let error = Error::new(Code::Superseded, "another process uses this client id; give every process its own");
+        let error =
+            Error::new(ErrorCode::Superseded, "another process uses this client id; give every process its own");
         if self.superseded <= SUPERSEDED_MAX {
             self.wait(now, self.heartbeat_timeout.mul_f64(1.25), error, out);
             return;

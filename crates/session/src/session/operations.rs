@@ -4,7 +4,7 @@ use super::state::{Gone, Holding, Kind, NotSent, Operation, OperationId, Phase, 
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode, not_sent_in_time};
 use crate::{ConnectionState, Error, Update};
 use convoke_proto::json::MemberSpec;
-use convoke_proto::{Code, PART_BYTES, v1};
+use convoke_proto::{ErrorCode, PART_BYTES, v1};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use v1::request::Operation as Request;
@@ -26,7 +26,7 @@ impl Session {
         check_id(&spec.id)?;
         if self.holdings.contains_key(&spec.id) {
             let message = format!("this client has registered {:?} already; update its registration", spec.id);
-            return Err(Error::new(Code::AlreadyRegistered, message).field("id"));
+            return Err(Error::new(ErrorCode::AlreadyRegistered, message).field("id"));
         }
         let (id, metadata) = (spec.id.clone(), spec.metadata.clone());
         self.last_id += 1;
@@ -254,7 +254,7 @@ impl Session {
             let gone = self.unregistered.entry(id.to_owned()).or_insert(Gone { confirmed: false });
             gone.confirmed |= holding.confirmed.is_some();
         }
-        let error = Error::new(Code::NotRegistered, format!("member {id:?} was unregistered")).field("id");
+        let error = Error::new(ErrorCode::NotRegistered, format!("member {id:?} was unregistered")).field("id");
         self.fail_operations(holding.registration, &error, out);
     }
 
@@ -263,10 +263,10 @@ impl Session {
         let Some(holding) = self.holdings.remove(id) else { return };
         self.fail_operations(holding.registration, error, out);
         if holding.confirmed.is_some() {
-            let error = if error.code == Code::Superseded {
+            let error = if error.code == ErrorCode::Superseded {
                 error.clone()
             } else {
-                Error::new(Code::TakenOver, format!("another client took member {id:?}")).field("id")
+                Error::new(ErrorCode::TakenOver, format!("another client took member {id:?}")).field("id")
             };
             out.push(Effect::Ended { registration: holding.registration, error });
         }
@@ -298,21 +298,21 @@ impl Session {
     fn holding(&mut self, id: &str, registration: RegistrationId) -> Result<&mut Holding, Error> {
         let holding = self.holdings.get_mut(id).filter(|holding| holding.registration == registration);
         let missing =
-            || Error::new(Code::NotRegistered, format!("member {id:?} is not registered any more")).field("id");
+            || Error::new(ErrorCode::NotRegistered, format!("member {id:?} is not registered any more")).field("id");
         holding.ok_or_else(missing)
     }
 
     fn check_open(&self) -> Result<(), Error> {
         if self.closing || self.phase == Phase::Closed {
-            return Err(Error::new(Code::FailedPrecondition, "this client is closed; build another"));
+            return Err(Error::new(ErrorCode::FailedPrecondition, "this client is closed; build another"));
         }
         if self.observing {
             let message = "another process uses this client id; give every process its own";
-            return Err(Error::new(Code::Superseded, message).field("client"));
+            return Err(Error::new(ErrorCode::Superseded, message).field("client"));
         }
         if self.operations.len() >= OPERATIONS_MAX {
             let message = format!("{OPERATIONS_MAX} operations wait for an answer already; try again later");
-            return Err(Error::new(Code::ResourceExhausted, message).limit(OPERATIONS_MAX as u64));
+            return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(OPERATIONS_MAX as u64));
         }
         Ok(())
     }
@@ -327,9 +327,9 @@ fn check_id(id: &str) -> Result<(), Error> {
     } else {
         return Ok(());
     };
-    Err(Error::new(Code::InvalidMember, format!("id {problem}")).field("id"))
+    Err(Error::new(ErrorCode::InvalidMember, format!("id {problem}")).field("id"))
 }
 
 pub(super) fn outcome_unknown(why: &str) -> Error {
-    Error::new(Code::OutcomeUnknown, format!("{why}; it may have been executed: read the member and try again"))
+    Error::new(ErrorCode::OutcomeUnknown, format!("{why}; it may have been executed: read the member and try again"))
 }

@@ -2,7 +2,7 @@
 
 use crate::{ConnectionState, Error, Update};
 use convoke_proto::json::{Liveness, MemberSpec};
-use convoke_proto::{Code, v1};
+use convoke_proto::{ErrorCode, v1};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -191,5 +191,5 @@ pub enum NotSent {
 }
 
 pub fn not_sent_in_time() -> Error {
-    Error::new(Code::Timeout, "no node could be asked in time; nothing was sent")
+    Error::new(ErrorCode::Timeout, "no node could be asked in time; nothing was sent")
 }

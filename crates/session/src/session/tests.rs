@@ -2,7 +2,7 @@
 
 use crate::seeds::Seeds;
 use crate::session::{Effect, Identity, OperationId, RegistrationId, Session, Time};
-use crate::{Code, ConnectionState, Error, MemberSpec, Update};
+use crate::{ConnectionState, Error, ErrorCode, MemberSpec, Update};
 use convoke_proto::json::Liveness;
 use convoke_proto::v1::{self, client_message::Message as ToNode, server_message::Message as FromNode};
 use std::time::Duration;
@@ -126,7 +126,7 @@ impl Story {
 
     fn lose(&mut self) {
         let connection = self.connection.unwrap();
-        self.session.disconnected(self.now, connection, &Error::new(Code::NotReady, "reset"), &mut self.out);
+        self.session.disconnected(self.now, connection, &Error::new(ErrorCode::NotReady, "reset"), &mut self.out);
     }
 
     /// The answer to an operation, once.
@@ -139,11 +139,11 @@ impl Story {
         }
     }
 
-    fn code(&mut self, operation: OperationId) -> Option<Code> {
+    fn code(&mut self, operation: OperationId) -> Option<ErrorCode> {
         self.done(operation)?.err().map(|error| error.code)
     }
 
-    fn ended(&self, registration: RegistrationId) -> Option<Code> {
+    fn ended(&self, registration: RegistrationId) -> Option<ErrorCode> {
         self.out.iter().find_map(|effect| match effect {
             Effect::Ended { registration: r, error } if *r == registration => Some(error.code),
             _ => None,
@@ -164,7 +164,7 @@ fn ids(attach: &v1::Attach) -> Vec<&str> {
 }
 
 fn stale(known: u64) -> Error {
-    Error { known: Some(known), ..Error::new(Code::StaleEpoch, "stale") }
+    Error { known: Some(known), ..Error::new(ErrorCode::StaleClaim, "stale") }
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn not_registered_means_attach_again_without_the_applications_help() {
     let (mut story, registrations) = Story::attached(&["m1"]);
     let update = story.session.update("m1", registrations[0], Update::merge().set("k", "v"), None).unwrap();
     let seq = story.requests()[0].seq;
-    story.refuse_request(seq, Error::new(Code::NotRegistered, "gone"));
+    story.refuse_request(seq, Error::new(ErrorCode::NotRegistered, "gone"));
     assert!(story.disconnected());
     let attach = story.connect();
     assert_eq!(ids(&attach), ["m1"]);
@@ -308,7 +308,7 @@ fn a_session_that_is_gone_is_noticed_by_its_heartbeat() {
         Some(ToNode::Heartbeat(heartbeat)) => heartbeat.sent,
         other => panic!("no heartbeat: {other:?}"),
     };
-    let error = Some(Error::new(Code::SessionGone, "gone").into());
+    let error = Some(Error::new(ErrorCode::SessionGone, "gone").into());
     story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent, error, spread_ms: 0 }));
     assert!(story.disconnected());
     assert_eq!(ids(&story.connect()), ["m1"]);
@@ -361,11 +361,11 @@ fn a_member_taken_over_is_reported_and_not_registered_again() {
     let (mut story, registrations) = Story::attached(&["m1", "m2"]);
     let update = story.session.update("m1", registrations[0], Update::merge().set("k", "v"), None).unwrap();
     story.notice(v1::notice::Notice::TakenOver(v1::notice::TakenOver { id: "m1".into() }));
-    assert_eq!(story.ended(registrations[0]), Some(Code::TakenOver));
-    assert_eq!(story.code(update), Some(Code::TakenOver));
+    assert_eq!(story.ended(registrations[0]), Some(ErrorCode::TakenOver));
+    assert_eq!(story.code(update), Some(ErrorCode::TakenOver));
     assert_eq!(story.ended(registrations[1]), None);
     let refused = story.session.update("m1", registrations[0], Update::merge(), None).unwrap_err();
-    assert_eq!(refused.code, Code::NotRegistered);
+    assert_eq!(refused.code, ErrorCode::NotRegistered);
     story.lose();
     assert_eq!(ids(&story.connect()), ["m2"]);
 }
@@ -375,13 +375,13 @@ fn losing_a_member_while_away_is_told_as_taken_over() {
     let (mut story, registrations) = Story::attached(&["m1"]);
     story.lose();
     let attach = story.connect();
-    let error = Some(Error::new(Code::AlreadyRegistered, "taken").into());
+    let error = Some(Error::new(ErrorCode::AlreadyRegistered, "taken").into());
     story.hear(FromNode::Attached(v1::Attached {
         claim: attach.claim,
         refused: vec![v1::RefusedMember { id: "m1".into(), error }],
         ..v1::Attached::default()
     }));
-    assert_eq!(story.ended(registrations[0]), Some(Code::TakenOver));
+    assert_eq!(story.ended(registrations[0]), Some(ErrorCode::TakenOver));
     story.lose();
     assert!(ids(&story.connect()).is_empty());
 }
@@ -391,8 +391,8 @@ fn registering_what_another_client_holds_is_refused_to_the_caller_only() {
     let (mut story, _) = Story::attached(&["m1"]);
     let (operation, registration) = story.register("m2");
     let seq = story.requests()[0].seq;
-    story.refuse_request(seq, Error::new(Code::AlreadyRegistered, "taken").field("id"));
-    assert_eq!(story.code(operation), Some(Code::AlreadyRegistered));
+    story.refuse_request(seq, Error::new(ErrorCode::AlreadyRegistered, "taken").field("id"));
+    assert_eq!(story.code(operation), Some(ErrorCode::AlreadyRegistered));
     assert_eq!(story.ended(registration), None, "it never began");
     story.lose();
     assert_eq!(ids(&story.connect()), ["m1"]);
@@ -406,15 +406,15 @@ fn one_bad_member_does_not_keep_the_others_out() {
     let (fine, _) = story.register("fine");
     let attach = story.connect();
     assert_eq!(ids(&attach), ["bad", "fine", "good"]);
-    story.refuse(&attach, Error::new(Code::InvalidMember, "control character").field("service"));
+    story.refuse(&attach, Error::new(ErrorCode::InvalidMember, "control character").field("service"));
     let careful = story.sent_attach();
     assert_eq!(ids(&careful), ["good"], "only what was accepted before");
     story.accept(&careful);
     let requests = story.requests();
     assert_eq!(requests.len(), 2, "the rest is asked for one by one");
-    story.refuse_request(requests[0].seq, Error::new(Code::InvalidMember, "control character").field("service"));
+    story.refuse_request(requests[0].seq, Error::new(ErrorCode::InvalidMember, "control character").field("service"));
     story.answer(requests[1].seq, "v");
-    assert_eq!(story.code(bad), Some(Code::InvalidMember));
+    assert_eq!(story.code(bad), Some(ErrorCode::InvalidMember));
     assert_eq!(story.done(fine), Some(Ok("v".into())));
     story.lose();
     assert_eq!(ids(&story.connect()), ["fine", "good"]);
@@ -428,10 +428,10 @@ fn a_refused_update_is_not_wanted_any_more() {
     let last = story.session.update("m1", registrations[0], Update::merge().set("c", "3"), None).unwrap();
     let seqs: Vec<u64> = story.requests().iter().map(|request| request.seq).collect();
     story.answer(seqs[0], "v2");
-    story.refuse_request(seqs[1], Error::new(Code::TooLarge, "large").field("metadata"));
+    story.refuse_request(seqs[1], Error::new(ErrorCode::TooLarge, "large").field("metadata"));
     story.answer(seqs[2], "v3");
     assert!(story.done(first).unwrap().is_ok());
-    assert_eq!(story.code(bad), Some(Code::TooLarge));
+    assert_eq!(story.code(bad), Some(ErrorCode::TooLarge));
     assert!(story.done(last).unwrap().is_ok());
     story.lose();
     let attach = story.connect();
@@ -446,7 +446,7 @@ fn a_conditional_update_is_not_repeated_after_a_loss() {
     let operation = story.session.update("m1", registrations[0], update, None).unwrap();
     assert_eq!(story.requests().len(), 1);
     story.lose();
-    assert_eq!(story.code(operation), Some(Code::OutcomeUnknown));
+    assert_eq!(story.code(operation), Some(ErrorCode::OutcomeUnknown));
     let attach = story.connect();
     assert!(attach.members[0].member.as_ref().unwrap().metadata.is_empty());
 }
@@ -486,7 +486,7 @@ fn what_was_not_sent_in_time_is_taken_back() {
     let (operation, _) = story.session.register(MemberSpec::new("m1", "s"), false, Some(deadline)).unwrap();
     story.now = deadline;
     story.session.wake(story.now, &mut story.out);
-    assert_eq!(story.code(operation), Some(Code::Timeout));
+    assert_eq!(story.code(operation), Some(ErrorCode::Timeout));
     assert!(ids(&story.connect()).is_empty());
 }
 
@@ -498,7 +498,7 @@ fn a_registration_sent_but_not_answered_in_time_is_unregistered() {
     assert_eq!(story.requests().len(), 1);
     story.now = deadline;
     story.session.wake(story.now, &mut story.out);
-    assert_eq!(story.code(operation), Some(Code::OutcomeUnknown));
+    assert_eq!(story.code(operation), Some(ErrorCode::OutcomeUnknown));
     let requests = story.requests();
     assert!(matches!(&requests[0].operation, Some(v1::request::Operation::Unregister(u)) if u.id == "m1"));
 }
@@ -513,11 +513,11 @@ fn another_process_with_the_same_client_id_wins_after_a_second_look() {
         assert_eq!(story.ended(registrations[0]), None);
         let attach = story.connect();
         assert_eq!(ids(&attach), ["m1"]);
-        story.refuse(&attach, Error::new(Code::Superseded, "other"));
+        story.refuse(&attach, Error::new(ErrorCode::Superseded, "other"));
     }
-    assert_eq!(story.ended(registrations[0]), Some(Code::Superseded));
+    assert_eq!(story.ended(registrations[0]), Some(ErrorCode::Superseded));
     let refused = story.session.register(MemberSpec::new("m2", "s"), false, None).unwrap_err();
-    assert_eq!(refused.code, Code::Superseded);
+    assert_eq!(refused.code, ErrorCode::Superseded);
     // Watches still want a connection.
     story.now = story.session.next_wake().unwrap();
     story.session.wake(story.now, &mut story.out);
@@ -572,7 +572,7 @@ fn closing_unregisters_everything_even_across_a_loss() {
     assert_eq!(story.session.next_wake(), None);
     assert_eq!(
         story.session.register(MemberSpec::new("m", "s"), false, None).unwrap_err().code,
-        Code::FailedPrecondition
+        ErrorCode::FailedPrecondition
     );
 }
 
@@ -581,7 +581,7 @@ fn closing_with_nothing_to_say_needs_no_node() {
     let mut story = Story::new();
     let (operation, _) = story.register("m1");
     story.session.close(story.now, &mut story.out);
-    assert_eq!(story.code(operation), Some(Code::NotRegistered));
+    assert_eq!(story.code(operation), Some(ErrorCode::NotRegistered));
     assert!(story.out.contains(&Effect::Closed));
 }
 
@@ -680,7 +680,7 @@ fn a_client_id_that_no_node_takes_is_told_to_whoever_waits() {
     let mut story = Story::new();
     let (operation, _) = story.register("m1");
     let attach = story.connect();
-    story.refuse(&attach, Error::new(Code::InvalidArgument, "client has a control character").field("client"));
-    assert_eq!(story.code(operation), Some(Code::InvalidArgument));
+    story.refuse(&attach, Error::new(ErrorCode::InvalidArgument, "client has a control character").field("client"));
+    assert_eq!(story.code(operation), Some(ErrorCode::InvalidArgument));
     assert!(story.disconnected(), "and it is tried again: the node may be mended");
 }

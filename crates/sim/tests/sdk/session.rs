@@ -9,7 +9,7 @@ use convoke_core::{Time as NodeTime, member};
 use convoke_proto::v1::{self, client_message::Message as ToNode, server_message::Message as FromNode};
 use convoke_session::seeds::Seeds;
 use convoke_session::session::{ConnectionId, Effect, Effects, Identity, OperationId, RegistrationId, Session};
-use convoke_session::{Code, Error, Liveness, MemberSpec, Update};
+use convoke_session::{Error, ErrorCode, Liveness, MemberSpec, Update};
 use convoke_sim::convert;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -207,7 +207,7 @@ impl World {
                 }
             }
             Effect::Ended { registration, error } => {
-                assert!(matches!(error.code, Code::TakenOver), "{error}");
+                assert!(matches!(error.code, ErrorCode::TakenOver), "{error}");
                 self.models.retain(|_, model| model.registration != registration);
             }
             Effect::State(_) => {}
@@ -220,7 +220,7 @@ impl World {
         match (what, result) {
             (What::Bad, result) => {
                 let code = result.expect_err("a bad member").code;
-                assert!(matches!(code, Code::InvalidMember | Code::OutcomeUnknown), "{code}");
+                assert!(matches!(code, ErrorCode::InvalidMember | ErrorCode::OutcomeUnknown), "{code}");
             }
             (What::Register(registration), Ok(version)) => {
                 if let Some(model) = self.models.get_mut(&member).filter(|m| m.registration == registration) {
@@ -229,7 +229,8 @@ impl World {
                 }
             }
             (What::Register(registration), Err(error)) => {
-                let expected = [Code::AlreadyRegistered, Code::Timeout, Code::OutcomeUnknown, Code::TakenOver];
+                let expected =
+                    [ErrorCode::AlreadyRegistered, ErrorCode::Timeout, ErrorCode::OutcomeUnknown, ErrorCode::TakenOver];
                 assert!(expected.contains(&error.code), "{error}");
                 self.models.retain(|_, model| model.registration != registration);
             }
@@ -240,13 +241,13 @@ impl World {
             }
             (What::Update, Err(error)) => {
                 let expected = [
-                    Code::StaleVersion,
-                    Code::OutcomeUnknown,
-                    Code::InvalidMember,
-                    Code::TakenOver,
-                    Code::AlreadyRegistered,
-                    Code::NotRegistered,
-                    Code::PermissionDenied,
+                    ErrorCode::StaleVersion,
+                    ErrorCode::OutcomeUnknown,
+                    ErrorCode::InvalidMember,
+                    ErrorCode::TakenOver,
+                    ErrorCode::AlreadyRegistered,
+                    ErrorCode::NotRegistered,
+                    ErrorCode::PermissionDenied,
                 ];
                 assert!(expected.contains(&error.code), "{error}");
                 for model in self.models.values_mut() {
@@ -320,7 +321,7 @@ impl World {
             Step::Lose => {
                 let Some(wire) = self.wires.last() else { return };
                 let connection = wire.connection;
-                let reason = Error::new(Code::NotReady, "reset");
+                let reason = Error::new(ErrorCode::NotReady, "reset");
                 self.session(|session, now, out| session.disconnected(now, connection, &reason, out));
             }
             Step::NodeLoses { older } => {
@@ -433,7 +434,7 @@ impl World {
         let (node, conn, connection) = (wire.node, ConnId(wire.connection.0), wire.connection);
         self.cluster.with(node, |node, now, out| node.disconnected(now, conn, out));
         self.spread();
-        let reason = Error::new(Code::NotReady, "closed by the node");
+        let reason = Error::new(ErrorCode::NotReady, "closed by the node");
         self.session(|session, now, out| session.disconnected(now, connection, &reason, out));
     }
 

@@ -161,7 +161,7 @@ impl World {
     /// A writer whose session or claim is too old attaches again.
     fn mind(&mut self, node: usize, result: Result<(), convoke_core::Refusal>) {
         if let Err(refusal) = result
-            && matches!(refusal.code, convoke_core::Code::SessionGone | convoke_core::Code::StaleEpoch)
+            && matches!(refusal.code, convoke_core::ErrorCode::SessionGone | convoke_core::ErrorCode::StaleClaim)
         {
             self.claim = self.claim.max(refusal.known.unwrap_or(0));
             self.writers[node].0 = self.attach(node);
