@@ -2,11 +2,11 @@
 
 use crate::backoff::Backoff;
 use crate::connection::Link;
-use crate::replica::{Next, Replica};
 use crate::watch::Watch;
 use crate::{Error, ErrorCode, Event};
 use convoke_proto::v1;
 use convoke_proto::v1::registry_client::RegistryClient;
+use convoke_session::watch_state::{Next, WatchState};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -17,10 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where the events go.
 pub(crate) trait Target: Send {
-    /// Changes the replica and passes on what it has to tell. `None` if nobody listens any more.
+    /// Changes the state and passes on what it has to tell. `None` if nobody listens any more.
     fn change<T: Send>(
         &mut self,
-        change: impl FnOnce(&mut Replica, &mut Vec<Event>) -> T + Send,
+        change: impl FnOnce(&mut WatchState, &mut Vec<Event>) -> T + Send,
     ) -> impl Future<Output = Option<T>> + Send;
 }
 
@@ -33,7 +33,7 @@ pub(crate) async fn follow(
     let (start, mut backoff, mut random) = (Instant::now(), Backoff::default(), fastrand::Rng::new());
     loop {
         let link = links.wait_for(Option::is_some).await.ok()?.clone()?;
-        let resume = target.change(Replica::resume).await?;
+        let resume = target.change(WatchState::resume).await?;
         let resumed = resume.is_some();
         let request = v1::WatchRequest { filter: filter.clone(), resume };
         let ended = read(&links, &link, request, &mut target, &mut backoff).await;
@@ -42,7 +42,7 @@ pub(crate) async fn follow(
             End::Closed => return None,
             End::Failed(error) if resumed && matches!(error.code, ErrorCode::TooLarge | ErrorCode::InvalidArgument) => {
                 // This node does not want to hear what we know: start over.
-                target.change(Replica::forget).await?;
+                target.change(WatchState::forget).await?;
             }
             End::Failed(error) if is_final(error.code) => return Some(error),
             End::Failed(error) => {
@@ -67,7 +67,7 @@ enum End {
     Failed(Error),
 }
 
-/// Reads one stream to its end. What the replica tells is never cut short: a change is taken in and passed on, or neither.
+/// Reads one stream to its end. What the state tells is never cut short: a change is taken in and passed on, or neither.
 async fn read(
     links: &watch::Receiver<Option<Link>>,
     link: &Link,
@@ -92,7 +92,7 @@ async fn read(
         match message {
             Ok(Some(event)) => {
                 backoff.reset();
-                match target.change(|replica, out| replica.apply(event, out)).await {
+                match target.change(|state, out| state.apply(event, out)).await {
                     Some(Next::Read) => {}
                     Some(Next::Resume) => return End::Again,
                     None => return End::Closed,

@@ -33,40 +33,31 @@
 //!
 //! Errors are one type, [`Error`], with a [`ErrorCode`] that says what to do; `docs/sdk.md` has the guide.
 //!
-//! Inside, everything that decides is synchronous and takes time and randomness as arguments (`session`, `replica`, `seeds`, `backoff`); a
-//! thin shell of tokio and tonic carries it out.
+//! Everything that decides is synchronous and takes time and randomness as arguments. It is in `convoke-session`;
+//! this crate runs it with tokio and tonic.
 
-mod backoff;
 mod builder;
 mod client;
 mod connect;
 mod connection;
-mod connection_state;
 mod driver;
-mod event;
 mod follow;
 pub mod log;
 mod pick;
 mod registration;
-mod replica;
-mod seeds;
-mod session;
-#[cfg(test)]
-mod testing;
-mod update;
 mod view;
 mod watch;
 
 pub use builder::Builder;
 pub use client::Client;
-pub use connection_state::ConnectionState;
 pub use convoke_filter::{Filter, FilterError};
 pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};
 pub use convoke_proto::{Error, ErrorCode};
-pub use event::{Event, ResetReason};
+pub use convoke_session::{ConnectionState, Event, ResetReason, Update};
 pub use follow::Subscription;
 pub use pick::{LocalityPreferring, RoundRobin, WeightedRoundRobin};
 pub use registration::Registration;
-pub use update::Update;
 pub use view::View;
 pub use watch::Watch;
+
+use convoke_session::{backoff, seeds, session};

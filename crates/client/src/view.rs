@@ -2,9 +2,9 @@
 
 use crate::client::Client;
 use crate::follow::{Target, Task, follow};
-use crate::replica::Replica;
 use crate::{Error, ErrorCode, Event, Filter, Member};
 use convoke_filter::Subject;
+use convoke_session::watch_state::WatchState;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 
@@ -27,7 +27,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Copy {
-    replica: RwLock<Replica>,
+    state: RwLock<WatchState>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -43,11 +43,14 @@ struct Keeper {
 }
 
 impl Target for Keeper {
-    async fn change<T: Send>(&mut self, change: impl FnOnce(&mut Replica, &mut Vec<Event>) -> T + Send) -> Option<T> {
+    async fn change<T: Send>(
+        &mut self,
+        change: impl FnOnce(&mut WatchState, &mut Vec<Event>) -> T + Send,
+    ) -> Option<T> {
         let mut told = Vec::new();
         let result = {
-            let mut replica = self.copy.replica.write().unwrap_or_else(PoisonError::into_inner);
-            change(&mut replica, &mut told)
+            let mut state = self.copy.state.write().unwrap_or_else(PoisonError::into_inner);
+            change(&mut state, &mut told)
         };
         if !told.is_empty() {
             let caught_up = told.contains(&Event::CaughtUp);
@@ -77,12 +80,12 @@ impl View {
 
     /// One member of the view.
     pub fn get(&self, id: &str) -> Option<Arc<Member>> {
-        self.read(|replica| replica.members().get(id).cloned())
+        self.read(|state| state.members().get(id).cloned())
     }
 
     /// All members of the view, ordered by id.
     pub fn list(&self) -> Vec<Arc<Member>> {
-        self.read(|replica| replica.members().values().cloned().collect())
+        self.read(|state| state.members().values().cloned().collect())
     }
 
     /// The members of the view that match a further filter.
@@ -93,7 +96,7 @@ impl View {
     }
 
     pub fn len(&self) -> usize {
-        self.read(|replica| replica.members().len())
+        self.read(|state| state.members().len())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -132,8 +135,8 @@ impl View {
         self.changed_since(self.changes()).await
     }
 
-    fn read<T>(&self, read: impl FnOnce(&Replica) -> T) -> T {
-        read(&self.inner.copy.replica.read().unwrap_or_else(PoisonError::into_inner))
+    fn read<T>(&self, read: impl FnOnce(&WatchState) -> T) -> T {
+        read(&self.inner.copy.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::client::Client;
 use crate::follow::{Target, Task, follow};
-use crate::replica::Replica;
 use crate::{Error, Event, Filter};
+use convoke_session::watch_state::WatchState;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -25,14 +25,17 @@ pub struct Watch {
 }
 
 struct Sender {
-    replica: Replica,
+    state: WatchState,
     events: mpsc::Sender<Event>,
 }
 
 impl Target for Sender {
-    async fn change<T: Send>(&mut self, change: impl FnOnce(&mut Replica, &mut Vec<Event>) -> T + Send) -> Option<T> {
+    async fn change<T: Send>(
+        &mut self,
+        change: impl FnOnce(&mut WatchState, &mut Vec<Event>) -> T + Send,
+    ) -> Option<T> {
         let mut told = Vec::new();
-        let result = change(&mut self.replica, &mut told);
+        let result = change(&mut self.state, &mut told);
         for event in told {
             self.events.send(event).await.ok()?;
         }
@@ -47,7 +50,7 @@ impl Watch {
         let following = follow(
             client.inner.links.clone(),
             filter.to_string(),
-            Sender { replica: Replica::default(), events: sender },
+            Sender { state: WatchState::default(), events: sender },
         );
         let told = failure.clone();
         let task = tokio::spawn(async move {

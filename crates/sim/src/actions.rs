@@ -1,6 +1,6 @@
 //! What was put off until later: the end of a fault, the next one, the next operation.
 
-use crate::client::ClientState;
+use crate::client::Process;
 use crate::faults::{Action, Fault};
 use crate::host::HostState;
 use crate::network::Item;
@@ -62,9 +62,14 @@ impl World {
                 self.hosts[host].state = HostState::Gone;
             }
             Action::StartClient { client } => {
-                if self.clients[client].state == ClientState::Dead {
+                if self.clients[client].process == Process::Dead {
                     self.faults.count(Fault::ClientRestart);
                     self.client_start(client);
+                }
+            }
+            Action::ClientGoesOn { client, run } => {
+                if self.clients[client].run == run {
+                    self.client_goes_on(client);
                 }
             }
             Action::StopClient { client } => self.client_close(client),

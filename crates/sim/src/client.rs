@@ -1,123 +1,114 @@
-//! The client model: what an SDK does, and what its application believes.
+//! Clients: the SDK's own session (`convoke-session`), and the application around it.
 //!
-//! State only; the moves are in `session.rs`, the calls of the application in `workload.rs`.
+//! State only. `sdk.rs` runs the session, `serving.rs` is the node's side of a connection, `workload.rs` has the calls
+//! of the application.
 
 use crate::network::Micros;
-use convoke_core::Refusal;
-use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate};
-use convoke_core::node::{Attach, AttachMember, Attached, Notice, SessionId};
+use convoke_core::member::{Liveness, MemberSpec};
+use convoke_core::node::SessionId;
 use convoke_core::version::Version;
+use convoke_proto::v1;
+use convoke_session::Update;
+use convoke_session::session::{ConnectionId, OperationId, RegistrationId, Session};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// From a client to a node.
 #[derive(Clone, Debug)]
-pub enum ClientMessage {
-    Attach(Attach),
-    /// Carries its sending time, which the answer echoes (C5).
-    Heartbeat {
+pub enum FromClient {
+    Message(v1::ClientMessage),
+    /// A request that arrives a second time, for the session in which it was executed first (C5).
+    Again {
         session: SessionId,
-        sent: Micros,
-    },
-    Request {
-        session: SessionId,
-        seq: u64,
-        body: Body,
-    },
-    Close {
-        session: SessionId,
+        request: v1::Request,
     },
 }
 
-#[derive(Clone, Debug)]
-pub enum Body {
-    Register(AttachMember),
-    Update { id: String, update: MetadataUpdate, expected: Option<Version> },
-    Unregister { id: String },
-}
-
-/// From a node to a client.
-#[derive(Clone, Debug)]
-pub enum NodeMessage {
-    Attached { claim: u64, result: Result<Attached, Refusal> },
-    Beat { sent: Micros, result: Result<(), Refusal> },
-    Answer { seq: u64, result: Result<Option<Version>, Refusal> },
-    Closed(Result<(), Refusal>),
-    Notice(Notice),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientState {
+/// What became of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
     /// Not started, or crashed.
     Dead,
-    /// Waiting to try again.
-    Waiting,
-    Connecting {
-        conn: Option<u64>,
-        host: usize,
-    },
-    /// The attach is on its way.
-    Attaching {
-        conn: u64,
-        host: usize,
-        sent: Micros,
-    },
-    Attached {
-        conn: u64,
-        host: usize,
-        session: SessionId,
-    },
-    /// The close is on its way.
-    Closing {
-        conn: u64,
-        host: usize,
-    },
+    Running,
     /// Closed cleanly, or superseded by another process.
     Stopped,
 }
 
-/// A member as its client sees it.
+/// The connection that the session has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub connection: ConnectionId,
+    pub host: usize,
+    /// On the virtual network, once it stands.
+    pub conn: Option<u64>,
+    pub attached: bool,
+}
+
+/// A member as its application sees it.
 #[derive(Clone, Debug)]
 pub struct Holding {
     pub spec: MemberSpec,
     pub takeover: bool,
-    /// Version of the last acknowledged write in the present session.
+    /// Of the present session; `None` before the process has one.
+    pub registration: Option<RegistrationId>,
+    /// Version of the last acknowledged write in the present attachment.
     pub acknowledged: Option<Version>,
-    /// Metadata of the last acknowledged write.
+    /// Metadata after the last acknowledged write.
     pub acknowledged_metadata: BTreeMap<String, String>,
     pub acknowledged_at: Micros,
 }
 
-/// A request that was not answered yet.
+impl Holding {
+    pub fn new(spec: MemberSpec, takeover: bool) -> Self {
+        Holding {
+            spec,
+            takeover,
+            registration: None,
+            acknowledged: None,
+            acknowledged_metadata: BTreeMap::new(),
+            acknowledged_at: 0,
+        }
+    }
+}
+
+/// An operation that the session has not answered yet.
 #[derive(Clone, Debug)]
 pub enum Pending {
-    Register { id: String, after: BTreeMap<String, String> },
-    Update { id: String, after: BTreeMap<String, String>, conditional: bool },
+    Register { id: String, registration: RegistrationId, metadata: BTreeMap<String, String> },
+    Update { id: String, registration: RegistrationId, update: Update, conditional: bool },
     Unregister { id: String },
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Client {
     pub id: String,
     pub nonce: u64,
     /// Highest claim of this client's earlier processes.
     pub past_claim: u64,
-    pub process: u64,
+    /// Counts the processes; whatever belongs to an earlier one is void.
+    pub run: u64,
     pub liveness: Liveness,
     pub region: usize,
-    pub state: ClientState,
+    pub process: Process,
+    /// The SDK. It is built at the first wake of a process.
+    pub session: Option<Session>,
+    pub link: Option<Link>,
+    /// The next wake of the session on the event heap.
+    pub wake_at: Option<Micros>,
+    /// The process does not run: the session is not woken.
+    pub hangs: bool,
+    /// Of the last attach that was sent, and of the last accepted one.
     pub claim: u64,
     pub previous_claim: u64,
+    /// The next attach with a claim up to this is answered with STALE_CLAIM, as if many attempts had been made.
+    pub raise_to: u64,
+    /// Such an answer, until the session has taken it.
+    pub bounced: Option<(ConnectionId, v1::ServerMessage)>,
+    pub attach_sent: Micros,
     pub members: BTreeMap<String, Holding>,
     /// Unregistered by the application, not yet acknowledged by a node.
     pub unregistered: BTreeSet<String>,
-    /// What the attach under way names.
-    pub attach_members: BTreeMap<String, BTreeMap<String, String>>,
-    pub attach_unregistered: BTreeSet<String>,
     pub closing: bool,
-    pub seq: u64,
-    pub pending: BTreeMap<u64, Pending>,
-    /// Timers of an earlier state are void.
-    pub generation: u64,
+    pub pending: BTreeMap<OperationId, Pending>,
     pub heartbeat_interval: Micros,
     pub heartbeat_timeout: Micros,
     /// Sending time of the youngest heartbeat or attach that was answered.
@@ -126,93 +117,88 @@ pub struct Client {
     pub steady_since: Option<Micros>,
     /// Hosts attached to lately: host, from, until.
     pub history: VecDeque<(usize, Micros, Micros)>,
-    pub attempts: u32,
-    pub lost_at: Micros,
-    pub superseded: u32,
-    /// The node to avoid at the next attempt, or to prefer.
-    pub avoid: Option<usize>,
+    /// The only node that the next process is told of at first.
     pub prefer: Option<usize>,
     pub died_at: Option<Micros>,
     /// Everything about this client has been still since then.
     pub changed_at: Micros,
-    /// Another process was run with this id: whose word counts is then a matter of time (C2).
+    /// Another process was run with this id: which of the two counts is then a matter of time (C2).
     pub shares_id: bool,
     /// Has no members, and never will.
     pub observes: bool,
-    /// Goes elsewhere when so many heartbeats in a row were not answered.
-    pub patience: u64,
     /// Members it wants when it is started again after a crash.
     pub restart_with: Option<BTreeMap<String, Holding>>,
 }
 
 impl Client {
-    pub fn new(id: String, nonce: u64, region: usize, heartbeat_interval: Micros, heartbeat_timeout: Micros) -> Self {
+    pub fn new(id: String, region: usize, heartbeat_interval: Micros, heartbeat_timeout: Micros) -> Self {
         Client {
             id,
-            nonce,
+            nonce: 0,
             past_claim: 0,
-            process: 0,
+            run: 0,
             liveness: Liveness::Normal,
             region,
-            state: ClientState::Dead,
+            process: Process::Dead,
+            session: None,
+            link: None,
+            wake_at: None,
+            hangs: false,
             claim: 0,
             previous_claim: 0,
+            raise_to: 0,
+            bounced: None,
+            attach_sent: 0,
             members: BTreeMap::new(),
             unregistered: BTreeSet::new(),
-            attach_members: BTreeMap::new(),
-            attach_unregistered: BTreeSet::new(),
             closing: false,
-            seq: 0,
             pending: BTreeMap::new(),
-            generation: 0,
             heartbeat_interval,
             heartbeat_timeout,
             last_echo: 0,
             steady_since: None,
             history: VecDeque::new(),
-            attempts: 0,
-            lost_at: 0,
-            superseded: 0,
-            avoid: None,
             prefer: None,
             died_at: None,
             changed_at: 0,
             shares_id: false,
             observes: false,
-            patience: 2,
             restart_with: None,
         }
     }
 
+    /// Another process with the same id that wants the same.
+    pub fn second(&self) -> Client {
+        let wanted = |holding: &Holding| Holding::new(holding.spec.clone(), holding.takeover);
+        Client {
+            liveness: self.liveness,
+            past_claim: self.past_claim.max(self.claim),
+            members: self.members.iter().map(|(id, holding)| (id.clone(), wanted(holding))).collect(),
+            shares_id: self.shares_id,
+            observes: self.observes,
+            ..Client::new(self.id.clone(), self.region, self.heartbeat_interval, self.heartbeat_timeout)
+        }
+    }
+
     pub fn alive(&self) -> bool {
-        !matches!(self.state, ClientState::Dead | ClientState::Stopped)
+        self.process == Process::Running
     }
 
     pub fn attached_to(&self) -> Option<usize> {
-        match self.state {
-            ClientState::Attached { host, .. } => Some(host),
-            _ => None,
-        }
+        self.link.filter(|link| link.attached).map(|link| link.host)
     }
 
     pub fn conn(&self) -> Option<u64> {
-        match self.state {
-            ClientState::Connecting { conn, .. } => conn,
-            ClientState::Attaching { conn, .. }
-            | ClientState::Attached { conn, .. }
-            | ClientState::Closing { conn, .. } => Some(conn),
-            ClientState::Dead | ClientState::Waiting | ClientState::Stopped => None,
-        }
+        self.link.and_then(|link| link.conn)
     }
 
     pub fn host(&self) -> Option<usize> {
-        match self.state {
-            ClientState::Connecting { host, .. }
-            | ClientState::Attaching { host, .. }
-            | ClientState::Attached { host, .. }
-            | ClientState::Closing { host, .. } => Some(host),
-            ClientState::Dead | ClientState::Waiting | ClientState::Stopped => None,
-        }
+        self.link.map(|link| link.host)
+    }
+
+    /// The member of a registration, unless the application has replaced or released it since.
+    pub fn registered(&mut self, id: &str, registration: RegistrationId) -> Option<&mut Holding> {
+        self.members.get_mut(id).filter(|holding| holding.registration == Some(registration))
     }
 
     /// An answered message sent at `sent`: the node heard from us then.
@@ -232,25 +218,5 @@ impl Client {
     pub fn steady(&self, now: Micros) -> Option<Micros> {
         let limit = self.heartbeat_timeout - self.heartbeat_interval;
         self.steady_since.filter(|_| self.alive() && now.saturating_sub(self.last_echo) <= limit)
-    }
-
-    pub fn attach_request(&mut self) -> Attach {
-        self.claim += 1;
-        self.attach_members = self.members.iter().map(|(id, m)| (id.clone(), m.spec.metadata.clone())).collect();
-        self.attach_unregistered = self.unregistered.clone();
-        Attach {
-            client: self.id.clone(),
-            nonce: self.nonce,
-            claim: self.claim,
-            previous_claim: self.previous_claim,
-            liveness: self.liveness,
-            timeout: None,
-            members: self
-                .members
-                .values()
-                .map(|m| AttachMember { spec: m.spec.clone(), takeover: m.takeover })
-                .collect(),
-            unregistered: self.unregistered.iter().cloned().collect(),
-        }
     }
 }

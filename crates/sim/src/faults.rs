@@ -1,6 +1,6 @@
 //! Faults: what can be done to a cluster, how often it was done, and how it ends again.
 
-use crate::client::ClientMessage;
+use crate::client::FromClient;
 use crate::congestion::Congestion;
 use crate::ghost::Ghost;
 use crate::host::HostState;
@@ -52,6 +52,7 @@ faults! {
     ClientCrash: 8, "client crash";
     ClientRestart: 0, "client restart";
     ClientMove: 8, "client move";
+    ClientPause: 4, "client pause";
     ClientLateMessage: 0, "client late message";
     ClientPartition: 4, "client cut off";
     LostAnswer: 6, "lost answer";
@@ -110,6 +111,11 @@ pub enum Action {
     StopClient {
         client: usize,
     },
+    /// A client that hung runs again.
+    ClientGoesOn {
+        client: usize,
+        run: u64,
+    },
     Reconnect {
         subscriber: usize,
     },
@@ -122,7 +128,7 @@ pub enum Action {
     },
     Duplicate {
         conn: u64,
-        message: Box<ClientMessage>,
+        message: Box<FromClient>,
     },
     /// One direction of a connection gets slower.
     FallBehind {
@@ -262,9 +268,12 @@ impl World {
                 self.hosts[host].wall_offset += step;
                 true
             }
-            Fault::ClientCrash | Fault::ClientMove | Fault::ClientPartition | Fault::DuplicateClient | Fault::Ghost => {
-                self.trouble_client(fault)
-            }
+            Fault::ClientCrash
+            | Fault::ClientMove
+            | Fault::ClientPause
+            | Fault::ClientPartition
+            | Fault::DuplicateClient
+            | Fault::Ghost => self.trouble_client(fault),
             Fault::SlowSubscriber | Fault::SubscriberReconnect => self.trouble_subscriber(fault),
             Fault::Restart
             | Fault::Replacement
@@ -455,6 +464,11 @@ impl World {
                 }
                 true
             }
+            Fault::ClientPause => {
+                let length = self.duration(SECOND, 2 * micros(self.setup.timers.heartbeat_timeout));
+                self.client_hang(client, length);
+                true
+            }
             Fault::Ghost => self.replace_with_ghost(client),
             _ => self.second_process(client),
         }
@@ -481,13 +495,5 @@ impl World {
         let away = self.duration(SECOND / 10, 2 * micros(self.setup.timers.reconnect_timeout));
         self.schedule_action(away, Action::Reconnect { subscriber });
         true
-    }
-
-    /// Sometimes a request is delivered twice, the second time late (C5).
-    pub(crate) fn maybe_duplicate(&mut self, conn: u64, message: &ClientMessage) {
-        if self.faults.duplicates && self.rng.u32(..25) == 0 {
-            let delay = self.rng.u64(10_000..3 * SECOND);
-            self.schedule_action(delay, Action::Duplicate { conn, message: Box::new(message.clone()) });
-        }
     }
 }

@@ -1,10 +1,10 @@
 //! Processes that were replaced and go on sending heartbeats: a hung shutdown, a forgotten container (C2, C4).
 
-use crate::client::{ClientMessage, ClientState};
+use crate::client::{FromClient, Link};
 use crate::faults::Action;
 use crate::network::{Item, MINUTE, Micros, SECOND};
 use crate::world::World;
-use convoke_core::node::SessionId;
+use convoke_proto::v1;
 
 /// The stream of a replaced process, on which only heartbeats are sent any more.
 #[derive(Clone, Debug)]
@@ -13,7 +13,6 @@ pub struct Ghost {
     /// The process that replaced it.
     successor: u64,
     conn: u64,
-    session: SessionId,
     until: Micros,
     /// What its successor wants as well.
     common: Vec<String>,
@@ -24,7 +23,7 @@ impl World {
     /// heart beats on: what its successor did not name has to go all the same.
     pub(crate) fn replace_with_ghost(&mut self, client: usize) -> bool {
         let c = &self.clients[client];
-        let ClientState::Attached { conn, host, session } = c.state else { return false };
+        let Some(Link { conn: Some(conn), host, attached: true, .. }) = c.link else { return false };
         let sole = |id: &String| self.truth.get(id).is_some_and(|claimed| !claimed.contested());
         let known = c.members.iter().all(|(id, holding)| holding.acknowledged.is_some() && sole(id));
         if !known || c.members.len() < 2 || c.shares_id || c.closing || !c.pending.is_empty() {
@@ -33,17 +32,17 @@ impl World {
         let ids: Vec<String> = c.members.keys().cloned().collect();
         let dropped = self.rng.usize(1..ids.len());
         // The connection stays open; whatever comes on it is not for the new process.
-        self.clients[client].state = ClientState::Waiting;
+        self.clients[client].link = None;
         self.client_crash(client, true);
         self.note(format!("c{client} is replaced without {:?}, and beats on", &ids[..dropped]));
         if let Some(members) = &mut self.clients[client].restart_with {
             members.retain(|id, _| !ids[..dropped].contains(id));
         }
-        self.client_start(client);
         self.clients[client].prefer = Some(self.rng.usize(..self.setup.nodes)).filter(|other| *other != host);
+        self.client_start(client);
         let length = self.duration(10 * SECOND, 3 * MINUTE);
-        let (successor, until) = (self.clients[client].process, self.now + length);
-        let ghost = Ghost { client, successor, conn, session, until, common: ids[dropped..].to_vec() };
+        let (successor, until) = (self.clients[client].run, self.now + length);
+        let ghost = Ghost { client, successor, conn, until, common: ids[dropped..].to_vec() };
         self.schedule_action(0, Action::GhostBeat { ghost });
         true
     }
@@ -52,14 +51,15 @@ impl World {
     /// it goes too.
     pub(crate) fn ghost_beat(&mut self, ghost: Ghost) {
         let c = &self.clients[ghost.client];
-        let replaced = c.process == ghost.successor && ghost.common.iter().any(|id| c.members.contains_key(id));
+        let replaced = c.run == ghost.successor && ghost.common.iter().any(|id| c.members.contains_key(id));
         if self.now >= ghost.until || !replaced || !c.alive() {
             self.close_end(ghost.conn, 0, true);
             return;
         }
         let interval = c.heartbeat_interval;
-        let beat = ClientMessage::Heartbeat { session: ghost.session, sent: self.now };
-        self.push(ghost.conn, 0, Item::ToNode(Box::new(beat)));
+        let beat = v1::client_message::Message::Heartbeat(v1::Heartbeat { sent: self.now });
+        let message = v1::ClientMessage { message: Some(beat) };
+        self.push(ghost.conn, 0, Item::ToNode(Box::new(FromClient::Message(message))));
         self.schedule_action(interval, Action::GhostBeat { ghost });
     }
 }

@@ -1,6 +1,6 @@
 //! The machine a node runs on: its clocks, its disk, its inbox, and what troubles it.
 
-use crate::client::ClientMessage;
+use crate::client::FromClient;
 use crate::invariants::Published;
 use crate::network::{Micros, SECOND};
 use bytes::Bytes;
@@ -38,7 +38,7 @@ pub enum Input {
     },
     Client {
         conn: u64,
-        message: Box<ClientMessage>,
+        message: Box<FromClient>,
     },
     ClientGone {
         conn: u64,

@@ -1,6 +1,6 @@
 //! What happens when something reaches a node: the call, the flush, and what the node wants done.
 
-use crate::client::ClientMessage;
+use crate::client::FromClient;
 use crate::faults::Action;
 use crate::host::Input;
 use crate::invariants::Violation;
@@ -9,6 +9,7 @@ use crate::trace::{Fold, Line};
 use crate::world::{Crash, Event, World};
 use convoke_core::node::{ConnId, DialId, Effect, Event as NodeEvent, LinkId, RestartReason, StopReason};
 use convoke_core::{Node, Output};
+use convoke_proto::v1;
 
 impl World {
     pub(crate) fn wake(&mut self, host: usize, boot: u64) {
@@ -139,11 +140,11 @@ impl World {
             }
             Input::Client { conn, message } => {
                 self.trace.event(at, 3, who, *conn);
-                if matches!(**message, ClientMessage::Heartbeat { .. }) {
+                if is_heartbeat(message) {
                     self.trace.line(at, Line::Heartbeat { host, conn: *conn });
                     return;
                 }
-                let text = crate::session::describe(message);
+                let text = crate::serving::describe(message);
                 self.note(format!("n{host} receives {text} on connection {conn}"));
             }
             other => {
@@ -261,6 +262,11 @@ impl World {
             }
         }
     }
+}
+
+fn is_heartbeat(message: &FromClient) -> bool {
+    let FromClient::Message(message) = message else { return false };
+    matches!(message.message, Some(v1::client_message::Message::Heartbeat(_)))
 }
 
 fn link(conn: u64, side: usize) -> LinkId {

@@ -4,9 +4,9 @@
 //! decides everything. See `world.rs` for scripting, `plan.rs` for what a seed means, `invariants/` for what must hold.
 
 mod actions;
-mod answers;
 pub mod client;
 mod congestion;
+pub mod convert;
 pub mod drive;
 pub mod faults;
 mod ghost;
@@ -20,7 +20,8 @@ pub mod plan;
 mod reading;
 pub mod scenarios;
 mod script;
-mod session;
+mod sdk;
+mod serving;
 pub mod stats;
 pub mod subscriber;
 pub mod themes;

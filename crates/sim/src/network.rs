@@ -4,8 +4,10 @@
 //! cut is healed if both ends still hold the connection. An end that closes puts an end-of-stream behind everything it
 //! has sent, so late messages of a client that moved on do arrive, late.
 
-use crate::client::{ClientMessage, NodeMessage};
+use crate::client::FromClient;
 use bytes::Bytes;
+use convoke_core::node::SessionId;
+use convoke_proto::v1;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Virtual time in microseconds since the start of the simulation.
@@ -37,8 +39,8 @@ pub enum Item {
     /// The acceptor's end of the handshake below ours: the dialer learns that the connection stands.
     Established,
     Frame(Bytes),
-    ToNode(Box<ClientMessage>),
-    ToClient(Box<NodeMessage>),
+    ToNode(Box<FromClient>),
+    ToClient(Box<v1::ServerMessage>),
     EndOfStream,
 }
 
@@ -90,6 +92,8 @@ pub struct Connection {
     pub dial: u64,
     /// What a client has registered over it, and the node's write that did it.
     pub registered: BTreeMap<String, u64>,
+    /// The session that was attached over it last.
+    pub session: Option<SessionId>,
 }
 
 /// Blocks everything from one set of places to another.
@@ -143,7 +147,8 @@ impl Network {
         let id = self.number();
         let pipes = [Pipe::default(), Pipe::default()];
         let registered = BTreeMap::new();
-        self.connections.insert(id, Connection { kind, ends: [dialer, acceptor], pipes, extra: 0, dial, registered });
+        let ends = [dialer, acceptor];
+        self.connections.insert(id, Connection { kind, ends, pipes, extra: 0, dial, registered, session: None });
         id
     }
 

@@ -157,9 +157,6 @@ impl Plan {
             let batch = world.rng.usize(1..64);
             world.add_subscriber(space, filter, pace, batch);
         }
-        if self.theme.is_some() {
-            world.make_some_patient();
-        }
         world
     }
 }

@@ -1,13 +1,15 @@
 //! How subscribers connect, read, lose their node and come back.
 
 use crate::faults::Action;
+use crate::invariants::Violation;
 use crate::network::{Micros, SECOND};
 use crate::subscriber::{Return, Subscriber};
 use crate::world::{Event, World};
 use convoke_core::Output;
 use convoke_core::filter::Filter;
 use convoke_core::member::Space;
-use convoke_core::node::{Interest, ResetReason, Resume, StreamEvent};
+use convoke_core::node::{Interest, ResetReason, StreamEvent};
+use convoke_session::watch_state::Next;
 
 impl World {
     /// Adds a subscriber; it connects to a random node by itself.
@@ -24,17 +26,8 @@ impl World {
         if self.hosts[host].paused() || !self.hosts[host].running() {
             return false;
         }
-        let s = &self.subscribers[subscriber];
-        let how =
-            if s.token.is_none() && matches!(how, Return::Token | Return::TokenAndKnown) { Return::Known } else { how };
-        let how = if how == Return::Known && !s.complete { Return::Fresh } else { how };
-        let token = s.token.clone().unwrap_or_default();
-        let resume = match how {
-            Return::Fresh => Resume::Fresh,
-            Return::Token => Resume::Token { token, recent: s.recent.clone(), known: None },
-            Return::TokenAndKnown => Resume::Token { token, recent: s.recent.clone(), known: Some(s.known()) },
-            Return::Known => Resume::Known(s.known()),
-        };
+        let s = &mut self.subscribers[subscriber];
+        let (resume, how) = s.resume(how);
         let interest = Interest { space: s.space, filter: s.filter.clone() };
         let result = if s.observer {
             // Without the usual round: this is part of one.
@@ -47,9 +40,6 @@ impl World {
         let (now, boot) = (self.now, self.hosts[host].boot);
         self.note(format!("subscriber {subscriber} connects to n{host} ({how:?})"));
         let s = &mut self.subscribers[subscriber];
-        if how == Return::Fresh {
-            s.forget();
-        }
         s.complete = false;
         s.drained = false;
         s.returned = how;
@@ -138,8 +128,12 @@ impl World {
         let more = node.take(time, id, batch, &mut events);
         self.subscribers[subscriber].drained = !more;
         self.trace.event(self.now, 7, subscriber as u64, events.len() as u64);
-        for event in &events {
-            self.stream_event(subscriber, event);
+        for event in events {
+            if self.stream_event(subscriber, event) == Next::Resume {
+                // The token was of no use, the versions are: the SDK comes back at once.
+                self.subscriber_connect(subscriber, host, Return::Token);
+                return;
+            }
         }
         if self.violation.is_none() && !more {
             self.check(|invariant, world, found| invariant.drained(world, subscriber, found));
@@ -149,16 +143,30 @@ impl World {
         }
     }
 
-    fn stream_event(&mut self, subscriber: usize, event: &StreamEvent) {
-        self.fold_decision(subscriber, event);
-        if self.trace.verbose && !matches!(event, StreamEvent::Mark(_)) {
+    fn stream_event(&mut self, subscriber: usize, event: StreamEvent) -> Next {
+        self.fold_decision(subscriber, &event);
+        if self.trace.verbose && !matches!(&event, StreamEvent::Mark(_)) {
             self.note(format!("subscriber {subscriber} gets {event:?}"));
         }
         if matches!(event, StreamEvent::Reset(ResetReason::Overflow)) {
             self.faults.count(crate::faults::Fault::SlowSubscriber);
         }
-        self.check(|invariant, world, found| invariant.stream_event(world, subscriber, event, found));
-        self.subscribers[subscriber].apply(event);
+        self.check(|invariant, world, found| invariant.stream_event(world, subscriber, &event, found));
+        let s = &mut self.subscribers[subscriber];
+        if s.observer {
+            s.apply(&event);
+            return Next::Read;
+        }
+        let before = event.clone();
+        let (next, problem) = s.pass_on(event);
+        if next == Next::Read {
+            s.apply(&before);
+        }
+        if let Some(problem) = problem {
+            let message = format!("watcher {subscriber} at {:?}: {problem}", s.at);
+            self.violate(Violation::new("streams", self.now, message));
+        }
+        next
     }
 
     /// What is shown, without what wall clocks say (invariant 13).

@@ -1,6 +1,6 @@
 //! The scripted side of the world: what scenarios use.
 
-use crate::client::{ClientState, Holding};
+use crate::client::Holding;
 use crate::faults::Action;
 use crate::host::HostState;
 use crate::invariants::{self, CONVERGENCE_MAX, Violation};
@@ -8,7 +8,6 @@ use crate::network::{Micros, Place, SECOND};
 use crate::stats::Convergence;
 use crate::world::{Crash, World};
 use convoke_core::member::{Member, MemberSpec, Status};
-use std::collections::BTreeMap;
 
 /// How often a condition is looked at.
 const POLL: Micros = SECOND / 4;
@@ -49,20 +48,14 @@ impl World {
     pub fn add_client(&mut self, id: &str, members: &[&str]) -> usize {
         let client = self.new_client(id.to_owned());
         for member in members {
-            let holding = Holding {
-                spec: MemberSpec::new(*member, "s"),
-                takeover: false,
-                acknowledged: None,
-                acknowledged_metadata: BTreeMap::new(),
-                acknowledged_at: 0,
-            };
+            let holding = Holding::new(MemberSpec::new(*member, "s"), false);
             self.clients[client].members.insert((*member).to_owned(), holding);
         }
         self.client_start(client);
         client
     }
 
-    /// The same, attached to a given node first.
+    /// The same, attached to a given node first. Its session is built when the world runs on.
     pub fn add_client_at(&mut self, id: &str, members: &[&str], host: usize) -> usize {
         let client = self.add_client(id, members);
         self.clients[client].prefer = Some(host);
@@ -122,6 +115,9 @@ impl World {
             }
             self.start(host);
         }
+        for client in 0..self.clients.len() {
+            self.client_goes_on(client);
+        }
         for subscriber in 0..self.subscribers.len() {
             let pace = self.subscribers[subscriber].pace.min(SECOND);
             self.subscribers[subscriber].pace = pace;
@@ -150,7 +146,7 @@ impl World {
         while let Some(unsettled) = self.unsettled_client() {
             self.finish()?;
             if self.now - converged > CLIENTS_SETTLE {
-                let state = format!("c{unsettled} did not settle: {:?}", self.clients[unsettled].state);
+                let state = format!("c{unsettled} did not settle: {:?}", self.clients[unsettled]);
                 return self.fail("no_lost_registration", state);
             }
             self.advance(SECOND);
@@ -181,10 +177,9 @@ impl World {
 
     /// A client that is still on its way somewhere.
     fn unsettled_client(&self) -> Option<usize> {
-        self.clients.iter().position(|client| match client.state {
-            ClientState::Dead | ClientState::Stopped => false,
-            ClientState::Attached { .. } => !client.pending.is_empty() || self.now - client.changed_at < 3 * SECOND,
-            _ => true,
+        self.clients.iter().position(|client| {
+            let still = client.attached_to().is_some() && client.pending.is_empty() && !client.hangs;
+            client.alive() && !(still && self.now - client.changed_at >= 3 * SECOND)
         })
     }
 

@@ -65,7 +65,7 @@ impl World {
     pub(crate) fn run_is_current(&self, place: Place, run: u64) -> bool {
         match place {
             Place::Host(host) => self.hosts[host].boot == run,
-            Place::Client(client) => self.clients[client].process == run,
+            Place::Client(client) => self.clients[client].run == run,
         }
     }
 

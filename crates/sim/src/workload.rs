@@ -1,13 +1,14 @@
 //! What applications do: register, update, unregister, close; names; drains.
 
-use crate::client::{Body, Client, ClientState, Holding, Pending};
+use crate::client::{Client, Holding, Pending, Process};
+use crate::convert;
 use crate::faults::{Action, Fault};
 use crate::network::SECOND;
 use crate::world::{World, micros};
 use convoke_core::ErrorCode;
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
-use convoke_core::node::AttachMember;
-use std::collections::BTreeMap;
+use convoke_session::Update;
+use convoke_session::session::Session;
 
 const MEMBERS_MAX: usize = 6;
 const CLIENTS_MAX: usize = 60;
@@ -31,11 +32,11 @@ impl World {
 
     pub(crate) fn client_operation(&mut self, client: usize) {
         let c = &self.clients[client];
-        if c.state == ClientState::Stopped {
+        if c.process == Process::Stopped {
             self.rebirth(client);
             return;
         }
-        let free = matches!(c.state, ClientState::Attached { .. } | ClientState::Waiting) && !c.closing;
+        let free = c.alive() && c.session.is_some() && !c.closing && !c.hangs;
         let conditional = c.pending.values().any(|p| matches!(p, Pending::Update { conditional: true, .. }));
         if !free || conditional || c.pending.len() >= 3 || c.observes {
             return;
@@ -66,44 +67,83 @@ impl World {
         let c = &mut self.clients[client];
         c.unregistered.remove(&id);
         c.changed_at = now;
-        let holding = Holding {
-            spec: spec.clone(),
-            takeover,
-            acknowledged: None,
-            acknowledged_metadata: BTreeMap::new(),
-            acknowledged_at: 0,
-        };
-        c.members.insert(id.clone(), holding);
-        let after = spec.metadata.clone();
+        let metadata = spec.metadata.clone();
+        c.members.insert(id.clone(), Holding::new(spec.clone(), takeover));
         self.note(format!("c{client} registers {id}"));
-        self.client_request(client, Body::Register(AttachMember { spec, takeover }), Pending::Register { id, after });
+        // A process that has just been started tells its session when it builds it.
+        let Some(result) = self.drive(client, |session, _, _| session.register(convert::spec(spec), takeover, None))
+        else {
+            return;
+        };
+        let (operation, registration) = match result {
+            Ok(registered) => registered,
+            Err(error) => {
+                // The session has given in to another process with its id, and ends with its next attempt to connect (C2).
+                assert_eq!(error.code, convoke_session::ErrorCode::Superseded, "{error}");
+                self.clients[client].members.remove(&id);
+                self.truth.abandoned(&id, client, now);
+                return;
+            }
+        };
+        let c = &mut self.clients[client];
+        if let Some(holding) = c.members.get_mut(&id) {
+            holding.registration = Some(registration);
+        }
+        c.pending.insert(operation, Pending::Register { id, registration, metadata });
     }
 
     pub fn client_unregister(&mut self, client: usize, id: &str) {
         let c = &mut self.clients[client];
-        if c.members.remove(id).is_none() {
-            return;
-        }
+        let Some(holding) = c.members.remove(id) else { return };
+        let Some(registration) = holding.registration else { return };
         c.unregistered.insert(id.to_owned());
         c.changed_at = self.now;
         self.truth.releasing(id, client, self.now);
         self.note(format!("c{client} unregisters {id}"));
-        self.client_request(client, Body::Unregister { id: id.to_owned() }, Pending::Unregister { id: id.to_owned() });
+        let result = self.drive(client, |session, _, out| session.unregister(id, registration, None, out));
+        if let Some(result) = result {
+            let operation = result.expect("the application keeps to the rules of the SDK");
+            self.clients[client].pending.insert(operation, Pending::Unregister { id: id.to_owned() });
+        }
     }
 
     /// Changes metadata; conditional on the acknowledged version if asked and known.
-    pub fn client_update(&mut self, client: usize, id: &str, update: MetadataUpdate, conditional: bool) {
+    pub fn client_update(&mut self, client: usize, id: &str, update: &MetadataUpdate, conditional: bool) {
         let c = &mut self.clients[client];
         c.changed_at = self.now;
         let Some(holding) = c.members.get_mut(id) else { return };
-        let after = applied(&update, &holding.spec.metadata);
-        let attached = matches!(c.state, ClientState::Attached { .. });
-        let expected = if conditional && attached && c.pending.is_empty() { holding.acknowledged } else { None };
-        if expected.is_none() {
-            holding.spec.metadata = after.clone();
+        let Some(registration) = holding.registration else { return };
+        let expected = holding.acknowledged.filter(|_| conditional && c.pending.is_empty());
+        let mut asked = sdk_update(update);
+        match expected {
+            Some(version) => asked = asked.if_version(version.to_string()),
+            None => asked.apply(&mut holding.spec.metadata),
         }
-        let pending = Pending::Update { id: id.to_owned(), after, conditional: expected.is_some() };
-        self.client_request(client, Body::Update { id: id.to_owned(), update, expected }, pending);
+        let update = asked.clone();
+        let result = self.drive(client, |session, _, _| session.update(id, registration, asked, None));
+        if let Some(result) = result {
+            let operation = result.expect("the application keeps to the rules of the SDK");
+            let conditional = expected.is_some();
+            let pending = Pending::Update { id: id.to_owned(), registration, update, conditional };
+            self.clients[client].pending.insert(operation, pending);
+        }
+    }
+
+    /// Asks for a clean close: everything is unregistered at once.
+    pub fn client_close(&mut self, client: usize) {
+        let now = self.now;
+        let c = &mut self.clients[client];
+        if !c.alive() || c.closing {
+            return;
+        }
+        c.closing = true;
+        let ids: Vec<String> = std::mem::take(&mut c.members).into_keys().collect();
+        c.unregistered.extend(ids.iter().cloned());
+        c.changed_at = now;
+        for id in ids {
+            self.truth.releasing(&id, client, now);
+        }
+        self.drive(client, Session::close);
     }
 
     fn register_new(&mut self, client: usize) {
@@ -171,14 +211,14 @@ impl World {
         let mode = if self.rng.u32(..8) == 0 { UpdateMode::Replace } else { UpdateMode::Merge };
         let update = MetadataUpdate { mode, changes: [(key, value)].into() };
         let conditional = self.rng.u32(..6) == 0;
-        self.client_update(client, &id, update, conditional);
+        self.client_update(client, &id, &update, conditional);
     }
 
     /// A process that ended in order is started again later, as a new client.
     fn rebirth(&mut self, client: usize) {
         let number = self.rng.u32(..);
         let c = &mut self.clients[client];
-        c.state = ClientState::Dead;
+        c.process = Process::Dead;
         c.id = format!("c{client}-{number:x}");
         c.restart_with = None;
         c.shares_id = false;
@@ -192,15 +232,7 @@ impl World {
             return false;
         }
         self.clients[client].shares_id = true;
-        let mut second = self.clients[client].clone();
-        second.state = ClientState::Dead;
-        second.process = 0;
-        second.generation = 0;
-        second.closing = false;
-        second.unregistered.clear();
-        for holding in second.members.values_mut() {
-            holding.acknowledged = None;
-        }
+        let second = self.clients[client].second();
         let index = self.clients.len();
         self.clients.push(second);
         self.client_start(index);
@@ -212,7 +244,7 @@ impl World {
         let timers = &self.setup.timers;
         let (interval, timeout) = (micros(timers.heartbeat_interval), micros(timers.heartbeat_timeout));
         let region = self.rng.usize(..self.setup.regions.max(1));
-        self.clients.push(Client::new(id, 0, region, interval, timeout));
+        self.clients.push(Client::new(id, region, interval, timeout));
         self.clients.len() - 1
     }
 
@@ -230,14 +262,7 @@ impl World {
                     self.faults.next_id += 1;
                     let id = format!("m{}", self.faults.next_id);
                     let spec = self.spec(&id);
-                    let holding = Holding {
-                        spec,
-                        takeover: false,
-                        acknowledged: None,
-                        acknowledged_metadata: BTreeMap::new(),
-                        acknowledged_at: 0,
-                    };
-                    self.clients[client].members.insert(id, holding);
+                    self.clients[client].members.insert(id, Holding::new(spec, false));
                 }
             }
             let delay = self.rng.u64(..10 * SECOND);
@@ -326,13 +351,11 @@ impl World {
     }
 }
 
-fn applied(update: &MetadataUpdate, current: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let mut map = if update.mode == UpdateMode::Replace { BTreeMap::new() } else { current.clone() };
-    for (key, value) in &update.changes {
-        match value {
-            Some(value) => map.insert(key.clone(), value.clone()),
-            None => map.remove(key),
-        };
-    }
-    map
+/// The change as the SDK takes it.
+fn sdk_update(update: &MetadataUpdate) -> Update {
+    let start = if update.mode == UpdateMode::Replace { Update::replace() } else { Update::merge() };
+    update.changes.iter().fold(start, |asked, (key, value)| match value {
+        Some(value) => asked.set(key, value),
+        None => asked.delete(key),
+    })
 }

@@ -96,18 +96,10 @@ pub(crate) enum Event {
     DialArrives { from: Place, run: u64, dial: u64, to: usize },
     DialRefused { from: Place, run: u64, dial: u64 },
     DialTimeout { host: usize, boot: u64, dial: u64 },
-    ClientTimer { client: usize, generation: u64, timer: ClientTimer },
+    ClientWake { client: usize, run: u64 },
     Read { subscriber: usize, generation: u64 },
     Check,
     Action(Box<Action>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClientTimer {
-    Retry,
-    Connect,
-    Attach,
-    Heartbeat,
 }
 
 #[derive(Debug)]
@@ -261,14 +253,10 @@ impl World {
             Event::DialArrives { from, run, dial, to } => self.dial_arrives(from, run, dial, to),
             Event::DialRefused { from, run, dial } => match from {
                 Place::Host(host) => self.dial_failed(host, run, dial),
-                Place::Client(client) => self.client_refused(client, run),
+                Place::Client(client) => self.client_refused(client, run, dial),
             },
             Event::DialTimeout { host, boot, dial } => self.dial_failed(host, boot, dial),
-            Event::ClientTimer { client, generation, timer } => {
-                if self.clients[client].generation == generation {
-                    self.client_timer(client, timer);
-                }
-            }
+            Event::ClientWake { client, run } => self.client_wake(client, run),
             Event::Read { subscriber, generation } => {
                 if self.subscribers[subscriber].generation == generation {
                     self.subscribers[subscriber].reading = false;

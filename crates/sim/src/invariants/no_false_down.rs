@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn only_who_is_back_in_the_last_moment_is_excused() {
         let excused = |away: Micros, back_for: Micros| {
-            let mut client = Client::new("c".to_owned(), 1, 0, SECOND, 4 * SECOND);
+            let mut client = Client::new("c".to_owned(), 0, SECOND, 4 * SECOND);
             client.history.extend([(0, 0, 10 * SECOND), (1, 10 * SECOND + away, Micros::MAX)]);
             back_in_the_last_moment(&client, 10 * SECOND + away + back_for)
         };

@@ -127,7 +127,27 @@ impl Streams {
     }
 }
 
+/// What the application was told, against what the stream said.
+fn told_otherwise(reader: &Subscriber) -> Option<String> {
+    let told = &reader.application.view;
+    if reader.observer || !reader.complete {
+        return None;
+    }
+    let differs = |held: &&Member| {
+        told.get(held.id()).is_none_or(|shown| {
+            shown.version != held.version().to_string()
+                || shown.status.as_str() != held.status().as_str()
+                || shown.metadata != held.metadata().to_map()
+        })
+    };
+    let odd = reader.view.values().find(differs).map(|held| format!("was told otherwise of {held:?}"));
+    odd.or_else(|| (told.len() != reader.view.len()).then(|| format!("was told of {:?}", told.keys())))
+}
+
 fn mismatch(reader: &Subscriber, node: &Node) -> Option<String> {
+    if let Some(problem) = told_otherwise(reader) {
+        return Some(problem);
+    }
     if reader.space == Space::Name {
         return names_mismatch(reader, node);
     }

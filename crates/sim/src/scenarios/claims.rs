@@ -2,7 +2,7 @@
 
 use super::log::{Log, Seen};
 use super::support::Told;
-use crate::client::ClientState;
+use crate::client::Process;
 use crate::network::{MINUTE, SECOND};
 use crate::world::{Crash, Setup, World};
 use convoke_core::member::{MetadataUpdate, Status};
@@ -21,7 +21,7 @@ pub(super) fn three_claims_in_all_orders(world: &mut World) -> Told {
     let a = world.add_taker_at("a", &["m"], 0);
     world.keep_to(a, &[0]);
     let c = world.add_client_fixed("c", &["m"], 1);
-    world.clients[c].claim = 1;
+    world.raise_claim(c, 1);
     world.run_until(|w| w.attached(a) && w.attached(c), 5 * SECOND)?;
     let claims = [0, 1, 2].map(|host| world.claim(host, "m"));
     world.require(claims == [Some(2), Some(2), Some(1)], &format!("the three claims are {claims:?}"))?;
@@ -164,7 +164,7 @@ pub(super) fn two_processes_with_one_client_id(world: &mut World) -> Told {
     let log = Log::on(world);
     world.second_process(first);
     let second = world.clients.len() - 1;
-    let ended = |w: &World, client: usize| w.clients[client].state == ClientState::Stopped;
+    let ended = |w: &World, client: usize| w.clients[client].process == Process::Stopped;
     world.run_until(|w| ended(w, first) || ended(w, second), 3 * MINUTE)?;
     let living = if ended(world, first) { second } else { first };
     world.require(living == second, "the older process won")?;
@@ -290,7 +290,7 @@ pub(super) fn takeover_by_a_client_that_dies(world: &mut World) -> Told {
     world.up(&["own", "m"])?;
     let cuts = world.partition(&[0, 1], &[2]);
     let rival = world.add_taker_at("rival", &["m"], 0);
-    world.clients[rival].claim = 10;
+    world.raise_claim(rival, 10);
     world.run_until(|w| w.attached(rival) && w.claim(1, "m") > w.claim(2, "m"), 10 * SECOND)?;
     world.set(rival, "m", &"taken");
     world.run_until(|w| w.value(1, "m").as_deref() == Some("taken"), 5 * SECOND)?;

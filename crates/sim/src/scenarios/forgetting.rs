@@ -196,7 +196,7 @@ pub(super) fn lower_claim_meets_a_tombstone(world: &mut World) -> Told {
     let near = world.add_client_fixed("near", &["near"], 0);
     world.up(&["far", "near"])?;
     let cuts = world.partition(&[0, 1], &[2]);
-    world.clients[near].claim += 10;
+    world.raise_claim(near, 10);
     world.go(near, 0);
     world.run_until(|w| w.attached(near), 5 * SECOND)?;
     world.register(near, "m");
@@ -240,7 +240,7 @@ fn inference_collected_by_one(
     world.up(&["far", "near"])?;
     let cuts = world.partition(&[1, 2], &[3]);
     world.partition(&[0], &[3]);
-    world.clients[near].claim += 10;
+    world.raise_claim(near, 10);
     world.go(near, 0);
     world.run_until(|w| w.attached(near), 5 * SECOND)?;
     world.register(near, "m");
@@ -307,7 +307,7 @@ pub(super) fn full_merge_meets_a_living_client(world: &mut World) -> Told {
     let near = world.add_client_fixed("near", &["near"], 0);
     world.up(&["far", "near"])?;
     let mut cuts = world.partition(&[0, 1], &[2]).to_vec();
-    world.clients[near].claim += 10;
+    world.raise_claim(near, 10);
     world.go(near, 0);
     world.run_until(|w| w.attached(near), 5 * SECOND)?;
     world.register(near, "m");

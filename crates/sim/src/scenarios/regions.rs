@@ -3,7 +3,7 @@
 use super::log::Log;
 use super::support::Told;
 use crate::network::{Kind, MINUTE, Place, SECOND};
-use crate::world::{ClientTimer, Crash, Setup, World};
+use crate::world::{Crash, Setup, World};
 use convoke_core::member::{Liveness, Status};
 
 /// Nine nodes, three in each of three regions: host i is in region i mod 3.
@@ -28,15 +28,16 @@ pub(super) fn fast_client_is_back_in_the_last_moment(world: &mut World) -> Told 
     world.pass(10 * SECOND)?;
     let client = world.add_client_at("fast", &["fast"], 0);
     world.clients[client].liveness = Liveness::Fast;
+    world.clients[client].region = 0;
     world.up(&["fast"])?;
     world.pass(2 * MINUTE)?;
     world.client_move(client, Some(1));
     // Its own attempts are put off; it is in the other region by then.
-    world.clients[client].generation += 1;
+    world.clients[client].hangs = true;
     world.pass(SECOND / 1000)?;
     world.clients[client].region = 1;
     world.pass(745 * SECOND / 1000)?;
-    world.client_timer(client, ClientTimer::Retry);
+    world.client_goes_on(client);
     let log = Log::on(world);
     world.pass(SECOND / 10)?;
     let down = log.of("fast").into_iter().any(|seen| seen.shown().is_some_and(|(_, status)| status == Status::Down));

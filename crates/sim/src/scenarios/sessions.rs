@@ -2,12 +2,14 @@
 
 use super::log::Log;
 use super::support::Told;
-use crate::client::{Body, ClientMessage};
+use crate::client::FromClient;
 use crate::network::{Item, MINUTE, Place, SECOND, Spike};
-use crate::world::{ClientTimer, World};
+use crate::world::World;
 use convoke_core::ErrorCode;
-use convoke_core::member::{Liveness, MetadataUpdate, Status};
+use convoke_core::member::{Liveness, Status};
 use convoke_core::node::{Attach, AttachMember, ConnId};
+use convoke_proto::v1;
+use convoke_proto::v1::request::Operation;
 
 /// An attach crawls; its client gives up and attaches elsewhere before it arrives (H1). In odd seeds the node it
 /// reaches has heard of that, in even ones it is cut off.
@@ -127,9 +129,12 @@ pub(super) fn h20_overtaken_requests_are_refused(world: &mut World) -> Told {
     world.register(client, "x");
     world.run_until(|w| w.clients[client].pending.is_empty(), 5 * SECOND)?;
     let refused = world.node(0).counters().requests_refused;
-    let update = Body::Update { id: "m".to_owned(), update: MetadataUpdate::set("v", "first"), expected: None };
-    for (seq, body) in [(1, update), (4, Body::Unregister { id: "x".to_owned() })] {
-        let late = ClientMessage::Request { session: stream.session, seq, body };
+    let set = [("v".to_owned(), "first".to_owned())].into();
+    let update = Operation::Update(v1::Update { id: "m".to_owned(), set, ..v1::Update::default() });
+    let unregister = Operation::Unregister(v1::Unregister { id: "x".to_owned() });
+    for (seq, operation) in [(1, update), (4, unregister)] {
+        let request = v1::Request { seq, operation: Some(operation) };
+        let late = FromClient::Again { session: stream.session, request };
         world.push(stream.conn, 0, Item::ToNode(Box::new(late)));
     }
     world.pass(SECOND)?;
@@ -255,10 +260,14 @@ pub(super) fn members_not_named_keep_their_timers(world: &mut World) -> Told {
     world.up(&["m", "dropped"])?;
     let old = world.stream_of(client);
     world.pass(2 * SECOND)?;
-    world.clients[client].members.remove("dropped");
-    let now = world.now;
-    world.truth.abandoned("dropped", client, now);
-    world.go(client, 1);
+    // Its next process does not want the member any more. The connection of the old one stays open.
+    world.clients[client].link = None;
+    world.client_crash(client, true);
+    if let Some(members) = &mut world.clients[client].restart_with {
+        members.remove("dropped");
+    }
+    world.clients[client].prefer = Some(1);
+    world.client_start(client);
     world.run_until(|w| w.owned_by("m", 1), 5 * SECOND)?;
     for beat in 1..=64 {
         let heard = world.with_node(0, |node, time, out| Some(node.heartbeat(time, old.session, out).is_ok()));
@@ -280,15 +289,16 @@ pub(super) fn hung_client_is_down_and_up_again(world: &mut World) -> Told {
     world.up(&["m"])?;
     let stream = world.stream_of(client);
     let claim = world.claim(0, "m");
-    world.clients[client].generation += 1;
+    world.clients[client].hangs = true;
     world.throughout(19 * SECOND, "down before the timeout", |w| w.shown_everywhere("m", Status::Up))?;
     world.run_until(|w| w.shown_everywhere("m", Status::Down), 3 * SECOND)?;
     world.pass(MINUTE)?;
-    let beat = ClientMessage::Heartbeat { session: stream.session, sent: world.now };
-    world.push(stream.conn, 0, Item::ToNode(Box::new(beat)));
+    let beat = v1::client_message::Message::Heartbeat(v1::Heartbeat { sent: world.now });
+    let message = FromClient::Message(v1::ClientMessage { message: Some(beat) });
+    world.push(stream.conn, 0, Item::ToNode(Box::new(message)));
     world.pass(SECOND / 10)?;
     world.require(world.shown_everywhere("m", Status::Up), "a heartbeat does not bring it up")?;
-    world.client_timer(client, ClientTimer::Heartbeat);
+    world.client_goes_on(client);
     world.throughout(MINUTE, "not up any more", |w| w.shown_everywhere("m", Status::Up) && w.at(client, 0))?;
     world.require(world.claim(2, "m") == claim, "a new session was needed")?;
     world.settle()

@@ -107,10 +107,10 @@ pub(super) fn offline_subscriber_returns_to_a_lagging_node(world: &mut World) ->
         world.hosts[2].trouble.begin(world.now);
         world.pass(10 * SECOND)?;
     }
-    let old = world.subscribers[subscriber].token.clone();
+    let old = world.subscribers[subscriber].sdk.token().to_vec();
     change(world, client)?;
     let start = world.now;
-    while world.subscribers[subscriber].token == old || !exact(world, subscriber) {
+    while world.subscribers[subscriber].sdk.token() == old || !exact(world, subscriber) {
         world.pass(SECOND / 100)?;
         world.require(world.now < start + 5 * SECOND / 4, "no mark came in time")?;
     }

@@ -5,7 +5,7 @@ use crate::host::HostState;
 use crate::invariants::Violation;
 use crate::network::{Cut, Micros, Place, SECOND};
 use crate::subscriber::{Return, Subscriber};
-use crate::world::{ClientTimer, Crash, World};
+use crate::world::{Crash, World};
 use convoke_core::filter::Filter;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Space, Status};
 use convoke_core::node::{PeerState, SessionId};
@@ -140,10 +140,9 @@ impl World {
         client
     }
 
-    /// Moves to another node at once.
+    /// Moves to another node, after a short pause.
     pub(super) fn go(&mut self, client: usize, host: usize) {
         self.client_move(client, Some(host));
-        self.client_timer(client, ClientTimer::Retry);
     }
 
     pub(super) fn at(&self, client: usize, host: usize) -> bool {
@@ -153,7 +152,7 @@ impl World {
     pub(super) fn stream_of(&self, client: usize) -> Stream {
         let c = &self.clients[client];
         let (Some(host), Some(conn), Some(session)) = (c.attached_to(), c.conn(), self.session_of(client)) else {
-            panic!("c{client} is not attached: {:?}", c.state);
+            panic!("c{client} is not attached: {:?}", c.link);
         };
         Stream { host, conn, session }
     }
@@ -164,7 +163,7 @@ impl World {
 
     /// Sets one metadata value of a member.
     pub(super) fn set(&mut self, client: usize, id: &str, value: &impl ToString) {
-        self.client_update(client, id, MetadataUpdate::set("v", value.to_string()), false);
+        self.client_update(client, id, &MetadataUpdate::set("v", value.to_string()), false);
     }
 
     pub(super) fn value(&self, host: usize, id: &str) -> Option<String> {
@@ -246,6 +245,6 @@ impl World {
     }
 
     pub(super) fn caught_up(&self, subscriber: usize) -> bool {
-        self.subscribers[subscriber].complete && self.subscribers[subscriber].token.is_some()
+        self.subscribers[subscriber].complete && !self.subscribers[subscriber].sdk.token().is_empty()
     }
 }

@@ -1,6 +1,6 @@
 //! A split outlasts the tombstones of what was unregistered at its beginning (D4, D8, C1, N5).
 
-use crate::client::ClientState;
+use crate::client::Process;
 use crate::faults::Fault;
 use crate::invariants::serving;
 use crate::network::{Micros, Place, SECOND, Spike};
@@ -20,7 +20,8 @@ pub(super) fn play(world: &mut World, _until: Micros) {
 fn return_after_a_burst(world: &mut World, host: usize) {
     // As after some attempts: what is forgotten had a claim that a newcomer has yet to reach.
     let closing = world.rng.usize(..world.clients.len());
-    world.clients[closing].claim += world.rng.u64(..5);
+    let attempts = world.rng.u64(..5);
+    world.raise_claim(closing, attempts);
     world.client_move(closing, None);
     world.busy(3 * SECOND, SECOND / 3);
     let cuts = world.split(&[host]);
@@ -60,7 +61,7 @@ fn die_at_the_last_moment(world: &mut World) {
 
 /// A client that closed is run again and wants what it had, with claims that start over.
 fn begin_anew(world: &mut World, client: usize, former: &[String]) {
-    if world.clients[client].state != ClientState::Stopped {
+    if world.clients[client].process != Process::Stopped {
         return;
     }
     world.client_operation(client);
@@ -93,7 +94,7 @@ pub(super) fn torn(world: &mut World, _until: Micros) {
     }
     // As after many attempts: the claim that ends is mostly the higher one.
     let attempts = world.rng.u64(..20);
-    world.clients[here].claim += attempts;
+    world.raise_claim(here, attempts);
     world.client_move(here, None);
     world.advance(4 * SECOND);
     for client in [here, there] {

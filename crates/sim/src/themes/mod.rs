@@ -44,6 +44,7 @@ pub const ALL: &[Theme] = &[
         faults: &[
             Fault::ClientCrash,
             Fault::ClientMove,
+            Fault::ClientPause,
             Fault::ClientPartition,
             Fault::ClientPartition,
             Fault::LostAnswer,
@@ -230,15 +231,6 @@ impl Plan {
 }
 
 impl World {
-    /// Some clients wait longer for answers than the nodes wait for them.
-    pub(crate) fn make_some_patient(&mut self) {
-        for client in 0..self.clients.len() {
-            if self.rng.u32(..3) == 0 {
-                self.clients[client].patience = self.rng.u64(4..16);
-            }
-        }
-    }
-
     /// Operations one after the other for a while, about so far apart.
     fn busy(&mut self, time: Micros, apart: Micros) {
         let end = self.now + time;

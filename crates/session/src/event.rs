@@ -5,7 +5,7 @@ use convoke_proto::v1;
 use std::sync::Arc;
 use v1::watch_event::reset::Reason;
 
-/// One entry of a [`Watch`](crate::Watch).
+/// One entry of a watch.
 ///
 /// A watch starts with a `Snapshot` for each member and one `CaughtUp`; from then on it tells changes, each once and per member in
 /// order, whatever happens to connections and nodes. After a `Reset` it starts over.

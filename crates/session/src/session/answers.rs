@@ -10,13 +10,7 @@ use v1::server_message::Message as FromNode;
 
 impl Session {
     /// A message of the node. Those of an older connection are not listened to.
-    pub(crate) fn received(
-        &mut self,
-        now: Time,
-        connection: ConnectionId,
-        message: v1::ServerMessage,
-        out: &mut Effects,
-    ) {
+    pub fn received(&mut self, now: Time, connection: ConnectionId, message: v1::ServerMessage, out: &mut Effects) {
         if self.phase.connection() != Some(connection) {
             return;
         }

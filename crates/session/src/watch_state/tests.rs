@@ -1,5 +1,3 @@
-mod against_nodes;
-
 use super::*;
 use convoke_proto::v1::watch_event::{CaughtUp, Event as Wire, Mark, Reset, Snapshot};
 
@@ -16,10 +14,10 @@ fn member(id: &str, version: &str) -> v1::Member {
 }
 
 /// What the application is told, in short: a letter and id:version.
-fn tell(replica: &mut Replica, events: Vec<Wire>) -> Vec<String> {
+fn tell(state: &mut WatchState, events: Vec<Wire>) -> Vec<String> {
     let mut out = Vec::new();
     for event in events {
-        assert_eq!(replica.apply(WatchEvent { event: Some(event) }, &mut out), Next::Read);
+        assert_eq!(state.apply(WatchEvent { event: Some(event) }, &mut out), Next::Read);
     }
     short(&out)
 }
@@ -58,21 +56,21 @@ fn reset(reason: Reason) -> Wire {
     Wire::Reset(Reset { reason: reason.into() })
 }
 
-/// A replica that has seen `a` and `b` and is marked with `t1`.
-fn complete() -> Replica {
-    let mut replica = Replica::default();
-    assert_eq!(replica.resume(&mut Vec::new()), None);
-    let told = tell(&mut replica, vec![snapshot(&[("a", "1"), ("b", "1")]), caught_up(), mark("t1")]);
+/// A state that has seen `a` and `b` and is marked with `t1`.
+fn complete() -> WatchState {
+    let mut state = WatchState::default();
+    assert_eq!(state.resume(&mut Vec::new()), None);
+    let told = tell(&mut state, vec![snapshot(&[("a", "1"), ("b", "1")]), caught_up(), mark("t1")]);
     assert_eq!(told, ["snapshot a:1", "snapshot b:1", "caught up"]);
-    replica
+    state
 }
 
 #[test]
 fn it_resumes_by_token_and_what_came_after_it() {
-    let mut replica = complete();
-    tell(&mut replica, vec![Wire::Updated(member("a", "2")), gone("b", "2")]);
+    let mut state = complete();
+    tell(&mut state, vec![Wire::Updated(member("a", "2")), gone("b", "2")]);
     let mut out = Vec::new();
-    let resume = replica.resume(&mut out).unwrap();
+    let resume = state.resume(&mut out).unwrap();
     assert_eq!(resume.token, b"t1");
     assert_eq!(resume.recent, [("a".to_owned(), "2".to_owned()), ("b".to_owned(), "2".to_owned())].into());
     assert!(resume.known.is_none() && out.is_empty());
@@ -80,12 +78,12 @@ fn it_resumes_by_token_and_what_came_after_it() {
 
 #[test]
 fn after_resuming_only_what_is_different_is_told_and_by_what_it_is() {
-    let mut replica = complete();
-    replica.resume(&mut Vec::new()).unwrap();
+    let mut state = complete();
+    state.resume(&mut Vec::new()).unwrap();
     let moved = v1::Member { owner: Some(v1::Owner { node: "n2".into(), since: 0 }), ..member("a", "2") };
     let down = v1::Member { status: v1::Status::Down.into(), ..moved.clone() };
     let told = tell(
-        &mut replica,
+        &mut state,
         vec![
             snapshot(&[("a", "1")]),
             Wire::Snapshot(Snapshot { members: vec![moved, v1::Member { version: "3".into(), ..down }] }),
@@ -101,56 +99,56 @@ fn after_resuming_only_what_is_different_is_told_and_by_what_it_is() {
 
 #[test]
 fn a_token_that_is_too_old_is_replaced_by_a_comparison() {
-    let mut replica = complete();
-    replica.resume(&mut Vec::new()).unwrap();
+    let mut state = complete();
+    state.resume(&mut Vec::new()).unwrap();
     let mut out = Vec::new();
     let event = WatchEvent { event: Some(reset(Reason::TooOld)) };
-    assert_eq!(replica.apply(event, &mut out), Next::Resume);
-    let resume = replica.resume(&mut out).unwrap();
+    assert_eq!(state.apply(event, &mut out), Next::Resume);
+    let resume = state.resume(&mut out).unwrap();
     assert!(resume.token.is_empty() && out.is_empty());
     assert_eq!(resume.known.unwrap().versions.len(), 2);
-    assert_eq!(tell(&mut replica, vec![gone("b", "1"), caught_up(), mark("t2")]), ["gone b:1"]);
+    assert_eq!(tell(&mut state, vec![gone("b", "1"), caught_up(), mark("t2")]), ["gone b:1"]);
 }
 
 #[test]
 fn a_reset_is_told_and_nothing_vanishes_while_the_new_snapshot_is_loaded() {
-    let mut replica = complete();
-    assert_eq!(tell(&mut replica, vec![reset(Reason::Overflow)]), ["reset SlowReader"]);
-    assert_eq!(replica.members().len(), 2, "still there to be looked up");
-    assert_eq!(tell(&mut replica, vec![snapshot(&[("a", "1")])]), ["snapshot a:1"], "told again");
-    assert_eq!(replica.members().len(), 2);
-    assert_eq!(tell(&mut replica, vec![caught_up()]), ["caught up"]);
-    assert_eq!(replica.members().keys().collect::<Vec<_>>(), ["a"]);
+    let mut state = complete();
+    assert_eq!(tell(&mut state, vec![reset(Reason::Overflow)]), ["reset SlowReader"]);
+    assert_eq!(state.members().len(), 2, "still there to be looked up");
+    assert_eq!(tell(&mut state, vec![snapshot(&[("a", "1")])]), ["snapshot a:1"], "told again");
+    assert_eq!(state.members().len(), 2);
+    assert_eq!(tell(&mut state, vec![caught_up()]), ["caught up"]);
+    assert_eq!(state.members().keys().collect::<Vec<_>>(), ["a"]);
 }
 
 #[test]
 fn a_token_from_before_a_reset_is_of_no_use() {
-    let mut replica = complete();
-    tell(&mut replica, vec![reset(Reason::Ahead), snapshot(&[("a", "1")])]);
+    let mut state = complete();
+    tell(&mut state, vec![reset(Reason::Ahead), snapshot(&[("a", "1")])]);
     let mut out = Vec::new();
-    assert_eq!(replica.resume(&mut out), None);
+    assert_eq!(state.resume(&mut out), None);
     assert_eq!(short(&out), ["reset Interrupted"]);
 }
 
 #[test]
 fn a_snapshot_cut_short_starts_over() {
-    let mut replica = Replica::default();
+    let mut state = WatchState::default();
     let mut out = Vec::new();
-    assert_eq!(replica.resume(&mut out), None);
+    assert_eq!(state.resume(&mut out), None);
     assert!(out.is_empty(), "there is nothing to forget yet");
-    tell(&mut replica, vec![snapshot(&[("a", "1")])]);
-    assert_eq!(replica.resume(&mut out), None);
+    tell(&mut state, vec![snapshot(&[("a", "1")])]);
+    assert_eq!(state.resume(&mut out), None);
     assert_eq!(short(&out), ["reset Interrupted"]);
-    assert_eq!(tell(&mut replica, vec![snapshot(&[("b", "1")]), caught_up()]), ["snapshot b:1", "caught up"]);
-    assert_eq!(replica.members().keys().collect::<Vec<_>>(), ["b"]);
+    assert_eq!(tell(&mut state, vec![snapshot(&[("b", "1")]), caught_up()]), ["snapshot b:1", "caught up"]);
+    assert_eq!(state.members().keys().collect::<Vec<_>>(), ["b"]);
 }
 
 #[test]
 fn changes_while_loading_are_told_as_what_the_application_knows() {
-    let mut replica = Replica::default();
-    replica.resume(&mut Vec::new());
+    let mut state = WatchState::default();
+    state.resume(&mut Vec::new());
     let told = tell(
-        &mut replica,
+        &mut state,
         vec![
             snapshot(&[("a", "1")]),
             Wire::Updated(member("a", "2")),

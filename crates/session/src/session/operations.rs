@@ -16,7 +16,7 @@ const IN_FLIGHT_MAX: usize = 1_024;
 
 impl Session {
     /// Wants a member registered. It is sent by the next `flush`, or with the next attach.
-    pub(crate) fn register(
+    pub fn register(
         &mut self,
         spec: MemberSpec,
         takeover: bool,
@@ -38,7 +38,7 @@ impl Session {
     }
 
     /// Changes the metadata of a registration.
-    pub(crate) fn update(
+    pub fn update(
         &mut self,
         id: &str,
         registration: RegistrationId,
@@ -53,7 +53,7 @@ impl Session {
         Ok(self.enqueue(id.to_owned(), registration, Kind::Update(update), deadline))
     }
 
-    pub(crate) fn unregister(
+    pub fn unregister(
         &mut self,
         id: &str,
         registration: RegistrationId,
@@ -67,7 +67,7 @@ impl Session {
     }
 
     /// Unregisters everything and ends the session.
-    pub(crate) fn close(&mut self, now: Time, out: &mut Effects) {
+    pub fn close(&mut self, now: Time, out: &mut Effects) {
         if self.closing || self.phase == Phase::Closed {
             return;
         }
@@ -101,7 +101,7 @@ impl Session {
     }
 
     /// The application does not wait for the answer any more: what can be taken back is.
-    pub(crate) fn cancel(&mut self, operation: OperationId, out: &mut Effects) -> NotSent {
+    pub fn cancel(&mut self, operation: OperationId, out: &mut Effects) -> NotSent {
         let Some(held) = self.operations.get_mut(&operation) else { return NotSent::MayHaveHappened };
         held.answered = true;
         if let Some(deadline) = held.deadline.take() {
@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// Sends what waits, several requests in one message.
-    pub(crate) fn flush(&mut self, out: &mut Effects) {
+    pub fn flush(&mut self, out: &mut Effects) {
         let Phase::Attached { connection } = self.phase else { return };
         if self.attach_anew {
             return;

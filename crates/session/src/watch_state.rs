@@ -19,7 +19,7 @@ const RESUME_BYTES_MAX: usize = 3 * 1024 * 1024;
 const ENTRY_BYTES: usize = 8;
 
 #[derive(Debug)]
-pub(crate) struct Replica {
+pub struct WatchState {
     members: BTreeMap<String, Arc<Member>>,
     /// Of the last mark; empty if there was none since the last start.
     token: Vec<u8>,
@@ -44,15 +44,15 @@ enum Resumed {
 /// What to do after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Next {
+pub enum Next {
     Read,
     /// End this stream and resume: there is a better way than starting over.
     Resume,
 }
 
-impl Default for Replica {
-    fn default() -> Replica {
-        Replica {
+impl Default for WatchState {
+    fn default() -> WatchState {
+        WatchState {
             members: BTreeMap::new(),
             token: Vec::new(),
             recent: BTreeMap::new(),
@@ -63,13 +63,18 @@ impl Default for Replica {
     }
 }
 
-impl Replica {
-    pub(crate) fn members(&self) -> &BTreeMap<String, Arc<Member>> {
+impl WatchState {
+    pub fn members(&self) -> &BTreeMap<String, Arc<Member>> {
         &self.members
     }
 
+    /// The resume token of the last mark; empty if there was none since the last start.
+    pub fn token(&self) -> &[u8] {
+        &self.token
+    }
+
     /// A new connection: what to say to the node.
-    pub(crate) fn resume(&mut self, out: &mut Vec<Event>) -> Option<v1::Resume> {
+    pub fn resume(&mut self, out: &mut Vec<Event>) -> Option<v1::Resume> {
         let complete = std::mem::replace(&mut self.complete, false);
         if !self.token.is_empty() && bytes(&self.recent) <= RESUME_BYTES_MAX {
             self.resumed = Resumed::Token;
@@ -86,12 +91,12 @@ impl Replica {
     }
 
     /// The node does not take what there is to resume from: start over.
-    pub(crate) fn forget(&mut self, out: &mut Vec<Event>) {
+    pub fn forget(&mut self, out: &mut Vec<Event>) {
         self.start_over(ResetReason::Interrupted, out);
     }
 
     /// Takes in one event of the node.
-    pub(crate) fn apply(&mut self, event: WatchEvent, out: &mut Vec<Event>) -> Next {
+    pub fn apply(&mut self, event: WatchEvent, out: &mut Vec<Event>) -> Next {
         use watch_event::Event as Wire;
         let first = std::mem::replace(&mut self.resumed, Resumed::Otherwise) == Resumed::Token;
         match event.event {

@@ -7,29 +7,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Time since the client was built.
-pub(crate) type Time = Duration;
+pub type Time = Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ConnectionId(pub(crate) u64);
+pub struct ConnectionId(pub u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct OperationId(pub(crate) u64);
+pub struct OperationId(pub u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RegistrationId(pub(crate) u64);
+pub struct RegistrationId(pub u64);
 
 /// Who attaches (C2).
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
-    pub(crate) client: String,
-    pub(crate) nonce: u64,
-    pub(crate) liveness: Liveness,
-    pub(crate) timeout: Option<Duration>,
+pub struct Identity {
+    pub client: String,
+    pub nonce: u64,
+    pub liveness: Liveness,
+    pub timeout: Option<Duration>,
 }
 
 /// What the shell has to do.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// Connect, with an attach stream or without.
     Connect {
         connection: ConnectionId,
@@ -62,7 +62,7 @@ pub(crate) enum Effect {
     Closed,
 }
 
-pub(crate) type Effects = Vec<Effect>;
+pub type Effects = Vec<Effect>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -185,11 +185,11 @@ pub(super) struct Naming {
 
 /// What becomes of an operation that nobody waits for any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotSent {
+pub enum NotSent {
     TakenBack,
     MayHaveHappened,
 }
 
-pub(crate) fn not_sent_in_time() -> Error {
+pub fn not_sent_in_time() -> Error {
     Error::new(ErrorCode::Timeout, "no node could be asked in time; nothing was sent")
 }

@@ -10,7 +10,7 @@ const HURRY: Duration = Duration::from_secs(60);
 
 /// Exponential backoff with full jitter.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     attempts: u32,
     /// When the last connection that worked was lost.
     lost_at: Time,
@@ -20,7 +20,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// The pause after one more failure.
-    pub(crate) fn pause(&mut self, now: Time, heartbeat_timeout: Duration, random: &mut fastrand::Rng) -> Duration {
+    pub fn pause(&mut self, now: Time, heartbeat_timeout: Duration, random: &mut fastrand::Rng) -> Duration {
         let mut limit = (BASE * 2u32.saturating_pow(self.attempts.min(10))).min(CAP);
         if self.attempts == 0 {
             // Only now do all of a crowd begin at the same moment.
@@ -34,12 +34,12 @@ impl Backoff {
     }
 
     /// The node has so many clients that, should they all lose it, they had better come back over this time.
-    pub(crate) fn spread(&mut self, over: Duration) {
+    pub fn spread(&mut self, over: Duration) {
         self.spread = over;
     }
 
     /// The connection works.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.attempts = 0;
     }
 }

@@ -3,14 +3,14 @@
 //! The session talks to the core of two nodes through queues whose every delivery is a step of the test. Afterwards everything is
 //! healed, and what the registry shows must be what the application was told.
 
-use crate::seeds::Seeds;
-use crate::session::{ConnectionId, Effect, Effects, Identity, OperationId, RegistrationId, Session};
-use crate::testing::cluster::{Cluster, Said, client_address, node_at};
-use crate::testing::convert;
-use crate::{Error, ErrorCode, Liveness, MemberSpec, Update};
+use crate::cluster::{Cluster, Said, client_address, node_at};
 use convoke_core::node::{Attach, AttachMember, ConnId, SessionId};
 use convoke_core::{Time as NodeTime, member};
 use convoke_proto::v1::{self, client_message::Message as ToNode, server_message::Message as FromNode};
+use convoke_session::seeds::Seeds;
+use convoke_session::session::{ConnectionId, Effect, Effects, Identity, OperationId, RegistrationId, Session};
+use convoke_session::{Error, ErrorCode, Liveness, MemberSpec, Update};
+use convoke_sim::convert;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -296,7 +296,7 @@ impl World {
                 let fate = self.session.cancel(operation, &mut out);
                 match what {
                     What::Register(registration) => self.models.retain(|_, model| model.registration != registration),
-                    What::Update if fate == crate::session::NotSent::TakenBack => {
+                    What::Update if fate == convoke_session::session::NotSent::TakenBack => {
                         for model in self.models.values_mut() {
                             model.updates.retain(|(update, _)| *update != operation);
                         }

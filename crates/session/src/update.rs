@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A change of a member's metadata.
 ///
 /// ```
-/// use convoke_client::Update;
+/// use convoke_session::Update;
 ///
 /// let merge = Update::merge().set("load", "0.7").delete("warming-up");
 /// let replace = Update::replace().set("version", "v2");
@@ -54,7 +54,8 @@ impl Update {
         self
     }
 
-    pub(crate) fn apply(&self, metadata: &mut BTreeMap<String, String>) {
+    /// Applies the change to a copy of the metadata. Does not look at `if_version`.
+    pub fn apply(&self, metadata: &mut BTreeMap<String, String>) {
         if self.replace {
             metadata.clear();
         }

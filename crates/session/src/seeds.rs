@@ -7,16 +7,16 @@ const LEARNT_MAX: usize = 1024;
 
 /// A node as the registry shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KnownNode {
-    pub(crate) address: String,
-    pub(crate) region: String,
+pub struct KnownNode {
+    pub address: String,
+    pub region: String,
     /// Up and not drained.
-    pub(crate) routable: bool,
+    pub routable: bool,
 }
 
 /// Gives out addresses round by round: each round has every known address once, the better ones first, otherwise in random order.
 #[derive(Debug)]
-pub(crate) struct Seeds {
+pub struct Seeds {
     seeds: Vec<String>,
     region: Option<String>,
     /// By address.
@@ -28,31 +28,31 @@ pub(crate) struct Seeds {
 }
 
 impl Seeds {
-    pub(crate) fn new(mut seeds: Vec<String>, region: Option<String>) -> Seeds {
+    pub fn new(mut seeds: Vec<String>, region: Option<String>) -> Seeds {
         seeds.sort();
         seeds.dedup();
         Seeds { seeds, region, learnt: BTreeMap::new(), round: VecDeque::new(), avoid: None, prefer: None }
     }
 
     /// The nodes there are now. Seeds are never forgotten: what was learnt may be out of reach from here.
-    pub(crate) fn learn(&mut self, nodes: impl IntoIterator<Item = KnownNode>) {
+    pub fn learn(&mut self, nodes: impl IntoIterator<Item = KnownNode>) {
         let nodes = nodes.into_iter().filter(|node| !node.address.is_empty()).take(LEARNT_MAX);
         self.learnt = nodes.map(|node| (node.address.clone(), node)).collect();
         self.round.clear();
     }
 
     /// This address was lost or did not work.
-    pub(crate) fn failed(&mut self, address: &str) {
+    pub fn failed(&mut self, address: &str) {
         self.avoid = Some(address.to_owned());
     }
 
     /// A node that stops says where to go.
-    pub(crate) fn prefer(&mut self, address: String) {
+    pub fn prefer(&mut self, address: String) {
         self.prefer = Some(address);
     }
 
     /// The address to try next.
-    pub(crate) fn next(&mut self, random: &mut fastrand::Rng) -> String {
+    pub fn next(&mut self, random: &mut fastrand::Rng) -> String {
         if let Some(address) = self.prefer.take() {
             return address;
         }

@@ -1,10 +1,10 @@
-//! Between the wire and the core, as a server does it.
+//! Between the types of the wire and those of the core, as a server does it.
 
 use convoke_core::Refusal;
 use convoke_core::member::{Liveness, Member, MemberSpec, MetadataUpdate, Status, UpdateMode};
 use convoke_core::node::{Attach, AttachMember, Attached, Notice, ResetReason, Resume, StreamEvent};
 use convoke_core::version::Version;
-use convoke_proto::{Error, ErrorCode, v1};
+use convoke_proto::{Error, ErrorCode, json, v1};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use v1::watch_event::{CaughtUp, Event, Mark, Reset, Snapshot, reset::Reason};
@@ -38,6 +38,21 @@ pub fn register(register: v1::Register) -> AttachMember {
         metadata: member.metadata,
     };
     AttachMember { spec, takeover: register.takeover }
+}
+
+/// A member as the SDK takes it.
+pub fn spec(spec: MemberSpec) -> json::MemberSpec {
+    json::MemberSpec {
+        id: spec.id,
+        service: spec.service,
+        locality: spec.locality,
+        created: spec.created,
+        revision: spec.revision,
+        address: spec.address,
+        endpoints: spec.endpoints,
+        weight: spec.weight,
+        metadata: spec.metadata,
+    }
 }
 
 pub fn attach(attach: v1::Attach) -> Attach {

@@ -15,7 +15,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use state::{
+pub use state::{
     ConnectionId, Effect, Effects, Identity, NotSent, OperationId, RegistrationId, Time, not_sent_in_time,
 };
 
@@ -40,7 +40,7 @@ const HEARTBEAT_SLACK: Duration = Duration::from_millis(100);
 const SUPERSEDED_MAX: u32 = 2;
 
 #[derive(Debug)]
-pub(crate) struct Session {
+pub struct Session {
     identity: Identity,
     phase: Phase,
     /// Address of the present connection.
@@ -85,7 +85,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session that connects at its first wake.
-    pub(crate) fn new(identity: Identity, seeds: Seeds, random: fastrand::Rng, now: Time) -> Session {
+    pub fn new(identity: Identity, seeds: Seeds, random: fastrand::Rng, now: Time) -> Session {
         Session {
             identity,
             phase: Phase::Waiting { until: now },
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// When `wake` is to be called; `None` once closed.
-    pub(crate) fn next_wake(&self) -> Option<Time> {
+    pub fn next_wake(&self) -> Option<Time> {
         let phase = match self.phase {
             Phase::Waiting { until }
             | Phase::Connecting { until, .. }
@@ -132,7 +132,7 @@ impl Session {
         phase.into_iter().chain(deadline).min()
     }
 
-    pub(crate) fn wake(&mut self, now: Time, out: &mut Effects) {
+    pub fn wake(&mut self, now: Time, out: &mut Effects) {
         self.expire(now, out);
         match self.phase {
             Phase::Waiting { until } if now >= until => self.dial(now, out),
@@ -146,12 +146,12 @@ impl Session {
     }
 
     /// Nodes learnt from the registry.
-    pub(crate) fn learn(&mut self, nodes: impl IntoIterator<Item = KnownNode>) {
+    pub fn learn(&mut self, nodes: impl IntoIterator<Item = KnownNode>) {
         self.seeds.learn(nodes);
     }
 
     /// The connection asked for stands.
-    pub(crate) fn connected(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
+    pub fn connected(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
         if !matches!(self.phase, Phase::Connecting { connection: held, .. } if held == connection) {
             out.push(Effect::Disconnect { connection });
         } else if self.observing {
@@ -164,7 +164,7 @@ impl Session {
     }
 
     /// The connection failed or ended.
-    pub(crate) fn disconnected(&mut self, now: Time, connection: ConnectionId, reason: &Error, out: &mut Effects) {
+    pub fn disconnected(&mut self, now: Time, connection: ConnectionId, reason: &Error, out: &mut Effects) {
         if self.phase.connection() == Some(connection) {
             self.lost(now, &reason.message, out);
         }

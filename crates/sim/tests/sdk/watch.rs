@@ -1,12 +1,12 @@
-//! A replica that follows real nodes through broken streams, other nodes, lagging nodes and slow reading.
+//! A state that follows real nodes through broken streams, other nodes, lagging nodes and slow reading.
 
-use crate::replica::{Next, Replica};
-use crate::testing::cluster::Cluster;
-use crate::testing::convert;
-use crate::{Event, Member};
+use crate::cluster::Cluster;
 use convoke_core::filter::Filter;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Space};
 use convoke_core::node::{Attach, AttachMember, ConnId, Interest, SessionId, SubscriberId};
+use convoke_session::watch_state::{Next, WatchState};
+use convoke_session::{Event, Member};
+use convoke_sim::convert;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Application {
 struct World {
     cluster: Cluster,
     writers: Vec<(SessionId, u64)>,
-    replica: Replica,
+    state: WatchState,
     application: Application,
     stream: Option<(usize, SubscriberId)>,
     value: u64,
@@ -89,7 +89,7 @@ impl World {
         let mut world = World {
             cluster: Cluster::new(2),
             writers: Vec::new(),
-            replica: Replica::default(),
+            state: WatchState::default(),
             application: Application::default(),
             stream: None,
             value: 0,
@@ -177,7 +177,7 @@ impl World {
     fn connect(&mut self, node: usize) {
         self.lose();
         let mut told = Vec::new();
-        let resume = convert::resume(self.replica.resume(&mut told)).expect("versions come from nodes");
+        let resume = convert::resume(self.state.resume(&mut told)).expect("versions come from nodes");
         told.iter().for_each(|event| self.application.take(event));
         let filter = Filter::service("s0");
         let interest = Interest { space: Space::Member, filter };
@@ -191,7 +191,7 @@ impl World {
         let (mut events, mut told, mut again) = (Vec::new(), Vec::new(), false);
         let more = self.cluster.nodes[node].take(self.cluster.now, subscriber, batch, &mut events);
         for event in events {
-            if self.replica.apply(convert::event(event), &mut told) == Next::Resume {
+            if self.state.apply(convert::event(event), &mut told) == Next::Resume {
                 again = true;
                 break;
             }
@@ -221,7 +221,7 @@ impl World {
         let versions = |members: &BTreeMap<String, Arc<Member>>| -> BTreeMap<String, String> {
             members.iter().map(|(id, member)| (id.clone(), member.version.clone())).collect()
         };
-        assert_eq!(versions(self.replica.members()), shown);
+        assert_eq!(versions(self.state.members()), shown);
         assert_eq!(versions(&self.application.view), shown);
     }
 }

@@ -1,2 +1,0 @@
-mod against_nodes;
-mod stories;
