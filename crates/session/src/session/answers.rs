@@ -157,9 +157,15 @@ impl Session {
                     }
                 }
             }
-            // Another session has it: another client's, which an attach leaves alone, or an older one of our own.
+            // Another session holds the member: another client's, or an older one of this client. An attach settles that if it
+            // names the id. An id that the session never sent is not named and is another client's: nothing is left to
+            // unregister, and attaching again would change nothing and never end.
             (Kind::Unregister, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver | ErrorCode::PermissionDenied) => {
-                self.attach_anew(operation);
+                if self.unregistered.contains_key(&id) || self.holdings.contains_key(&id) {
+                    self.attach_anew(operation);
+                } else {
+                    self.finish(operation, Ok(String::new()), out);
+                }
             }
             (_, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver | ErrorCode::PermissionDenied) => {
                 if self.is_held(&id, registration) {

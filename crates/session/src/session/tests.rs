@@ -465,6 +465,24 @@ fn an_unregistration_without_an_answer_is_said_again() {
     assert!(story.connect().unregistered.is_empty(), "said and done");
 }
 
+/// Found by the simulator: the session attached again for ever, a thousand times a second.
+#[test]
+fn unregistering_a_member_of_another_client_ends() {
+    let mut story = Story::new();
+    let (registered, registration) = story.register("m1");
+    let operation = story.session.unregister("m1", registration, None, &mut story.out).unwrap();
+    assert_eq!(story.code(registered), Some(ErrorCode::NotRegistered), "it was never sent");
+    let attach = story.connect();
+    assert!(attach.unregistered.is_empty() && attach.members.is_empty());
+    story.accept(&attach);
+    let requests = story.requests();
+    if let [request] = requests.as_slice() {
+        story.refuse_request(request.seq, Error::new(ErrorCode::PermissionDenied, "another client's"));
+    }
+    assert!(story.sent().is_empty(), "no second attach");
+    assert_eq!(story.done(operation), Some(Ok(String::new())));
+}
+
 #[test]
 fn registering_again_what_is_being_unregistered_keeps_it() {
     let (mut story, registrations) = Story::attached(&["m1"]);
