@@ -1,4 +1,4 @@
-//! Which members an answer is about.
+//! Selection of the members of an answer.
 
 use crate::names::Choice;
 use convoke_node::NodeHandle;
@@ -9,11 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Members looked at in one go.
+/// Members per page of a registry query.
 const PAGE: usize = 256;
-/// Pages looked at for one answer, if the first ones have too little.
+/// Maximum number of pages per answer, if the first pages contain too few routable members.
 const PAGES_MAX: usize = 16;
-/// Services with more than one page whose turn is remembered.
+/// Maximum number of services with more than one page whose position is stored.
 const TURNS_MAX: usize = 4_096;
 
 /// A member that takes traffic, and where.
@@ -46,11 +46,11 @@ impl Host {
     }
 }
 
-/// Whose turn it is: no member is always first (Q3).
+/// Rotation of the members of a service, so that every member is first in some answers (Q3).
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     count: AtomicUsize,
-    /// Where the next answer goes on, for services too large to look at as a whole.
+    /// Cursor of the next answer, for services that have more than one page.
     pages: Mutex<HashMap<String, String>>,
 }
 
@@ -65,7 +65,7 @@ impl Turns {
     }
 
     fn gather(&self, node: &NodeHandle, service: &str, choice: &Choice) -> Option<Vec<Target>> {
-        // To a filter it would be a wildcard.
+        // A filter would treat the star as a wildcard.
         if service.contains('*') {
             return None;
         }
@@ -75,20 +75,20 @@ impl Turns {
         let (mut exists, mut wrapped) = (false, start.is_none());
         let mut targets = Vec::new();
         for _ in 0..PAGES_MAX {
-            // A cursor that is refused is one of ours from before a change of their form: there is none.
+            // Cursors come from this node and stay valid, so this does not fail.
             let page = node.members(&filter, cursor.as_deref(), PAGE).ok()?;
             exists |= !page.members.is_empty();
             targets.extend(page.members.iter().filter_map(|member| target(node, member, choice)));
             cursor = page.next;
             if cursor.is_none() && !wrapped {
-                // From the beginning up to where this walk began, and a little further.
+                // Continue at the first page. The walk may pass its start, so duplicates are removed below.
                 wrapped = true;
             } else if cursor.is_none() || targets.len() >= PAGE {
                 break;
             }
         }
         if start.is_some() {
-            // The walk may have come round to where it began.
+            // The walk may have passed its start.
             let mut seen = HashSet::new();
             targets.retain(|target: &Target| seen.insert(target.id.clone()));
         }
@@ -109,7 +109,7 @@ impl Turns {
         match cursor {
             Some(cursor) => {
                 if pages.len() >= TURNS_MAX && !pages.contains_key(service) {
-                    // Everybody starts over: simpler than knowing who was asked for last.
+                    // All services start over. This is simpler than tracking which one was queried last.
                     pages.clear();
                 }
                 pages.insert(service.to_owned(), cursor);
@@ -136,12 +136,12 @@ fn target(node: &NodeHandle, member: &Member, choice: &Choice) -> Option<Target>
     Some(Target { id: member.id().to_owned(), by_name, host, port, weight: member.weight().max(1), near })
 }
 
-/// The member of an id as asked for, or in lower case (Q6).
+/// Returns the member with this id, or else with the id in lower case (Q6).
 pub(crate) fn of_id(node: &NodeHandle, id: &str) -> Option<Member> {
     node.member(id).or_else(|| node.member(&id.to_ascii_lowercase()))
 }
 
-/// Whether a locality is another one or lies below it. Everything lies below the empty one.
+/// Returns whether a locality equals `area` or lies below it. Every locality lies in the empty area.
 fn lies_in(locality: &str, area: &str) -> bool {
     let bytes = (locality.as_bytes(), area.as_bytes());
     area.is_empty()
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn localities_lie_in_each_other_by_whole_labels() {
+    fn localities_are_compared_by_whole_labels() {
         for (locality, area) in [("eu", ""), ("", ""), ("eu", "eu"), ("EU.a", "eu"), ("eu.a.r1", "eu.A")] {
             assert!(lies_in(locality, area), "{locality} in {area}");
         }

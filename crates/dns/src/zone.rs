@@ -1,8 +1,8 @@
-//! What is answered to which question.
+//! The zone: computes the response to a query.
 
 use crate::counters::{Counters, Counting};
 use crate::members::{self, Host, Target, Turns};
-use crate::message::{self, Answer, Asked, Question};
+use crate::message::{self, Answer, Parsed, Question};
 use crate::names::{self, Choice, Subject};
 use convoke_node::NodeHandle;
 use hickory_proto::op::ResponseCode;
@@ -11,17 +11,17 @@ use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Records in one answer at most.
+/// Maximum number of records in one answer.
 const RECORDS_MAX: usize = 512;
 
-/// How a query came, and so how much fits into its answer.
+/// The transport of a query. It determines the maximum size of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Udp,
     Tcp,
 }
 
-/// The zone `convoke`, as one node sees it.
+/// The zone `convoke`, built from the registry of one node.
 #[derive(Debug)]
 pub struct Zone {
     node: NodeHandle,
@@ -40,19 +40,19 @@ impl Zone {
         self.counting.read()
     }
 
-    /// The answer to a packet; `None` if none is due.
+    /// Returns the response to a packet, or `None` if the packet gets no response.
     pub fn answer(&self, packet: &[u8], transport: Transport) -> Option<Vec<u8>> {
         self.counting.query(transport == Transport::Tcp);
         match message::read(packet) {
-            Asked::Nothing => {
+            Parsed::Nothing => {
                 self.counting.ignored();
                 None
             }
-            Asked::Wrong(metadata, code) => {
+            Parsed::Wrong(metadata, code) => {
                 self.counting.answer(code);
                 message::write_wrong(metadata, code).ok()
             }
-            Asked::Question(question) => self.written(&question, transport),
+            Parsed::Question(question) => self.written(&question, transport),
         }
     }
 
@@ -99,7 +99,7 @@ impl Zone {
             Subject::Zone if wanted == RecordType::SOA => {
                 Some(Records { answers: vec![self.soa()], ..Records::default() })
             }
-            Subject::Zone | Subject::Between => Some(Records::default()),
+            Subject::Zone | Subject::EmptyNonTerminal => Some(Records::default()),
             Subject::Service(choices) => self.service(&choices, name, wanted),
             Subject::Member(id) => self.member(&id, name, wanted),
             Subject::Address(address) => Some(self.address(name, address, wanted)),
@@ -151,7 +151,7 @@ impl Zone {
                         host.set_fqdn(true);
                         host
                     }
-                    // Its address is no host name: nobody could ask for it.
+                    // The address is not a valid host name, so clients could not resolve it.
                     Err(_) => continue,
                 },
             };
@@ -190,7 +190,7 @@ impl Zone {
         Record::from_rdata(name.clone(), self.ttl, data)
     }
 
-    /// How long a "no" may be remembered is all that matters in it.
+    /// Only the minimum TTL matters: the time for which resolvers cache negative answers. The other values are customary.
     fn soa(&self) -> Record {
         let zone = names::zone();
         let below = |label: &str| zone.prepend_label(label).unwrap_or_else(|_| zone.clone());
@@ -200,7 +200,7 @@ impl Zone {
     }
 }
 
-/// What a name has of the wanted type, and what belongs to it.
+/// The records of a name for one record type, and their additional records.
 #[derive(Debug, Default)]
 struct Records {
     answers: Vec<Record>,
