@@ -65,7 +65,7 @@ impl Turns {
     }
 
     fn gather(&self, node: &NodeHandle, service: &str, choice: &Choice) -> Option<Vec<Target>> {
-        // A filter would treat the star as a wildcard.
+        // To a filter it would be a wildcard.
         if service.contains('*') {
             return None;
         }

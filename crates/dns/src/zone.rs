@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Maximum number of records in one answer.
 const RECORDS_MAX: usize = 512;
 
-/// The transport of a query. It determines the maximum size of the response.
+/// How a query came, and so how much fits into its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Udp,
@@ -71,7 +71,7 @@ impl Zone {
                 Some(bytes)
             }
             Err(error) => {
-                tracing::warn!("cannot write the answer to {}: {error}", question.query);
+                tracing::warn!(query = %question.query, %error, "cannot encode DNS response");
                 self.counting.answer(ResponseCode::ServFail);
                 message::write_wrong(question.metadata, ResponseCode::ServFail).ok()
             }
@@ -190,7 +190,8 @@ impl Zone {
         Record::from_rdata(name.clone(), self.ttl, data)
     }
 
-    /// Only the minimum TTL matters: the time for which resolvers cache negative answers. The other values are customary.
+    /// Only the minimum TTL matters: the time for which resolvers cache negative answers. The other values are
+    /// customary.
     fn soa(&self) -> Record {
         let zone = names::zone();
         let below = |label: &str| zone.prepend_label(label).unwrap_or_else(|_| zone.clone());

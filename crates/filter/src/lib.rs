@@ -1,7 +1,7 @@
 //! Filters (R-09) select the members of a query or a watch.
 //!
-//! This crate owns the filter language: its syntax, its errors and its evaluation on one [`Subject`]. It must not depend
-//! on indexes or watches; they use [`Filter::service_literal`] to narrow their work.
+//! This crate owns the filter language: its syntax, its errors and its evaluation on one [`Subject`]. It must not
+//! depend on indexes or watches; they use [`Filter::service_literal`] to narrow their work.
 //!
 //! ```text
 //! filter     = "" | or                                   blank text matches everything
@@ -20,9 +20,9 @@
 //! string     = in double or single quotes; escapes \" \' \\ \n \t \u{HEX}
 //! ```
 //!
-//! An absent metadata key equals no value and matches no pattern, not even `*`. For such a key, `==`, `matches` and `in`
-//! are false, and `!=`, `not matches` and `not in` are true. Every negated operator is thus the exact opposite of the
-//! plain one. The parser uses this to move each `not` down to the terms that it governs.
+//! An absent metadata key equals no value and matches no pattern, not even `*`. For such a key, `==`, `matches` and
+//! `in` are false, and `!=`, `not matches` and `not in` are true. Every negated operator is thus the exact opposite
+//! of the plain one. The parser uses this to move each `not` down to the terms that it governs.
 
 mod error;
 mod expression;

@@ -42,7 +42,8 @@ pub(super) struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// Parses terms joined by `or`. If `negated`, returns the opposite: by De Morgan's laws, the opposites joined by `and`.
+    /// Parses terms joined by `or`. If `negated`, returns the opposite: by De Morgan's laws, the opposites joined by
+    /// `and`.
     fn disjunction(&mut self, negated: bool) -> Result<Expression, FilterError> {
         let mut items = vec![self.conjunction(negated)?];
         while self.take_word("or")? {

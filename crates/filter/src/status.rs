@@ -1,4 +1,5 @@
-//! The status of a member. It is defined here because filters use it and this crate is at the bottom of the dependency graph.
+//! The status of a member. It is defined here because filters use it and this crate is at the bottom of the
+//! dependency graph.
 
 use std::fmt;
 

@@ -17,8 +17,8 @@ impl Wildcard {
 
     /// Returns whether the pattern matches.
     ///
-    /// Matches each piece between two stars at its leftmost position. A later position would only leave less text for the
-    /// following pieces, so backtracking is not necessary.
+    /// Matches each piece between two stars at its leftmost position. A later position would only leave less text for
+    /// the following pieces, so backtracking is not necessary.
     pub fn matches(&self, text: &str) -> bool {
         let Some((prefix, rest)) = self.pattern.split_once('*') else {
             return *self.pattern == *text;

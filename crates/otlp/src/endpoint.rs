@@ -30,7 +30,9 @@ impl fmt::Display for EndpointError {
                 "begins with https, but nodes cannot use TLS to a collector: run a collector on this machine that forwards \
                  the spans, and set http://127.0.0.1:4318"
             }
-            EndpointError::NoUrl => "is not the URL of a collector: expected http://HOST:PORT, for example http://127.0.0.1:4318",
+            EndpointError::NoUrl => {
+                "is not the URL of a collector: expected http://HOST:PORT, for example http://127.0.0.1:4318"
+            }
         })
     }
 }

@@ -191,7 +191,7 @@ fn taken(status: StatusCode, answer: &[u8]) -> Result<Option<PartialSuccess>, Fa
     if !status.is_success() {
         return Err(format!("HTTP status {status}").into());
     }
-    // Some collectors respond with another body. The status says that they accepted the request.
+    // Some collectors respond with another body. A success status means that they accepted the request.
     let partial = ExportResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
     Ok(partial.filter(|partial| partial.rejected_spans > 0))
 }

@@ -1,8 +1,8 @@
 //! Exports spans with the target [`convoke_trace::TARGET`] to an OpenTelemetry collector: OTLP over HTTP, as protobuf.
 //!
-//! A finished span goes into a bounded queue. A separate task posts the queued spans in batches. If the queue is full or
-//! the collector does not accept a batch, the spans are dropped and counted. The export never blocks the traced code;
-//! only a stopping process waits for it, for at most two seconds.
+//! A finished span goes into a bounded queue. A separate task posts the queued spans in batches. If the queue is full
+//! or the collector does not accept a batch, the spans are dropped and counted. The export never blocks the traced
+//! code; only a stopping process waits for it, for at most two seconds.
 //!
 //! docs/decisions/0017-own-otlp-exporter.md explains why this crate does not use the OpenTelemetry SDK.
 
@@ -35,8 +35,8 @@ pub struct Config {
 
 /// Creates a layer that records spans, and the exporter that sends them.
 ///
-/// Add the layer to the subscriber with a filter for [`convoke_trace::TARGET`], and [spawn](Exporter::spawn) the exporter
-/// in a runtime.
+/// Add the layer to the subscriber with a filter for [`convoke_trace::TARGET`], and [spawn](Exporter::spawn) the
+/// exporter in a runtime.
 pub fn traces(config: Config) -> (Traces, Exporter) {
     let (queue, queued) = mpsc::channel(QUEUE);
     (Traces::new(queue, config.sample_ratio), Exporter::new(config, queued))

@@ -57,11 +57,11 @@ pub struct Error {
     /// Limit that was exceeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// With [`ErrorCode::StaleClaim`]: the highest claim that the node knows. With [`ErrorCode::FailedPrecondition`] of a
-    /// compare-and-set: the modify revision of the key, 0 if the key does not exist.
+    /// With [`ErrorCode::StaleClaim`]: the highest claim that the node knows. With [`ErrorCode::FailedPrecondition`]
+    /// of a compare-and-set: the modify revision of the key, 0 if the key does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<u64>,
-    /// Additional fields of errors of the log plane.
+    /// What errors of the log plane also say.
     #[serde(flatten, deserialize_with = "log_context", skip_serializing_if = "Option::is_none")]
     pub log: Option<Box<LogContext>>,
 }
@@ -73,7 +73,8 @@ pub struct LogContext {
     /// The request that the error refers to. With [`ErrorCode::OutcomeUnknown`]: the request to resolve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<v1::RequestId>,
-    /// With [`ErrorCode::NotLeader`] and [`ErrorCode::NoQuorum`]: the replicas of the group, the last known leader first.
+    /// With [`ErrorCode::NotLeader`] and [`ErrorCode::NoQuorum`]: the replicas of the group, the last known leader
+    /// first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<v1::Replica>,
     /// The current epoch.
@@ -84,13 +85,13 @@ pub struct LogContext {
 impl Eq for LogContext {}
 
 impl LogContext {
-    fn non_empty(self) -> Option<Box<LogContext>> {
+    fn if_any(self) -> Option<Box<LogContext>> {
         (self != LogContext::default()).then(|| Box::new(self))
     }
 }
 
 fn log_context<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<LogContext>>, D::Error> {
-    LogContext::deserialize(deserializer).map(LogContext::non_empty)
+    LogContext::deserialize(deserializer).map(LogContext::if_any)
 }
 
 impl Error {
@@ -110,7 +111,7 @@ impl Error {
         self
     }
 
-    /// Sets the log request that the error refers to.
+    /// Names the request of the log plane that it is about.
     #[must_use]
     pub fn request(mut self, request: v1::RequestId) -> Error {
         self.log.get_or_insert_default().request = Some(request);
@@ -151,7 +152,7 @@ impl From<v1::Error> for Error {
         let code = error.error_code();
         let log = LogContext { request: error.request, members: error.members, epoch: error.epoch };
         let v1::Error { message, field, limit, known, .. } = error;
-        Error { code, message, field, limit, known, log: log.non_empty() }
+        Error { code, message, field, limit, known, log: log.if_any() }
     }
 }
 
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_round_trips_through_a_grpc_status() {
+    fn an_error_survives_the_way_through_a_grpc_status() {
         for code in ErrorCode::ALL.iter().copied() {
             let error = Error { known: Some(7), ..Error::new(code, "no").field("id").limit(3) };
             let status = tonic::Status::from(error.clone());

@@ -1,7 +1,7 @@
 //! The JSON types of the HTTP interface, the command line and the SDK.
 //!
-//! Types for user input reject unknown fields. Types for responses of a node ignore them, because the node may be
-//! newer than the reader.
+//! Types for user input reject unknown fields. Types for responses of a node ignore them, because the node may
+//! be newer than the reader.
 
 use crate::{Error, v1};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! Convoke's wire interface in Rust.
 //!
-//! [`v1`] is generated from `proto/convoke/v1/*.proto`, which documents every message. [`ErrorCode`] maps each error code
-//! to gRPC, HTTP and the exit status; [`Error`] is an error on the wire. [`json`] contains the JSON types that the HTTP
-//! interface, the command line and the SDK share.
+//! [`v1`] is generated from `proto/convoke/v1/*.proto`, which documents every message. [`ErrorCode`] maps each error
+//! code to gRPC, HTTP and the exit status; [`Error`] is an error on the wire. [`json`] contains the JSON types that
+//! the HTTP interface, the command line and the SDK share.
 //!
 //! This crate contains no registry logic and must not depend on `convoke-core`: servers convert to and from the core's
 //! types, and clients work without it.

@@ -16,7 +16,8 @@ pub struct SpanContext {
 const BYTES: usize = 55;
 
 impl SpanContext {
-    /// Parses a `traceparent`. Returns `None` if it is invalid. Later versions may append further fields, which are ignored.
+    /// Parses a `traceparent`. Returns `None` if it is invalid. Later versions may append further fields, which are
+    /// ignored.
     pub fn parse(text: &str) -> Option<SpanContext> {
         let bytes = text.as_bytes();
         let (known, rest) = bytes.split_at_checked(BYTES)?;
