@@ -1,4 +1,4 @@
-"""Convoke over gRPC: a session that moves, and a watch that resumes. Follows "Writing a client in another language" in docs/sdk.md."""
+"""Convoke over gRPC: a session that moves, and a watch that resumes. Follows docs/guides/write-a-client.md."""
 
 import itertools
 import queue

@@ -1,24 +1,73 @@
-//! How connections come about: over TCP, or whatever a simulation puts in its place.
+//! How connections come about: over TCP, to a node in the same process, or over whatever a simulation puts in its place.
 
 use std::fmt::Debug;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
 use tonic::transport::{Channel, Endpoint, Error};
 
 /// What [`Connect::connect`] returns.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Channel, Error>> + Send + 'a>>;
 
+/// What [`LocalNode::call`] returns.
+pub type Responding = Pin<Box<dyn Future<Output = http::Response<Body>> + Send>>;
+
 /// Opens connections for an [`Ambassador`](crate::log::Ambassador).
 pub trait Connect: Debug + Send + Sync + 'static {
     /// Connects to where the endpoint says, with all its settings.
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a>;
+
+    /// The node at this address (`host:port`), if it is in this process: no connection is opened to it.
+    fn local(&self, address: &str) -> Option<Arc<dyn LocalNode>> {
+        let _ = address;
+        None
+    }
 }
 
-/// The real thing.
+/// A node in this process: its gRPC services, without a socket and without HTTP/2.
+pub trait LocalNode: Debug + Send + Sync + 'static {
+    /// Serves one gRPC request.
+    fn call(&self, request: http::Request<Body>) -> Responding;
+}
+
+/// TCP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tcp;
 
 impl Connect for Tcp {
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
         Box::pin(endpoint.connect())
+    }
+}
+
+/// The way to a node of the log.
+#[derive(Clone, Debug)]
+pub(crate) enum LogChannel {
+    Remote(Channel),
+    Local(Arc<dyn LocalNode>),
+}
+
+impl Service<http::Request<Body>> for LogChannel {
+    type Response = http::Response<Body>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        match self {
+            LogChannel::Remote(channel) => channel.poll_ready(context),
+            LogChannel::Local(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        match self {
+            LogChannel::Remote(channel) => Box::pin(channel.call(request)),
+            LogChannel::Local(node) => {
+                let responding = node.call(request);
+                Box::pin(async { Ok(responding.await) })
+            }
+        }
     }
 }

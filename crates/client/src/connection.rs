@@ -1,7 +1,7 @@
 //! One connection to a node: the attach stream, and learning of other nodes.
 
 use crate::Error;
-use crate::connect::{Connect, Tcp};
+use crate::connect::{Connect, LogChannel, Tcp};
 use crate::seeds::KnownNode;
 use crate::session::ConnectionId;
 use convoke_proto::v1::registry_client::RegistryClient;
@@ -97,11 +97,18 @@ async fn run(
 }
 
 pub(crate) async fn connect(address: &str) -> Result<Channel, Error> {
-    connect_by(&Tcp, address).await
+    connect_remote(&Tcp, address).await
 }
 
-/// The same by other means.
-pub(crate) async fn connect_by(means: &dyn Connect, address: &str) -> Result<Channel, Error> {
+/// The way to a node of the log: none is opened if the node is in this process.
+pub(crate) async fn connect_by(means: &dyn Connect, address: &str) -> Result<LogChannel, Error> {
+    match means.local(address) {
+        Some(node) => Ok(LogChannel::Local(node)),
+        None => connect_remote(means, address).await.map(LogChannel::Remote),
+    }
+}
+
+async fn connect_remote(means: &dyn Connect, address: &str) -> Result<Channel, Error> {
     let unreachable = |error: tonic::transport::Error| {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
         Error::new(ErrorCode::NotReady, format!("cannot connect to {address}{cause}"))

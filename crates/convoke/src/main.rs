@@ -1,32 +1,23 @@
 //! The `convoke` binary: nodes, and the command line for those who look after them.
 
 mod args;
-mod bench;
 mod client;
-mod cluster;
 mod config;
-mod demo;
-#[cfg(test)]
-mod docs;
-mod failure;
-mod http;
-mod log_group;
+#[cfg(all(test, feature = "tools"))]
+mod docs_tests;
 mod node;
-mod output;
 #[cfg(test)]
-mod packaging;
-mod signals;
-mod top;
+mod packaging_tests;
+#[cfg(all(test, feature = "tools"))]
+mod tools_tests;
 
 use args::{Arguments, Command, ConfigCommand, NodesCommand, PrintArgs};
 use clap::{CommandFactory, Parser};
 use config::Loaded;
+use convoke_cli::{CommandError, Result, block_on, block_on_all_cores, output};
 use convoke_otlp::Exporter;
-use failure::{Failure, Outcome};
-use std::future::Future;
 use std::path::Path;
 use std::process::ExitCode;
-use tokio::runtime::{Builder, Runtime};
 
 /// See docs/decisions/0009-allocator.md.
 #[global_allocator]
@@ -44,32 +35,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Outcome<ExitCode> {
+fn run(command: Command) -> Result<ExitCode> {
     let done = match command {
         Command::Dev(arguments) => serve(node::Plan::dev(&Loaded::effective(None, &arguments.flags())?)?),
         Command::Start(arguments) => {
             arguments.end_with.map_or(Ok(()), node::end_with)?;
             serve(node::Plan::start(&Loaded::effective(arguments.config.as_deref(), &arguments.flags())?)?)
         }
-        Command::Demo(arguments) => ask(demo::run(&arguments)),
-        Command::Status(inspect) => ask(client::status(&inspect)),
+        Command::Status(inspect) => block_on(client::status(&inspect)),
         Command::Nodes(arguments) => match &arguments.command {
-            None => ask(client::nodes(&arguments.inspect)),
-            Some(NodesCommand::Forget { id }) => ask(client::forget(&arguments.inspect, id)),
+            None => block_on(client::nodes(&arguments.inspect)),
+            Some(NodesCommand::Forget { id }) => block_on(client::forget(&arguments.inspect, id)),
         },
-        Command::Services(inspect) => ask(client::services(&inspect)),
-        Command::Members(arguments) => ask(client::members(&arguments)),
-        Command::Member(arguments) => ask(client::member(&arguments)),
-        Command::Explain(arguments) => ask(client::explain(&arguments)),
-        Command::Watch(arguments) => ask(client::watch(&arguments)),
-        Command::Register(arguments) => return ask(client::register(&arguments)).map(ExitCode::from),
-        Command::Drain(arguments) => ask(client::drain(&arguments)),
-        Command::Undrain(arguments) => ask(client::undrain(&arguments)),
-        Command::Kv(arguments) => ask(client::kv(&arguments)),
-        Command::Log(arguments) => ask(client::log(&arguments)),
-        Command::Bench(arguments) => runtime(Builder::new_multi_thread())?.block_on(bench::bench(&arguments)),
-        Command::Top(arguments) => ask(top::run(&arguments)),
-        Command::Cluster(arguments) => return ask(cluster::run(arguments)).map(ExitCode::from),
+        Command::Services(inspect) => block_on(client::services(&inspect)),
+        Command::Members(arguments) => block_on(client::members(&arguments)),
+        Command::Member(arguments) => block_on(client::member(&arguments)),
+        Command::Explain(arguments) => block_on(client::explain(&arguments)),
+        Command::Watch(arguments) => block_on(client::watch(&arguments)),
+        Command::Register(arguments) => return block_on(client::register(&arguments)).map(ExitCode::from),
+        Command::Drain(arguments) => block_on(client::drain(&arguments)),
+        Command::Undrain(arguments) => block_on(client::undrain(&arguments)),
+        Command::Kv(arguments) => block_on(client::kv(&arguments)),
+        Command::Log(arguments) => block_on(client::log(&arguments)),
+        #[cfg(feature = "tools")]
+        Command::Tool(tool) => return convoke_tools::run(tool, config::keys::variable_of).map(ExitCode::from),
         Command::Config(ConfigCommand::Check { file, json }) => check(&file, json),
         Command::Config(ConfigCommand::Print(arguments)) => print(&arguments),
         Command::Completions { shell } => {
@@ -83,9 +72,9 @@ fn run(command: Command) -> Outcome<ExitCode> {
 }
 
 /// Runs a node until it ends.
-fn serve(plan: node::Plan) -> Outcome {
+fn serve(plan: node::Plan) -> Result {
     let exporter = node::observe(&plan)?;
-    runtime(Builder::new_multi_thread())?.block_on(async {
+    block_on_all_cores(async {
         let exporting = exporter.map(Exporter::spawn);
         let ended = node::run(plan).await;
         if let Some(exporting) = exporting {
@@ -95,15 +84,7 @@ fn serve(plan: node::Plan) -> Outcome {
     })
 }
 
-fn ask<T>(command: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    runtime(Builder::new_current_thread())?.block_on(command)
-}
-
-fn runtime(mut builder: Builder) -> Outcome<Runtime> {
-    builder.enable_all().build().map_err(|error| Failure::failed(format!("cannot start: {error}")))
-}
-
-fn check(file: &Path, json: bool) -> Outcome {
+fn check(file: &Path, json: bool) -> Result {
     let mut loaded = Loaded::default();
     loaded.file(file)?;
     node::Plan::start(&loaded)?;
@@ -113,7 +94,7 @@ fn check(file: &Path, json: bool) -> Outcome {
     output::print(&format!("{} is fine\n", file.display()))
 }
 
-fn print(arguments: &PrintArgs) -> Outcome {
+fn print(arguments: &PrintArgs) -> Result {
     if arguments.defaults {
         return if arguments.json {
             output::print_json(&config::print::defaults_json())
@@ -132,13 +113,13 @@ fn print(arguments: &PrintArgs) -> Outcome {
     }
 }
 
-fn manual(directory: &Path) -> Outcome {
+fn manual(directory: &Path) -> Result {
     std::fs::create_dir_all(directory)
         .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory))
-        .map_err(|error| Failure::failed(format!("cannot write manual pages to {}: {error}", directory.display())))
+        .map_err(|error| CommandError::failed(format!("cannot write manual pages to {}: {error}", directory.display())))
 }
 
-fn version(json: bool) -> Outcome {
+fn version(json: bool) -> Result {
     let version = env!("CARGO_PKG_VERSION");
     if json {
         output::print_json(&serde_json::json!({ "version": version }))

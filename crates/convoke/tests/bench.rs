@@ -77,7 +77,7 @@ fn every_change_arrives() {
 
 #[test]
 fn every_change_to_every_subscriber() {
-    let report = bench(&["watch", "--subscribers", "30", "--shared", "7", "--rate", "20"]);
+    let report = bench(&["watch", "--watchers", "30", "--shared", "7", "--rate", "20"]);
     assert_eq!(report["connections"].as_f64(), Some(5.0));
     assert_eq!(report["operations"].as_u64(), Some(30 * 10), "{report}");
 }
@@ -99,8 +99,22 @@ fn a_node_joins() {
 #[test]
 fn over_http() {
     let report = bench(&["http-register", "--clients", "3", "--pipeline", "4", "--members", "60", "--duration", "60s"]);
-    assert_eq!(report["operations"], 60);
+    assert_eq!((&report["operations"], report["sessions"].as_f64()), (&60.into(), Some(3.0)));
+    let report = bench(&["http-register", "--clients", "4", "--sessions", "1", "--members", "60", "--duration", "60s"]);
+    assert_eq!((&report["operations"], report["sessions"].as_f64()), (&60.into(), Some(1.0)));
     bench(&["http-lookup", "--clients", "3", "--pipeline", "2", "--services", "10", "--members", "3"]);
+}
+
+#[test]
+fn every_change_to_every_watcher_over_http() {
+    let report = bench(&["watch-http", "--watchers", "30", "--rate", "20"]);
+    assert_eq!((report["operations"].as_u64(), report["watchers"].as_f64()), (Some(30 * 10), Some(30.0)), "{report}");
+}
+
+#[test]
+fn keys_over_http() {
+    let report = bench(&["http-kv", "--clients", "3", "--value", "10"]);
+    assert_eq!((report["clients"].as_f64(), report["value_bytes"].as_f64()), (Some(3.0), Some(10.0)));
 }
 
 #[test]

@@ -80,9 +80,7 @@ fn a_second_process_with_the_id_of_a_living_node_stops() {
     let dir = tempfile::tempdir().unwrap();
     let nodes = cluster(dir.path(), 2);
     let mut second = Process::spawn(&mut start(&dir.path().join("second"), &["--id", "n1", "--join", &nodes[1].peers]));
-    until("it says why it waits", || {
-        second.stderr().contains("another process of the cluster uses this node id: trying for 6 s")
-    });
+    until("it says why it waits", || second.stderr().contains("node id in use patience_s=6"));
     assert_eq!(second.wait().code(), Some(5));
     assert!(second.stderr().contains("give each its own (--id)"), "{}", second.stderr());
     assert_eq!((state(&nodes[0], "n2").as_str(), state(&nodes[1], "n1").as_str()), ("up", "up"));

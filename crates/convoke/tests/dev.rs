@@ -30,7 +30,7 @@ fn taken_ports_are_replaced_unless_they_were_asked_for() {
     assert_ne!(first.clients, second.clients);
     assert!(second.process.stdout().contains("is taken"), "{}", second.process.stdout());
     let port = first.clients.rsplit(':').next().unwrap();
-    let error = support::fails(&["dev", "--client-port", port, "--log", "off"], 1);
+    let error = support::fails(&["dev", "--client-port", port, "--log-level", "off"], 1);
     assert!(error.starts_with(&format!("cannot listen for clients on 127.0.0.1:{port}")), "{error}");
 }
 

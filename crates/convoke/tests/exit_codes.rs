@@ -88,7 +88,7 @@ fn bad_configuration_is_2_and_names_the_place() {
     let error = fails(&["start", "--bind", "0.0.0.0", "--client-port", "0"], 2);
     assert!(error.contains("--insecure-public"), "{error}");
     fails(&["start", "--config", "/nonexistent.toml"], 2);
-    fails(&["start", "--log", "a=b=c"], 2);
+    fails(&["start", "--log-level", "a=b=c"], 2);
     std::fs::write(&file, output(&["config", "print", "--defaults"])).unwrap();
     assert_eq!(output(&["config", "check", path]), format!("{path} is fine\n"));
     let checked: serde_json::Value = serde_json::from_str(&output(&["config", "check", path, "--json"])).unwrap();
@@ -137,10 +137,10 @@ fn not_found_is_4_and_bad_input_is_2() {
 fn a_data_directory_has_one_node_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeProcess::spawn(&mut start(dir.path(), &["--id", "n1"])).ready();
-    let error = failure(&start(dir.path(), &["--log", "off"]).output().unwrap(), 1);
+    let error = failure(&start(dir.path(), &["--log-level", "off"]).output().unwrap(), 1);
     assert!(error.contains("is in use by another process"), "{error}");
     drop(node);
-    let error = failure(&start(dir.path(), &["--id", "n2", "--log", "off"]).output().unwrap(), 2);
+    let error = failure(&start(dir.path(), &["--id", "n2", "--log-level", "off"]).output().unwrap(), 2);
     assert!(error.contains("belongs to node n1"), "{error}");
 }
 

@@ -26,6 +26,6 @@ fn three_at_once_with_the_same_list() {
     let seen = Seen::at(&cluster, 0, "service == \"convoke\"");
     seen.all_up(3);
     // One of them went ahead; the other two waited for it.
-    let alone = |index: &usize| cluster.node(*index).process.stderr().contains("ready, as the first node");
+    let alone = |index: &usize| cluster.node(*index).process.stderr().contains("node ready alone=true");
     assert_eq!((0..3).filter(alone).count(), 1);
 }

@@ -130,7 +130,7 @@ fn a_crash_is_noticed_at_once() {
 
 /// When the node wrote that it lost n2, in UNIX seconds.
 fn lost_times(node: &Process) -> Vec<f64> {
-    let lost = |line: &&str| line.contains("peer n2 is lost");
+    let lost = |line: &&str| line.contains("peer lost peer=n2");
     let at = |line: &str| {
         let line: Value = serde_json::from_str(line).unwrap();
         seconds(line["timestamp"].as_str().unwrap())

@@ -4,9 +4,8 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, until};
+use convoke_testkit::{NodeProcess, Terminal, until};
 use rustix::process::{Pid, Signal, kill_process};
-use support::terminal::Terminal;
 
 fn top(node: &NodeProcess, columns: u16, rows: u16) -> Terminal {
     Terminal::run(&mut support::convoke(&["top", "--interval", "200ms", "--addr", &node.clients]), columns, rows)

@@ -29,6 +29,7 @@ convoke_base::mutants! {
     SilentOwnerWins: "C4", "what a silent owner stated, or others inferred of it, ends the registration of a living client";
     LosingIsNotTold: "C4", "a session that lost its members keeps them and is not told";
     OldRequestsExecuted: "C5", "a request that was overtaken is executed";
+    RejectedRequestsRunLater: "C5", "a copy of a rejected request is executed when it arrives later";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
     OwnerChangeReleasesFirst: "L3", "an owner that loses a session unregisters its members";
     SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of going down";

@@ -14,7 +14,7 @@ pub(crate) struct Session {
     pub(crate) liveness: Liveness,
     pub(crate) timeout: Duration,
     pub(crate) heard: Heard,
-    /// Number of the last request executed (C5).
+    /// Highest number of a request, executed or rejected (C5).
     pub(crate) last_seq: u64,
     pub(crate) conn: Option<ConnId>,
     /// With `fast` liveness: when the connection was lost.

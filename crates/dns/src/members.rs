@@ -16,33 +16,55 @@ const PAGES_MAX: usize = 16;
 /// Maximum number of services with more than one page whose position is stored.
 const TURNS_MAX: usize = 4_096;
 
+/// A member that takes traffic. Its address is not parsed before it gets into an answer: most answers have room for a few only.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    member: Member,
+    /// In the region of this node, or where it was asked for (Q2).
+    pub(crate) near: bool,
+}
+
+/// The members of a service that an answer may have.
+#[derive(Debug)]
+pub(crate) struct Found<'a> {
+    pub(crate) candidates: Vec<Candidate>,
+    choice: &'a Choice,
+}
+
+impl Found<'_> {
+    /// Where the candidates are, one after the other.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = Target<'_>> {
+        self.candidates.iter().filter_map(|candidate| target(candidate, self.choice))
+    }
+}
+
 /// A member that takes traffic, and where.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
-    pub(crate) id: String,
+pub(crate) struct Target<'a> {
+    pub(crate) id: &'a str,
     /// Whether the member's own name leads there; that of an endpoint at another host does not.
     pub(crate) by_name: bool,
-    pub(crate) host: Host,
+    pub(crate) host: Host<'a>,
     pub(crate) port: u16,
     pub(crate) weight: u16,
     /// In the region of this node, or where it was asked for (Q2).
     pub(crate) near: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Host {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Host<'a> {
     Ip(IpAddr),
-    Name(String),
+    Name(&'a str),
 }
 
-impl Host {
+impl Host<'_> {
     /// From `host:port`.
-    pub(crate) fn parse(address: &str) -> Option<(Host, u16)> {
+    pub(crate) fn parse(address: &str) -> Option<(Host<'_>, u16)> {
         if let Ok(address) = address.parse::<SocketAddr>() {
             return Some((Host::Ip(address.ip()), address.port()));
         }
         let (host, port) = address.rsplit_once(':')?;
-        Some((Host::Name(host.to_owned()), port.parse().ok()?))
+        Some((Host::Name(host), port.parse().ok()?))
     }
 }
 
@@ -56,15 +78,17 @@ pub(crate) struct Turns {
 
 impl Turns {
     /// The members of the first choice that exists; `None` if none does.
-    pub(crate) fn of_service(&self, node: &NodeHandle, choices: &[Choice]) -> Option<Vec<Target>> {
+    pub(crate) fn of_service<'a>(&self, node: &NodeHandle, choices: &'a [Choice]) -> Option<Found<'a>> {
         choices.iter().find_map(|choice| {
             let lower = choice.service.to_ascii_lowercase();
             let found = self.gather(node, &choice.service, choice);
-            if found.is_none() && lower != choice.service { self.gather(node, &lower, choice) } else { found }
+            let found =
+                if found.is_none() && lower != choice.service { self.gather(node, &lower, choice) } else { found };
+            found.map(|candidates| Found { candidates, choice })
         })
     }
 
-    fn gather(&self, node: &NodeHandle, service: &str, choice: &Choice) -> Option<Vec<Target>> {
+    fn gather(&self, node: &NodeHandle, service: &str, choice: &Choice) -> Option<Vec<Candidate>> {
         // To a filter it would be a wildcard.
         if service.contains('*') {
             return None;
@@ -73,24 +97,24 @@ impl Turns {
         let start = self.pages.lock().unwrap_or_else(PoisonError::into_inner).get(service).cloned();
         let mut cursor = start.clone();
         let (mut exists, mut wrapped) = (false, start.is_none());
-        let mut targets = Vec::new();
+        let mut candidates = Vec::new();
         for _ in 0..PAGES_MAX {
             // Cursors come from this node and stay valid, so this does not fail.
             let page = node.members(&filter, cursor.as_deref(), PAGE).ok()?;
             exists |= !page.members.is_empty();
-            targets.extend(page.members.iter().filter_map(|member| target(node, member, choice)));
+            candidates.extend(page.members.into_iter().filter_map(|member| candidate(node, member, choice)));
             cursor = page.next;
             if cursor.is_none() && !wrapped {
                 // Continue at the first page. The walk may pass its start, so duplicates are removed below.
                 wrapped = true;
-            } else if cursor.is_none() || targets.len() >= PAGE {
+            } else if cursor.is_none() || candidates.len() >= PAGE {
                 break;
             }
         }
         if start.is_some() {
             // The walk may have passed its start.
             let mut seen = HashSet::new();
-            targets.retain(|target: &Target| seen.insert(target.id.clone()));
+            candidates.retain(|candidate: &Candidate| seen.insert(candidate.member.shared_id().clone()));
         }
         if start.is_some() || cursor.is_some() {
             self.remember(service, cursor);
@@ -99,9 +123,9 @@ impl Turns {
             return None;
         }
         let turn = self.count.fetch_add(1, Ordering::Relaxed);
-        let length = targets.len().max(1);
-        targets.rotate_left(turn % length);
-        Some(targets)
+        let length = candidates.len().max(1);
+        candidates.rotate_left(turn % length);
+        Some(candidates)
     }
 
     fn remember(&self, service: &str, cursor: Option<String>) {
@@ -119,21 +143,26 @@ impl Turns {
     }
 }
 
-fn target(node: &NodeHandle, member: &Member, choice: &Choice) -> Option<Target> {
-    if !member.routable() || !lies_in(member.locality(), &choice.locality) {
+fn candidate(node: &NodeHandle, member: Member, choice: &Choice) -> Option<Candidate> {
+    if !member.routable() || !lies_in(member.locality(), &choice.locality) || address(&member, choice)?.is_empty() {
         return None;
     }
-    let address = match &choice.endpoint {
-        None => member.address(),
-        Some(wanted) => {
-            let named = |(name, _): &(&str, &str)| name.eq_ignore_ascii_case(wanted);
-            member.endpoints().iter().find(named).map(|(_, address)| address)?
-        }
-    };
-    let (host, port) = Host::parse(address)?;
     let near = !choice.locality.is_empty() || lies_in(member.locality(), node.region());
+    Some(Candidate { member, near })
+}
+
+/// The address that was asked for, if the member has it.
+fn address<'a>(member: &'a Member, choice: &Choice) -> Option<&'a str> {
+    let Some(wanted) = &choice.endpoint else { return Some(member.address()) };
+    let named = |(name, _): &(&str, &str)| name.eq_ignore_ascii_case(wanted);
+    member.endpoints().iter().find(named).map(|(_, address)| address)
+}
+
+fn target<'a>(candidate: &'a Candidate, choice: &Choice) -> Option<Target<'a>> {
+    let Candidate { member, near } = candidate;
+    let (host, port) = Host::parse(address(member, choice)?)?;
     let by_name = choice.endpoint.is_none() || Host::parse(member.address()).is_some_and(|(own, _)| own == host);
-    Some(Target { id: member.id().to_owned(), by_name, host, port, weight: member.weight().max(1), near })
+    Some(Target { id: member.id(), by_name, host, port, weight: member.weight().max(1), near: *near })
 }
 
 /// Returns the member with this id, or else with the id in lower case (Q6).

@@ -8,11 +8,16 @@ use convoke_node::NodeHandle;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, SOA, SRV};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 /// Maximum number of records in one answer.
 const RECORDS_MAX: usize = 512;
+
+/// What a record takes at least, with a name of two bytes: one of the shortest kind that is asked for.
+const ADDRESS_BYTES: usize = 16;
+const SRV_BYTES: usize = 20;
 
 /// How a query came, and so how much fits into its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +62,11 @@ impl Zone {
     }
 
     fn written(&self, question: &Question, transport: Transport) -> Option<Vec<u8>> {
-        let answer = self.reply(question);
         let bytes_max = match transport {
             Transport::Udp => question.udp_bytes(),
             Transport::Tcp => u16::MAX,
         };
+        let answer = self.reply(question, bytes_max);
         match message::write(question, &answer, bytes_max) {
             Ok((bytes, cut)) => {
                 self.counting.answer(answer.code);
@@ -78,7 +83,7 @@ impl Zone {
         }
     }
 
-    fn reply(&self, question: &Question) -> Answer {
+    fn reply(&self, question: &Question, bytes_max: u16) -> Answer {
         if question.edns_version() > 0 {
             return Answer::code(ResponseCode::BADVERS);
         }
@@ -91,16 +96,17 @@ impl Zone {
         if !self.node.is_ready() {
             return Answer::code(ResponseCode::ServFail);
         }
-        self.about(subject, &query.name, query.query_type)
+        self.about(subject, &query.name, query.query_type, records_max(query.query_type, bytes_max))
     }
 
-    fn about(&self, subject: Subject, name: &Name, wanted: RecordType) -> Answer {
+    /// `most` records are enough to fill the answer.
+    fn about(&self, subject: Subject, name: &Name, wanted: RecordType, most: usize) -> Answer {
         let found = match subject {
             Subject::Zone if wanted == RecordType::SOA => {
                 Some(Records { answers: vec![self.soa()], ..Records::default() })
             }
             Subject::Zone | Subject::EmptyNonTerminal => Some(Records::default()),
-            Subject::Service(choices) => self.service(&choices, name, wanted),
+            Subject::Service(choices) => self.service(&choices, name, wanted, most),
             Subject::Member(id) => self.member(&id, name, wanted),
             Subject::Address(address) => Some(self.address(name, address, wanted)),
             Subject::Nothing => None,
@@ -111,39 +117,43 @@ impl Zone {
         Answer { code, authoritative: true, answers, authorities, additionals }
     }
 
-    fn service(&self, choices: &[Choice], name: &Name, wanted: RecordType) -> Option<Records> {
-        let mut targets = self.turns.of_service(&self.node, choices)?;
+    fn service(&self, choices: &[Choice], name: &Name, wanted: RecordType, most: usize) -> Option<Records> {
+        let found = self.turns.of_service(&self.node, choices)?;
         if wanted == RecordType::SRV {
-            return Some(self.srv(name, &targets));
+            return Some(self.srv(name, found.targets(), most));
         }
-        let fits = |target: &Target| matches!(&target.host, Host::Ip(address) if is_of(*address, wanted));
-        targets.retain(fits);
-        if targets.iter().any(|target| target.near) {
-            targets.retain(|target| target.near);
-        }
-        let addresses = targets.iter().filter_map(|target| match target.host {
-            Host::Ip(address) => Some(address),
-            Host::Name(_) => None,
-        });
-        let mut answers: Vec<Record> = Vec::new();
-        for address in addresses.take(RECORDS_MAX) {
-            // Several members at one address, behind different ports, are one record.
-            let record = self.record(name, address_data(address));
-            if !answers.contains(&record) {
-                answers.push(record);
-            }
-        }
+        let near = self.addresses(name, found.targets().filter(|target| target.near), wanted, most);
+        let answers = if near.is_empty() { self.addresses(name, found.targets(), wanted, most) } else { near };
         Some(Records { answers, additionals: Vec::new() })
     }
 
-    fn srv(&self, name: &Name, targets: &[Target]) -> Records {
+    /// Several members at one address, behind different ports, are one record.
+    fn addresses<'a>(
+        &self,
+        name: &Name,
+        targets: impl Iterator<Item = Target<'a>>,
+        wanted: RecordType,
+        most: usize,
+    ) -> Vec<Record> {
+        let mut seen = HashSet::new();
+        let addresses = targets.filter_map(|target| match target.host {
+            Host::Ip(address) if is_of(address, wanted) && seen.insert(address) => Some(address),
+            _ => None,
+        });
+        addresses.take(most).map(|address| self.record(name, address_data(address))).collect()
+    }
+
+    fn srv<'a>(&self, name: &Name, targets: impl Iterator<Item = Target<'a>>, most: usize) -> Records {
         let mut records = Records::default();
-        for target in targets.iter().take(RECORDS_MAX) {
-            let host = match &target.host {
+        for target in targets {
+            if records.answers.len() >= most {
+                break;
+            }
+            let host = match target.host {
                 Host::Ip(address) => {
-                    let own = target.by_name.then(|| names::of_member(&target.id)).flatten();
-                    let host = own.unwrap_or_else(|| names::of_address(*address));
-                    records.additionals.push(self.record(&host, address_data(*address)));
+                    let own = target.by_name.then(|| names::of_member(target.id)).flatten();
+                    let host = own.unwrap_or_else(|| names::of_address(address));
+                    records.additionals.push(self.record(&host, address_data(address)));
                     host
                 }
                 Host::Name(host) => match Name::from_ascii(host) {
@@ -167,8 +177,9 @@ impl Zone {
         Some(match place {
             None => Records::default(),
             Some((Host::Ip(address), port)) if wanted == RecordType::SRV => {
-                let (id, host) = (id.to_owned(), Host::Ip(address));
-                self.srv(name, &[Target { id, by_name: true, host, port, weight: 1, near: true }])
+                let host = Host::Ip(address);
+                let target = Target { id, by_name: true, host, port, weight: 1, near: true };
+                self.srv(name, [target].into_iter(), 1)
             }
             Some((Host::Ip(address), _)) => self.address(name, address, wanted),
             Some((Host::Name(host), _)) => match Name::from_ascii(host) {
@@ -206,6 +217,12 @@ impl Zone {
 struct Records {
     answers: Vec<Record>,
     additionals: Vec<Record>,
+}
+
+/// How many records are enough for an answer of this size: as many as could fit, and one more, so that it is known to be cut.
+fn records_max(wanted: RecordType, bytes_max: u16) -> usize {
+    let each = if wanted == RecordType::SRV { SRV_BYTES } else { ADDRESS_BYTES };
+    (usize::from(bytes_max) / each + 1).min(RECORDS_MAX)
 }
 
 fn is_of(address: IpAddr, wanted: RecordType) -> bool {

@@ -1,4 +1,4 @@
-//! How fast entries are applied and states are copied, written and read: `cargo bench -p convoke-log`.
+//! Benchmarks of apply, copies and snapshots: `cargo bench -p convoke-log`.
 
 #![allow(clippy::unwrap_used, reason = "in a bench a panic is the message")]
 
@@ -18,7 +18,7 @@ fn entry(index: u64, command: Command) -> Entry {
     Entry { index, epoch: EPOCH, stamp: LogTime::from_micros(index), command }
 }
 
-/// Keys in an order that is none.
+/// Returns keys in a scattered order.
 fn key(number: u64) -> String {
     format!("service/{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -27,7 +27,7 @@ fn put(number: u64, key: String) -> Command {
     Command::Request(Request::new(SessionId(1), number, EPOCH, Body::put(key, vec![7; 64])))
 }
 
-/// One session and `keys` keys with values of 64 bytes.
+/// Returns a machine with one session and `keys` keys with values of 64 bytes.
 fn machine(keys: u64) -> Machine {
     let mut machine = Machine::new(Limits::default()).unwrap();
     let open = Open { epoch: EPOCH, ttl: Duration::from_secs(60), nonce: 1, client: None };
@@ -48,7 +48,7 @@ fn apply_put_over_existing_keys(bencher: Bencher<'_, '_>, keys: u64) {
     });
 }
 
-/// While someone holds a copy from before, the path to each changed key is copied once.
+/// While a copy exists, the first change of a key copies the path to it.
 #[divan::bench(args = SIZES)]
 fn apply_put_after_a_snapshot_each(bencher: Bencher<'_, '_>, keys: u64) {
     let mut machine = machine(keys);

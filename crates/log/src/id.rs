@@ -1,12 +1,12 @@
-//! What things are called.
+//! Identifiers of sessions, requests, replicas, epochs and log positions.
 
 use std::fmt;
 
-/// A log session: the index of the entry that opened it, hence never used twice (S1).
+/// A log session, identified by the index of the entry that opened it. Never reused (LS1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// One request: the session and the number the client gave it (A2).
+/// A request: the session and the number that the client assigned (A2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
     pub session: SessionId,
@@ -19,7 +19,7 @@ impl RequestId {
     }
 }
 
-/// A replica of the log. Never used twice (M2).
+/// A replica of the log. Never reused (M2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u64);
 
@@ -36,7 +36,7 @@ impl Epoch {
     }
 }
 
-/// A place in the log, and whose it is.
+/// A position in the log with the epoch of the leader that appended the entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     pub index: u64,

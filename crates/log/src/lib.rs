@@ -1,8 +1,9 @@
-//! The log plane of Convoke: a replicated log whose requests can be abandoned safely, with keys on top.
+//! The state machine of Convoke's replicated log: log sessions whose requests can be abandoned safely, and a key-value
+//! store.
 //!
-//! This crate decides; it does not carry. [`Machine`] is what every replica applies entries to, a function of its state and the
-//! entry. [`leader`] holds what a leader keeps in memory for its term. Time comes in as an argument, effects go out as data.
-//! The rules are numbered in `docs/log-protocol.md`; comments cite them.
+//! This crate decides and performs no I/O. Every replica applies entries to a [`Machine`], which is a function of its
+//! state and the entry. [`leader`] holds the volatile state of a leader for its term. Time is an argument, and effects
+//! are data. The rules are numbered in `docs/log-protocol.md`; comments cite them.
 
 pub mod codec;
 pub mod command;

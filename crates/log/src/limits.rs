@@ -1,20 +1,20 @@
-//! Bounds on what the log holds. They are state: all replicas must have the same (H4).
+//! Limits of the state. They are part of the state, so all replicas have the same limits (LH4).
 
 use convoke_base::codec::COUNTER_MAX;
 use std::time::Duration;
 
-/// Every bound on what the machine accepts or holds. Reaching one is a typed answer.
+/// Limits on what the machine accepts or holds. A request beyond a limit gets a typed answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Live sessions (S7).
+    /// Open sessions (LS7).
     pub sessions: u64,
-    /// Ended sessions whose outcomes are still known (S8).
+    /// Ended sessions whose outcomes are kept (LS8).
     pub ended_sessions: u64,
-    /// Outcomes a session keeps although nobody said that they are wanted (F3).
+    /// Outcomes that a session keeps although the client no longer wants them (F3).
     pub outcomes: u64,
-    /// Outcomes a session keeps because they are wanted (F5).
+    /// Outcomes that a session keeps because the client wants them (F5).
     pub window: u64,
-    /// Bytes of outcomes a session keeps, of either sort (F3, F5).
+    /// Bytes of outcomes that a session keeps, for each of the two kinds (F3, F5).
     pub outcome_bytes: u64,
     /// Bytes of previous records in one response (K4).
     pub response_bytes: u64,
@@ -54,9 +54,9 @@ impl Default for Limits {
     }
 }
 
-/// A bound that no configuration may have.
+/// A limit outside the allowed range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {found}, which is not between {min} and {max}")]
+#[error("{field} is {found}; it must be between {min} and {max}")]
 pub struct LimitsError {
     pub field: &'static str,
     pub found: u64,
@@ -64,7 +64,7 @@ pub struct LimitsError {
     pub max: u64,
 }
 
-/// Hard bounds of the formats; no configuration may allow more.
+/// Hard limits of the formats; no configuration may exceed them.
 pub(crate) const COUNT_MAX: u64 = 1 << 20;
 pub(crate) const TEXT_BYTES_MAX: u64 = 4 * 1024;
 pub(crate) const KEY_BYTES_MAX: u64 = 64 * 1024;
@@ -73,7 +73,7 @@ pub(crate) const RESPONSE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub(crate) const REPLICAS_MAX: u64 = 256;
 
 impl Limits {
-    /// Refuses bounds that would make the log useless or its formats unbounded.
+    /// Rejects limits that would make the log unusable or its formats unbounded.
     pub fn check(&self) -> Result<(), LimitsError> {
         let year = micros(Duration::from_secs(365 * 24 * 60 * 60));
         let ttl_min = micros(self.ttl_min);

@@ -1,10 +1,10 @@
-//! Log time: the only time that entries know of (S5).
+//! Log time: the only notion of time in entries (LS5).
 
 use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-/// A point in log time, in microseconds since the log began. Not related to any wall clock.
+/// A point in log time, in microseconds since the log was created. Unrelated to wall clocks.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogTime(u64);
 
@@ -19,7 +19,7 @@ impl LogTime {
         self.0
     }
 
-    /// Time passed since `earlier`; zero if `earlier` is later.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     pub fn since(self, earlier: LogTime) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }

@@ -1,5 +1,5 @@
-//! The machine reaches no runtime, socket, file, clock, operating-system randomness or randomly ordered map. What does input and output for
-//! it is a crate of its own (`convoke-replica`).
+//! The state machine uses no runtime, socket, file, clock, operating-system randomness or randomly ordered map.
+//! `convoke-replica` performs its I/O.
 
 use std::path::Path;
 

@@ -7,6 +7,7 @@
 mod support;
 
 use convoke_node::{Answer, Config, Delivery, Node, Operation};
+use std::sync::Arc;
 use std::time::Instant;
 use support::{attach, cpu, member, scale};
 
@@ -44,7 +45,7 @@ async fn registrations(batch: usize) {
             for round in 0..rounds {
                 let operations = (0..batch).map(|i| {
                     let seq = (round * batch + i + 1) as u64;
-                    let member = Box::new(member((client * rounds + round) * batch + i));
+                    let member = Arc::new(member((client * rounds + round) * batch + i));
                     Operation::Register { session, seq, member }
                 });
                 connection.submit(operations.collect()).unwrap();

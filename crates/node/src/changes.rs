@@ -1,5 +1,5 @@
-//! What happened to members lately, for whoever wants to know afterwards. A subscription tells everything and begins with what is there;
-//! this tells the last of what changed, however it was noticed.
+//! The last changes of members, for the event list. A watch delivers every change after a snapshot; this keeps only the most
+//! recent ones.
 
 use crate::clock::wall_ms;
 use convoke_core::member::Member;
@@ -12,14 +12,14 @@ use tokio::sync::watch;
 pub struct MemberChange {
     /// Counts from 1 without gaps.
     pub sequence: u64,
-    /// UNIX milliseconds; when it was noticed here.
+    /// UNIX milliseconds; when this node learned of the change.
     pub wall_ms: u64,
     pub kind: ChangeKind,
-    /// As it is since; after unregistration, as it was last.
+    /// The member after the change; after an unregistration, the last state.
     pub member: Member,
 }
 
-/// What changed, as subscribers are told it.
+/// The kind of a change, with the names that watch events use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     Registered,
@@ -40,7 +40,7 @@ impl ChangeKind {
         }
     }
 
-    /// From before to after, of a member that is there now.
+    /// The kind of the change from `before` to `after`.
     pub(crate) fn of(before: Option<&Member>, after: &Member) -> Self {
         match before {
             None => ChangeKind::Registered,
@@ -51,7 +51,7 @@ impl ChangeKind {
     }
 }
 
-/// The records of changes are kept alive for them; large ones push others out earlier.
+/// Limit for the memory that kept changes hold. Large members displace others earlier.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The last changes.
@@ -79,7 +79,7 @@ impl Kept {
     }
 }
 
-/// What the record takes, about.
+/// Approximate memory of a member.
 fn bytes(member: &Member) -> usize {
     256 + member.metadata().packed_len() + member.endpoints().packed_len()
 }
@@ -95,7 +95,7 @@ impl Changes {
             return;
         }
         let now = wall_ms();
-        // More than are kept would only push each other out.
+        // Changes beyond the limit would only displace each other.
         let from = changes.len().saturating_sub(self.limit);
         let mut sequence = *self.last.borrow() + from as u64;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

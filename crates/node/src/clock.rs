@@ -3,8 +3,8 @@
 use convoke_core::Time;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Monotonic time since the node started. Counts on while the machine is suspended where the system can tell, since
-/// a node that slept has to know it (N5).
+/// Monotonic time since the node started. It includes the time during which the machine was suspended where the system
+/// provides that, because a node must detect its own pauses (N5).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     base: Duration,

@@ -7,56 +7,56 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything a node needs to know to start.
+/// Settings a node starts with.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub id: NodeId,
-    /// Nodes of another cluster are refused.
+    /// Nodes of another cluster are rejected.
     pub cluster: String,
     pub region: String,
-    /// Where to listen for peers, `host:port`; port 0 = any free one.
+    /// Address to listen on for peers, `host:port`; port 0 = any free port.
     pub bind: String,
-    /// What other nodes dial, `host:port`, if that is not the address bound to; port 0 = the port bound to.
+    /// Address that other nodes dial, `host:port`, if it differs from the bound address; port 0 = the bound port.
     pub advertise: Option<String>,
-    /// Address clients dial, shown in the node's own member record; empty if it serves none.
+    /// Address that clients dial, shown in the node's own member; empty if the node serves no clients.
     pub client_address: String,
-    /// Peer addresses to start from. Names are resolved anew with every attempt.
+    /// Peer addresses to start from. Names are resolved again with every attempt.
     pub join: Vec<String>,
-    /// Where the incarnation is kept; `None` = in memory: after a restart peers tell it.
+    /// Directory for the incarnation; `None` = in memory, and a restarted node learns its incarnation from its peers.
     pub data_dir: Option<PathBuf>,
     pub timers: Timers,
     /// Bounds of the registry.
     pub limits: Limits,
     /// Bounds of connections and queues.
     pub network: NetworkLimits,
-    /// Share of members or nodes that may be judged gone at once without a second thought (L6).
+    /// Share of members or nodes that may be declared gone at once without waiting for confirmation (L6).
     pub mass_failure_share: f64,
     /// Jitter of the retry interval, as a share (P4).
     pub retry_jitter: f64,
 }
 
-/// Bounds of what a node holds outside the registry.
+/// Limits of connections and queues, outside the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkLimits {
-    /// Inputs that may wait for the owner task. Clients are refused beyond, peers wait.
+    /// Inputs that may wait for the event loop. Beyond that, client requests are rejected and peers wait.
     pub inbox: usize,
     /// Bytes that may wait to be written to one peer; beyond, the link is closed.
     pub link_queue_bytes: usize,
-    /// Bytes waiting for a peer from which on nothing more is pushed to it; exchanges repair (D5).
+    /// Bytes waiting for a peer above which the node stops pushing to it; an exchange brings the rest (D5).
     pub congestion_bytes: usize,
-    /// Inbound peer connections that have not yet said who they are.
+    /// Inbound peer connections that have not completed the handshake.
     pub unidentified_links: usize,
-    /// How long such a connection may take.
+    /// Time limit for the handshake of an inbound peer connection.
     pub handshake_timeout: Duration,
-    /// How long one attempt to connect to a peer may take.
+    /// Time limit for one attempt to connect to a peer.
     pub dial_timeout: Duration,
-    /// Operations of one client connection that may be unanswered.
+    /// Unanswered operations of one client connection.
     pub unanswered_operations: usize,
     /// Notices that may wait for one client connection; beyond, it is closed.
     pub notices: usize,
-    /// Events kept for those who ask what happened.
+    /// Events kept in memory for the event list.
     pub events_kept: usize,
-    /// Changes of members kept for the same.
+    /// Member changes kept in memory for the event list.
     pub changes_kept: usize,
 }
 
@@ -65,7 +65,7 @@ impl Default for NetworkLimits {
         NetworkLimits {
             inbox: 8_192,
             link_queue_bytes: 16 * 1024 * 1024,
-            // Well above the window of an exchange: that one alone is no congestion.
+            // Well above the window of an exchange, so that an exchange alone is no congestion.
             congestion_bytes: 2 * 1024 * 1024,
             unidentified_links: 256,
             handshake_timeout: Duration::from_secs(3),
@@ -99,7 +99,7 @@ impl Config {
         })
     }
 
-    /// The core's part, once the address is known.
+    /// The core's settings, once the peer address is known.
     pub(crate) fn core(&self, peer_address: &str, hash_seed: u64, random_seed: u64) -> convoke_core::Config {
         convoke_core::Config {
             node: self.id.clone(),
@@ -117,7 +117,7 @@ impl Config {
         }
     }
 
-    /// What peers are told to dial, if this is bound to.
+    /// The address that peers dial if the listener is bound to `local`.
     pub(crate) fn peer_address(&self, local: SocketAddr) -> Result<String, StartError> {
         let port = local.port();
         match &self.advertise {
@@ -131,7 +131,7 @@ impl Config {
         }
     }
 
-    /// Checks what can be checked before anything is opened.
+    /// Checks everything that can be checked before a file or socket is opened.
     pub fn validate(&self) -> Result<(), StartError> {
         self.core("", 0, 0).validate()?;
         let network = &self.network;
@@ -148,12 +148,12 @@ impl Config {
                 return Err(StartError::Zero { name });
             }
         }
-        // What the core sends without waiting for an answer must fit: a window of chunks, and a frame on top.
+        // The frames that the core sends without waiting for an acknowledgement must fit: a window of chunks, and one frame more.
         let needed = (self.limits.chunk_window + 1) * self.limits.chunk_bytes + 2 * self.limits.frame_bytes;
         if network.link_queue_bytes < needed {
             return Err(StartError::LinkQueue { value: network.link_queue_bytes, needed });
         }
-        // What a name stands for is known when it is bound to; it does not stand for all addresses.
+        // A host name is resolved when it is bound; it never stands for all addresses.
         let local = self.bind.parse().unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         self.peer_address(local).map(drop)
     }

@@ -1,4 +1,4 @@
-//! Connections of clients: operations go in, in batches if there are many; answers and notices come out, in order.
+//! Client connections: operations go in, in batches; answers and notices come out, in order.
 
 use crate::owner::{Input, Operations, ReplyTo, Signal};
 use crate::shared::{Shared, stopped};
@@ -11,24 +11,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
 
-/// What a client asks for. Requests of one session are numbered by the client; a number at or below the last executed
-/// one is refused (C5).
+/// An operation of a client. The client numbers the requests of a session; a number at or below the last one is rejected
+/// (C5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     Attach(Box<Attach>),
-    /// For a client without a memory of its own: the registry says what it had (C8).
+    /// Re-attaches a client that keeps no state: the registry provides its members (C8).
     Reattach(Box<Reattach>),
     Register {
         session: SessionId,
         seq: u64,
-        member: Box<AttachMember>,
+        /// Shared: whoever has to submit it again keeps it without a copy.
+        member: Arc<AttachMember>,
     },
-    /// With `expected`: only if the member still has that version.
+    /// With `expected`: applies only if the member still has that version.
     Update {
         session: SessionId,
         seq: u64,
         id: String,
-        update: MetadataUpdate,
+        update: Arc<MetadataUpdate>,
         expected: Option<Version>,
     },
     Unregister {
@@ -45,17 +46,17 @@ pub enum Operation {
     },
 }
 
-/// What became of an operation.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Attached(Result<Attached, Refusal>),
-    /// Of `Register` and `Update`: the version the member has now.
+    /// The answer to `Register` and `Update`: the member's new version.
     Written(Result<Version, Refusal>),
-    /// Of `Unregister`, `Heartbeat` and `Close`.
+    /// The answer to `Unregister`, `Heartbeat` and `Close`.
     Done(Result<(), Refusal>),
 }
 
-/// What a connection is told.
+/// A message from the node to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// One answer for each operation of a submitted batch, in its order. Batches are answered in the order submitted.
@@ -66,27 +67,27 @@ pub enum Delivery {
         echo: u64,
         result: Result<(), Refusal>,
     },
-    /// A heartbeat sent without asking for an answer was refused.
+    /// A heartbeat that asked for no answer was rejected.
     HeartbeatRefused {
         session: SessionId,
         refusal: Refusal,
     },
-    /// The node dropped this connection; nothing follows.
+    /// The node closed this connection. Nothing follows.
     Closed(CloseReason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The registry asked for it.
+    /// The registry closed the connection.
     Dropped,
-    /// The node slept or began a new run; what was buffered is void (L5). Attach again, here or elsewhere.
+    /// The node was paused or began a new incarnation; buffered messages are void (L5). Attach again, at any node.
     NodeSlept,
     NodeStopped,
-    /// Too many notices were not taken.
+    /// Too many notices were not read.
     Overflow,
 }
 
-/// A client's connection. Dropping it detaches its sessions, which live on until they time out.
+/// A client's connection. Dropping it detaches its sessions; they continue until they time out.
 #[derive(Debug)]
 pub struct Connection {
     conn: ConnId,
@@ -95,16 +96,16 @@ pub struct Connection {
     backlog: Arc<Backlog>,
 }
 
-/// How much of a connection is under way.
+/// Counts of pending operations and notices of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// Operations submitted whose answers were not taken yet.
+    /// Submitted operations whose answers were not read yet.
     operations: AtomicUsize,
-    /// Notices not taken yet.
+    /// Notices not read yet.
     notices: AtomicUsize,
 }
 
-/// The owner's end of a connection.
+/// The event loop's end of a connection.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) sender: mpsc::UnboundedSender<Delivery>,
@@ -112,7 +113,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Delivers; false if the connection has more notices waiting than allowed.
+    /// Delivers a message. Returns false if more notices wait than allowed.
     pub(crate) fn deliver(&self, delivery: Delivery, notices_max: usize) -> bool {
         let unasked = matches!(delivery, Delivery::Notice(_) | Delivery::HeartbeatRefused { .. });
         if unasked && self.backlog.notices.fetch_add(1, Ordering::Relaxed) >= notices_max {
@@ -147,10 +148,19 @@ impl Connection {
 
     /// Submits operations and waits for their answers.
     pub async fn call(&self, operations: Vec<Operation>) -> Result<Vec<Answer>, Refusal> {
+        self.start(operations)?.await
+    }
+
+    /// Submits operations: when this returns, their place in the order of the connection is fixed. The answers are awaited apart from
+    /// the connection, so that more can be submitted meanwhile.
+    pub fn start(
+        &self,
+        operations: Vec<Operation>,
+    ) -> Result<impl Future<Output = Result<Vec<Answer>, Refusal>> + Send + use<>, Refusal> {
         let (reply, answers) = oneshot::channel();
         let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Once(reply) };
         self.shared.submit(Input::Operations(operations))?;
-        answers.await.map_err(|_| stopped())
+        Ok(async { answers.await.map_err(|_| stopped()) })
     }
 
     /// The client lives. Answered only if refused, with [`Delivery::HeartbeatRefused`].
@@ -165,7 +175,7 @@ impl Connection {
         self.shared.submit(input).inspect_err(|_| self.end(1))
     }
 
-    /// Counts operations that are to be answered; a batch above the limit is let through alone: its sender decides its
+    /// Counts operations that need an answer. A single batch above the limit is accepted, because the sender decides its
     /// size.
     fn begin(&self, count: usize) -> Result<(), Refusal> {
         let limit = self.shared.network.unanswered_operations;
@@ -181,7 +191,7 @@ impl Connection {
         self.backlog.operations.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// The next delivery; `None` once the node has dropped this connection and everything was taken.
+    /// Returns the next delivery; `None` once the node has closed this connection and every delivery was read.
     pub async fn next(&mut self) -> Option<Delivery> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
@@ -219,7 +229,7 @@ impl Connection {
     }
 
     pub async fn register(&self, session: SessionId, seq: u64, member: AttachMember) -> Result<Version, Refusal> {
-        self.written(Operation::Register { session, seq, member: Box::new(member) }).await
+        self.written(Operation::Register { session, seq, member: Arc::new(member) }).await
     }
 
     pub async fn update(
@@ -230,7 +240,7 @@ impl Connection {
         update: MetadataUpdate,
         expected: Option<Version>,
     ) -> Result<Version, Refusal> {
-        self.written(Operation::Update { session, seq, id: id.to_owned(), update, expected }).await
+        self.written(Operation::Update { session, seq, id: id.to_owned(), update: Arc::new(update), expected }).await
     }
 
     pub async fn unregister(&self, session: SessionId, seq: u64, id: &str) -> Result<(), Refusal> {
@@ -262,12 +272,12 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // If the node is gone, so is the connection.
+        // An error means that the node has ended, and the connection with it.
         let _ = self.shared.signals.send(Signal::Disconnected(self.conn));
     }
 }
 
-/// Every operation has one kind of answer, so this is never seen.
+/// Unreachable: every operation has one kind of answer.
 fn mixed_up() -> Refusal {
     Refusal::new(ErrorCode::InvalidArgument, "the answer does not belong to the request")
 }

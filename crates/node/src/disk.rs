@@ -1,4 +1,4 @@
-//! The data directory: a lock, so that one process uses it, and the incarnation of the last run (N1).
+//! The data directory: a lock against a second process, and the last incarnation number (N1).
 
 use crate::error::StartError;
 use convoke_core::version::NodeId;
@@ -11,7 +11,7 @@ const LOCK: &str = "lock";
 const FILE: &str = "incarnation";
 const HEADER: &str = "convoke node 1";
 
-/// A locked data directory. The lock ends with the process or with this value, whatever comes first.
+/// A locked data directory. The lock ends with the process or with this value, whichever ends first.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
@@ -36,12 +36,12 @@ impl DataDir {
         Ok(DataDir { path: path.to_owned(), id: id.clone(), written: Mutex::new(written), _lock: lock })
     }
 
-    /// Incarnation number of the last run; 0 if there was none.
+    /// The last incarnation number; 0 if the node never started.
     pub(crate) fn incarnation(&self) -> u64 {
         *self.lock()
     }
 
-    /// Remembers an incarnation number, durably. A lower one than is there already is ignored.
+    /// Writes an incarnation number durably. Ignores a number below the stored one.
     pub(crate) fn persist(&self, incarnation: u64) -> io::Result<()> {
         let mut written = self.lock();
         if incarnation <= *written {
@@ -52,7 +52,7 @@ impl DataDir {
         write!(file, "{HEADER}\nid {}\nincarnation {incarnation}\n", self.id)?;
         file.sync_all()?;
         fs::rename(&temporary, &target)?;
-        // The name is part of what must survive.
+        // The rename itself must survive a crash.
         File::open(&self.path)?.sync_all()?;
         *written = incarnation;
         Ok(())
@@ -67,7 +67,7 @@ impl DataDir {
     }
 }
 
-/// Id of the node that a data directory belongs to, if it can be told without opening it.
+/// Returns the id of the node that a data directory belongs to, without locking it.
 pub fn id_of_data_dir(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path.join(FILE)).ok()?;
     let mut lines = text.lines();

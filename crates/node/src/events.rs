@@ -1,7 +1,7 @@
-//! The timeline: what an operator would want to know happened, logged, kept for a while and told to whoever listens.
+//! The timeline of a node: events that an operator needs, logged, kept for a while, and sent to listeners.
 
 use crate::clock::wall_ms;
-use convoke_core::node::{Event, RestartReason, StopReason};
+use convoke_core::node::{DegradedReason, Event, LossReason, RestartReason, StopReason};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ pub struct TimelineEvent {
     pub what: Happening,
 }
 
-/// What happened.
+/// An event of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
     /// The registry's own events.
@@ -25,7 +25,7 @@ pub enum Happening {
     Started {
         incarnation: u64,
     },
-    /// A new run began in the same process; all clients were dropped.
+    /// A new incarnation began in the same process; all clients were disconnected.
     Restarted {
         reason: RestartReason,
         incarnation: u64,
@@ -33,7 +33,7 @@ pub enum Happening {
     Stopped {
         reason: StopReason,
     },
-    /// Something that is no peer spoke to the peer port.
+    /// Something other than a peer connected to the peer port.
     Garbage {
         address: String,
         what: String,
@@ -48,7 +48,7 @@ pub enum Happening {
 }
 
 impl Happening {
-    /// Whether it is unexpected, as opposed to the ordinary course of things.
+    /// Whether an operator should look at it.
     pub fn is_warning(&self) -> bool {
         match self {
             Happening::Registry(event) => matches!(
@@ -59,7 +59,6 @@ impl Happening {
                     | Event::IdInUse { .. }
                     | Event::OriginSilent { .. }
                     | Event::NameLost { .. }
-                    | Event::NamesDropped { .. }
                     | Event::Conflict { .. }
                     | Event::Degraded { .. }
                     | Event::Late { .. }
@@ -74,24 +73,24 @@ impl Happening {
     }
 }
 
+/// The event as a sentence, for people.
 impl fmt::Display for Happening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Happening::Registry(event) => registry(event, f),
-            Happening::Started { incarnation } => write!(f, "started, incarnation {incarnation}"),
-            Happening::Restarted { reason: RestartReason::SleptTooLong, incarnation } => {
-                write!(f, "slept too long: starts anew with incarnation {incarnation}")
-            }
-            Happening::Restarted { reason: RestartReason::IncarnationCollision, incarnation } => {
-                write!(f, "its incarnation was used before: starts anew with incarnation {incarnation}")
+            Happening::Started { incarnation } => write!(f, "started with incarnation {incarnation}"),
+            Happening::Restarted { reason, incarnation } => {
+                write!(f, "restarted with incarnation {incarnation}: {}", restart_reason(*reason))
             }
             Happening::Stopped { reason: StopReason::Graceful } => f.write_str("stopped"),
             Happening::Stopped { reason: StopReason::IdentityConflict } => {
-                f.write_str("stopped: another process uses this node id")
+                f.write_str("stopped because another process uses this node id")
             }
-            Happening::Garbage { address, what } => write!(f, "{address} is no peer: {what}"),
-            Happening::LinkOverflow { address } => write!(f, "peer at {address} reads too slowly: link closed"),
-            Happening::PersistFailed { error } => write!(f, "cannot remember the incarnation: {error}"),
+            Happening::Garbage { address, what } => write!(f, "closed a connection from {address}: {what}"),
+            Happening::LinkOverflow { address } => {
+                write!(f, "closed the link to the peer at {address}: the peer reads too slowly")
+            }
+            Happening::PersistFailed { error } => write!(f, "cannot write the incarnation to disk: {error}"),
         }
     }
 }
@@ -99,39 +98,119 @@ impl fmt::Display for Happening {
 fn registry(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match event {
         Event::PeerUp { node } => write!(f, "peer {node} is up"),
-        Event::PeerLost { node, reason } => write!(f, "peer {node} is lost ({reason:?})"),
+        Event::PeerLost { node, reason } => write!(f, "peer {node} is lost: {}", loss_reason(*reason)),
         Event::PeerFailed { node, votes, answers } => {
-            write!(f, "peer {node} has failed: {votes} of {answers} cannot reach it")
+            write!(f, "peer {node} has failed: {votes} of {answers} nodes cannot reach it")
         }
         Event::PeerLeft { node } => write!(f, "peer {node} has left"),
-        Event::PeerRefused { node: Some(node), reason } => write!(f, "peer {node} was refused: {reason}"),
-        Event::PeerRefused { node: None, reason } => write!(f, "a connection was refused: {reason}"),
+        Event::PeerRefused { node: Some(node), reason } => write!(f, "rejected peer {node}: {reason}"),
+        Event::PeerRefused { node: None, reason } => write!(f, "rejected a peer connection: {reason}"),
         Event::IdInUse { patience } => write!(
             f,
-            "another process of the cluster uses this node id: trying for {:.0} s, in case it has just died, then stopping",
+            "another process of the cluster uses this node id; this node stops if that does not end within {:.0} s",
             patience.as_secs_f64()
         ),
-        Event::Ready { alone: true } => f.write_str("ready, as the first node"),
-        Event::Ready { alone: false } => f.write_str("ready, with the registry of a peer"),
-        Event::OriginSilent { origin } => write!(f, "node {origin} is silent: members it still owns are down"),
+        Event::Ready { alone: true } => f.write_str("ready as the first node"),
+        Event::Ready { alone: false } => f.write_str("ready with the registry of a peer"),
+        Event::OriginSilent { origin } => write!(f, "node {origin} is silent; the members it owns are down"),
         Event::OriginReturned { origin } => write!(f, "node {origin} is back"),
-        Event::NamesDropped { origin, count } => {
-            write!(f, "{count} names of {origin} were dropped: it is silent for long")
-        }
-        Event::OriginRetired { origin } => write!(f, "old run {origin} is forgotten"),
+        Event::OriginRetired { origin } => write!(f, "removed the old incarnation {origin}"),
         Event::Conflict { id, winner, loser } => {
-            write!(f, "{id:?} was written at two places at once: {winner} wins over {loser}")
+            write!(f, "concurrent writes of {id:?}: {winner} wins over {loser}")
         }
-        Event::NameLost { name, winner } => write!(f, "name {name:?} is now registered by node {winner}"),
-        Event::Degraded { reason, .. } => write!(f, "degraded: most {reason:?} fell silent at once; waiting"),
-        Event::DegradedEnded { reason } => write!(f, "no longer degraded ({reason:?})"),
-        Event::Late { by } => write!(f, "late by {:.1} s: this machine is overloaded or slept", by.as_secs_f64()),
-        Event::Exchanged { from, records, .. } => write!(f, "took in {records} records of {from}"),
-        Event::FullMerge { from, removed } => write!(f, "took over the whole registry of {from}, {removed} removed"),
+        Event::NameLost { name, winner } => write!(f, "node {winner} has registered the name {name:?}"),
+        Event::Degraded { reason, .. } => {
+            write!(f, "degraded: most {} fell silent at once; waiting for confirmation", degraded_reason(*reason))
+        }
+        Event::DegradedEnded { reason } => write!(f, "no longer degraded ({})", degraded_reason(*reason)),
+        Event::Late { by } => {
+            write!(f, "paused for {:.1} s: the machine was overloaded or suspended", by.as_secs_f64())
+        }
+        Event::Exchanged { from, records, .. } => write!(f, "received {records} records from {from}"),
+        Event::FullMerge { from, removed } => {
+            write!(f, "merged the whole registry of {from}; {removed} members removed")
+        }
     }
 }
 
-/// The last events, and a way to hear of new ones.
+/// The event as a log line: its name, then `key=value` fields, so that operators can search for both.
+struct LogLine<'a>(&'a Happening);
+
+impl fmt::Display for LogLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Happening::Registry(event) => registry_line(event, f),
+            Happening::Started { incarnation } => write!(f, "node started incarnation={incarnation}"),
+            Happening::Restarted { reason, incarnation } => {
+                write!(f, "node restarted incarnation={incarnation} reason={:?}", restart_reason(*reason))
+            }
+            Happening::Stopped { reason: StopReason::Graceful } => f.write_str("node stopped"),
+            Happening::Stopped { reason: StopReason::IdentityConflict } => {
+                f.write_str("node stopped reason=\"another process uses this node id\"")
+            }
+            Happening::Garbage { address, what } => {
+                write!(f, "peer connection closed address={address} reason={what:?}")
+            }
+            Happening::LinkOverflow { address } => {
+                write!(f, "peer link closed address={address} reason=\"the peer reads too slowly\"")
+            }
+            Happening::PersistFailed { error } => write!(f, "incarnation not persisted error={error:?}"),
+        }
+    }
+}
+
+fn registry_line(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match event {
+        Event::PeerUp { node } => write!(f, "peer up peer={node}"),
+        Event::PeerLost { node, reason } => write!(f, "peer lost peer={node} reason={:?}", loss_reason(*reason)),
+        Event::PeerFailed { node, votes, answers } => {
+            write!(f, "peer failed peer={node} unreachable_from={votes} answers={answers}")
+        }
+        Event::PeerLeft { node } => write!(f, "peer left peer={node}"),
+        Event::PeerRefused { node: Some(node), reason } => write!(f, "peer rejected peer={node} reason={reason:?}"),
+        Event::PeerRefused { node: None, reason } => write!(f, "peer rejected reason={reason:?}"),
+        Event::IdInUse { patience } => write!(f, "node id in use patience_s={:.0}", patience.as_secs_f64()),
+        Event::Ready { alone } => write!(f, "node ready alone={alone}"),
+        Event::OriginSilent { origin } => write!(f, "node silent origin={origin}"),
+        Event::OriginReturned { origin } => write!(f, "node returned origin={origin}"),
+        Event::OriginRetired { origin } => write!(f, "incarnation retired origin={origin}"),
+        Event::Conflict { id, winner, loser } => {
+            write!(f, "concurrent writes id={id:?} winner={winner} loser={loser}")
+        }
+        Event::NameLost { name, winner } => write!(f, "name lost name={name:?} winner={winner}"),
+        Event::Degraded { reason, .. } => write!(f, "node degraded silent={}", degraded_reason(*reason)),
+        Event::DegradedEnded { reason } => write!(f, "node no longer degraded silent={}", degraded_reason(*reason)),
+        Event::Late { by } => write!(f, "node paused seconds={:.1}", by.as_secs_f64()),
+        Event::Exchanged { from, records, .. } => write!(f, "exchange finished peer={from} records={records}"),
+        Event::FullMerge { from, removed } => write!(f, "full merge finished peer={from} removed={removed}"),
+    }
+}
+
+fn loss_reason(reason: LossReason) -> &'static str {
+    match reason {
+        LossReason::Closed => "connection closed",
+        LossReason::Silent => "no message within ping_timeout",
+        LossReason::OneWay => "pings are not answered",
+        LossReason::Replaced => "replaced by a newer incarnation",
+        LossReason::Malformed => "malformed frame",
+    }
+}
+
+fn restart_reason(reason: RestartReason) -> &'static str {
+    match reason {
+        RestartReason::SleptTooLong => "the process was paused for too long",
+        RestartReason::IncarnationCollision => "its incarnation was used before",
+    }
+}
+
+fn degraded_reason(reason: DegradedReason) -> &'static str {
+    match reason {
+        DegradedReason::Sessions => "sessions",
+        DegradedReason::Nodes => "nodes",
+    }
+}
+
+/// The last events, and a channel for new ones.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     node: String,
@@ -147,9 +226,9 @@ impl Timeline {
 
     pub(crate) fn record(&self, what: Happening) {
         if what.is_warning() {
-            tracing::warn!(node = %self.node, "{what}");
+            tracing::warn!(node = %self.node, "{}", LogLine(&what));
         } else {
-            tracing::info!(node = %self.node, "{what}");
+            tracing::info!(node = %self.node, "{}", LogLine(&what));
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let sequence = kept.back().map_or(1, |last| last.sequence + 1);
@@ -158,7 +237,7 @@ impl Timeline {
             kept.pop_front();
         }
         kept.push_back(event.clone());
-        // Nobody listens: nobody minds.
+        // An error means that there are no listeners.
         let _ = self.news.send(event);
     }
 
@@ -179,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_events_are_kept_and_new_ones_told() {
+    fn the_last_events_are_kept_and_new_ones_sent() {
         let timeline = Timeline::new("a".to_owned(), 3);
         let mut news = timeline.listen();
         for incarnation in 1..=5 {
@@ -188,7 +267,7 @@ mod tests {
         let kept: Vec<u64> = timeline.after(0).iter().map(|event| event.sequence).collect();
         assert_eq!(kept, [3, 4, 5]);
         assert_eq!(timeline.after(4).len(), 1);
-        // The listener was slower than the bound: it is told so.
+        // The listener was slower than the bound: it learns how much it missed.
         assert!(matches!(news.try_recv(), Err(broadcast::error::TryRecvError::Lagged(_))));
         assert!(news.try_recv().is_ok());
     }

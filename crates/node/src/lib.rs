@@ -1,7 +1,7 @@
 //! A Convoke node on the network, to be embedded in any tokio program (R-48).
 //!
-//! This crate is the thin shell around [`convoke_core`]: one owner task holds the core; links, clients and subscribers
-//! reach it through one bounded channel; reads are served from a published view and wait for nobody.
+//! This crate is the thin shell around [`convoke_core`]. One task, the event loop, owns the core. Links, clients and watchers
+//! reach it through one bounded channel. Reads use a published view and never wait.
 //!
 //! ```
 //! use convoke_node::{Config, Node};
@@ -13,12 +13,12 @@
 //! let mut config = Config::new("beta")?;
 //! config.join = vec![first.peer_address().to_owned()];
 //! let second = Node::start(config).await?;
-//! second.ready().await?; // it holds the whole registry now
+//! second.ready().await?; // from here on it holds the whole registry
 //!
 //! second.register("shard-7", "beta/worker-3").await?;
 //! assert_eq!(second.lookup("shard-7").map(|name| name.location).as_deref(), Some("beta/worker-3"));
 //!
-//! second.stop().await; // says goodbye; dropping a node ends it like a crash
+//! second.stop().await; // graceful; dropping a node ends it like a crash
 //! # Ok(())
 //! # }
 //! ```

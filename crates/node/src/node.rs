@@ -17,17 +17,17 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Peers that may wait to be accepted.
+/// Peer connections that may wait to be accepted.
 const LISTEN_BACKLOG: u32 = 1_024;
 
-/// A node on the network. Dropping it aborts it; [`NodeHandle::stop`] says goodbye first.
+/// A node on the network. Dropping it aborts it; [`NodeHandle::stop`] stops it gracefully.
 #[derive(Debug)]
 pub struct Node {
     handle: NodeHandle,
 }
 
 impl Node {
-    /// Starts a node in the current tokio runtime. It is reachable when this returns, and ready once it holds the whole
+    /// Starts a node in the current tokio runtime. Peers can reach it when this returns. It is ready once it holds the whole
     /// registry: see [`NodeHandle::ready`].
     pub async fn start(config: Config) -> Result<Node, StartError> {
         config.validate()?;
@@ -77,11 +77,11 @@ impl Drop for Node {
     }
 }
 
-/// Says that the node is no more, once its port and data directory are free for the next one.
+/// Publishes the end of the node once its port and data directory are free for the next one.
 async fn conclude(owning: JoinHandle<Ending>, accepting: JoinHandle<()>, shared: Arc<Shared>) {
     let ending = owning.await.unwrap_or_else(|error| {
         if error.is_panic() {
-            tracing::error!(node = %shared.id, "the node has failed, which is a bug: {error}");
+            tracing::error!(node = %shared.id, "node failed because of a bug: {error}");
         }
         Ending::Aborted
     });
@@ -106,7 +106,7 @@ async fn bind(address: &str) -> Result<TcpListener, StartError> {
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = links::socket(address)?;
-    // A node that restarts finds its port free even if old connections linger.
+    // A restarted node can bind its port although old connections are in TIME_WAIT.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;

@@ -1,4 +1,4 @@
-//! What all parts of a node share: the way to the owner task, the view, the timeline, counts and bounds.
+//! State that all parts of a node share: the channel to the event loop, the view, the timeline, counters and limits.
 
 use crate::changes::Changes;
 use crate::config::NetworkLimits;
@@ -16,20 +16,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
-/// Connections that may wait for the log plane to take them.
+/// Connections that may wait for the log plane.
 const LOG_CONNECTIONS_WAITING: usize = 64;
 
-/// A connection that began with the log plane's preamble, which has been read.
+/// A connection that began with the log plane's preamble. The preamble has been read.
 #[derive(Debug)]
 pub struct LogConnection {
     pub stream: TcpStream,
     pub address: SocketAddr,
 }
 
-/// Where a node is in its life.
+/// The phase of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not yet sure to hold the whole registry (N3).
+    /// The node does not hold the whole registry yet (N3).
     Starting,
     Ready,
     /// Handing its clients over (N6).
@@ -37,14 +37,14 @@ pub enum Phase {
     Stopped(Ending),
 }
 
-/// Why a node is no more.
+/// How a node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Stopped as asked, after handing over.
+    /// Stopped on request, after handover.
     Graceful,
     /// Another live process uses this node id (N4).
     IdentityConflict,
-    /// Aborted, or failed because of a bug; then the log says so.
+    /// Aborted, or failed because of a bug (which is logged).
     Aborted,
 }
 
@@ -67,9 +67,9 @@ pub(crate) struct Shared {
     pub(crate) client_address: String,
     pub(crate) network: NetworkLimits,
     pub(crate) frame_bytes: usize,
-    /// Bounded; the one way to the owner task.
+    /// Bounded; the only channel to the event loop for inputs.
     pub(crate) inbox: mpsc::Sender<Input>,
-    /// Said at most once by each connection or subscription that waits or ends, and so bounded by their number.
+    /// Unbounded, but each connection or watch that waits or ends sends at most one signal.
     pub(crate) signals: mpsc::UnboundedSender<Signal>,
     pub(crate) view: Arc<View>,
     pub(crate) timeline: Timeline,
@@ -77,12 +77,12 @@ pub(crate) struct Shared {
     pub(crate) counting: Counting,
     pub(crate) quiet: Quiet,
     pub(crate) phase: watch::Sender<Phase>,
-    /// Who takes connections of the log plane.
+    /// Receives connections of the log plane.
     log: Mutex<Option<mpsc::Sender<LogConnection>>>,
     next: AtomicU64,
 }
 
-/// What a new node shares.
+/// Parts of [`Shared`] that a new node provides.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     pub(crate) config: crate::Config,
@@ -118,38 +118,38 @@ impl Shared {
         }
     }
 
-    /// A number that was never used before: for links, connections and subscriptions.
+    /// Returns a number that was never used before, for links, connections and watches.
     pub(crate) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Hands something to the owner task, or refuses because too much is waiting already.
+    /// Sends an input to the event loop, or rejects it if the queue is full.
     pub(crate) fn submit(&self, input: Input) -> Result<(), Refusal> {
         self.inbox.try_send(input).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 add(&self.counting.inbox_full, 1);
-                let message = "this node is busy; try again in a moment, or another node";
+                let message = "this node is overloaded; try again later or use another node";
                 Refusal::new(ErrorCode::ResourceExhausted, message).limit(self.network.inbox)
             }
             mpsc::error::TrySendError::Closed(_) => stopped(),
         })
     }
 
-    /// Sends connections of the log plane somewhere else from now on.
+    /// Returns the receiver of all future connections of the log plane.
     pub(crate) fn log_connections(&self) -> mpsc::Receiver<LogConnection> {
         let (sender, receiver) = mpsc::channel(LOG_CONNECTIONS_WAITING);
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         receiver
     }
 
-    /// A connection of the log plane. Without one, or if it does not keep up, the connection is closed.
+    /// Passes a connection to the log plane. Closes it if this node has no log plane or its queue is full.
     pub(crate) fn hand_over(&self, stream: TcpStream, address: SocketAddr) {
         let taker = self.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let taken = taker.is_some_and(|taker| taker.try_send(LogConnection { stream, address }).is_ok());
         add(if taken { &self.counting.log_connections } else { &self.counting.log_connections_refused }, 1);
     }
 
-    /// A connection turned out not to be a peer's.
+    /// Records a connection that does not belong to a peer.
     pub(crate) fn garbage(&self, address: SocketAddr, what: &str) {
         add(&self.counting.garbage_refused, 1);
         if self.quiet.is_new(&address.ip().to_string()) {
@@ -159,5 +159,5 @@ impl Shared {
 }
 
 pub(crate) fn stopped() -> Refusal {
-    Refusal::new(ErrorCode::NotReady, "this node has stopped; use another")
+    Refusal::new(ErrorCode::NotReady, "this node has stopped; use another node")
 }

@@ -8,10 +8,11 @@ use convoke_core::member::{MetadataUpdate, Space, UpdateMode};
 use convoke_core::node::{AttachMember, Interest, Notice, Resume};
 use convoke_node::{Answer, CloseReason, Config, Delivery, Node, Operation};
 use convoke_testkit::{Cluster, TestClient, eventually, member, quick_timers};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn register(client: &mut TestClient, id: &str) -> Operation {
-    Operation::Register { session: client.session, seq: client.next_seq(), member: Box::new(member(id, "s")) }
+    Operation::Register { session: client.session, seq: client.next_seq(), member: Arc::new(member(id, "s")) }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use convoke_core::version::Version;
 use convoke_node::{Answer, Operation, Subscription};
 use convoke_testkit::{Cluster, PATIENCE, TestClient, eventually, member};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn members(filter: &str) -> Interest {
     Interest { space: Space::Member, filter: Filter::parse(filter).unwrap() }
@@ -160,7 +161,7 @@ async fn a_rare_filter_over_many_members_finds_its_few() {
     let node = cluster.node(0);
     let specs = (0..20_000).map(|i| member(&format!("m{i:05}"), "s")).collect();
     let client = TestClient::attach(node, "c", specs).await;
-    let update = MetadataUpdate::set("rare", "yes");
+    let update = Arc::new(MetadataUpdate::set("rare", "yes"));
     let operation =
         Operation::Update { session: client.session, seq: 1, id: "m19999".to_owned(), update, expected: None };
     let answers = client.connection.call(vec![operation]).await.unwrap();

@@ -1,5 +1,6 @@
-//! Durable writes: replicas in one process over loopback sockets, each with a disk; clients that write one value after the
-//! other; without clients, what an idle group costs. `cargo bench -p convoke-replica --bench throughput -- [REPLICAS] [CLIENTS] [SECONDS]`.
+//! Benchmark of durable writes: replicas in one process over loopback sockets, each with a disk, and clients that write
+//! one value after the other. Without clients it measures the cost of an idle group. `cargo bench -p convoke-replica
+//! --bench throughput -- [REPLICAS] [CLIENTS] [SECONDS]`.
 
 #![allow(clippy::unwrap_used, reason = "in a bench a panic is the message")]
 
@@ -15,7 +16,7 @@ const VALUE_BYTES: usize = 256;
 
 #[tokio::main]
 async fn main() {
-    // Cargo's own flags are none of ours.
+    // Ignore cargo's own flags.
     let numbers: Vec<u64> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     let number = |place: usize, default: u64| numbers.get(place).copied().unwrap_or(default);
     let (replicas, clients, seconds) = (number(0, 3), number(1, 64), number(2, 5));
@@ -44,12 +45,12 @@ async fn main() {
     }
 }
 
-/// What it costs when nobody asks for anything.
+/// Measures the cost of an idle group.
 async fn idle(replicas: u64, seconds: u64) {
     let used = || {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let fields: Vec<i64> = stat.split(' ').filter_map(|field| field.parse().ok()).collect();
-        // Ticks of 10 ms in this process, in user mode and in the kernel: fields 14 and 15, of which two are no numbers.
+        // Ticks of 10 ms in user mode and in the kernel: fields 14 and 15, of which two are not numbers.
         fields.get(11).copied().unwrap_or(0) + fields.get(12).copied().unwrap_or(0)
     };
     let before = used();

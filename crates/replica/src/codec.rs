@@ -1,10 +1,11 @@
-//! The engine's values as bytes, on the wire and on disk: versioned by what contains them, bounded, one form per value.
+//! Encoding of the engine's values on the wire and on disk: bounded, one encoding per value. The container carries the
+//! version.
 
 use crate::raft::{Entry, LeaderId, LogId, Membership, Payload, Proposal, SnapshotMeta, StoredMembership, Vote};
 use bytes::Bytes;
 use convoke_log::LogTime;
 use convoke_log::codec::{CodecError, Reader, Writer};
-use convoke_log::command::Replica;
+use convoke_log::command::ReplicaLocation;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +13,11 @@ const BLANK: u8 = 0;
 const NORMAL: u8 = 1;
 const MEMBERSHIP: u8 = 2;
 
-/// Members of a group, and groups in a joint membership. No group may have more.
+/// Limits of replicas in a group and of groups in a joint membership.
 const REPLICAS_MAX: u64 = 1024;
 const CONFIGS_MAX: u64 = 16;
 const TEXT_MAX: u64 = 4 * 1024;
-/// Hard bound of a command; the configured one is below.
+/// Hard limit of a command; the configured one is lower.
 const COMMAND_MAX: u64 = 64 * 1024 * 1024;
 
 pub(crate) fn put_leader(w: &mut Writer, leader: &LeaderId) {
@@ -70,7 +71,7 @@ pub(crate) fn put_entry(w: &mut Writer, entry: &Entry) {
     }
 }
 
-/// The command is copied: entries live longer than what they came in.
+/// Decodes an entry. The command is copied, because entries outlive their message.
 pub(crate) fn entry(r: &mut Reader<'_>) -> Result<Entry, CodecError> {
     let log_id = log_id(r)?;
     let payload = match r.byte("payload")? {
@@ -78,7 +79,7 @@ pub(crate) fn entry(r: &mut Reader<'_>) -> Result<Entry, CodecError> {
         NORMAL => {
             let stamp = LogTime::from_micros(r.varint("stamp")?);
             let command = Bytes::copy_from_slice(r.sized("command", COMMAND_MAX)?);
-            Payload::Normal(Proposal { stamp, command })
+            Payload::Normal(Proposal::encoded(stamp, command))
         }
         MEMBERSHIP => Payload::Membership(membership(r)?),
         _ => return Err(CodecError::Invalid("payload")),
@@ -117,7 +118,7 @@ pub(crate) fn membership(r: &mut Reader<'_>) -> Result<Membership, CodecError> {
         let id = r.varint("replica")?;
         let node = SmolStr::new(r.text("node", TEXT_MAX)?);
         let address = SmolStr::new(r.text("address", TEXT_MAX)?);
-        nodes.insert(id, Replica { node, address });
+        nodes.insert(id, ReplicaLocation { node, address });
     }
     if configs.is_empty() && nodes.is_empty() {
         return Ok(Membership::default());
@@ -145,8 +146,8 @@ mod tests {
     fn entries() -> Vec<Entry> {
         let at = |term, index| LogId { leader_id: LeaderId { term, node_id: 3 }, index };
         let nodes = BTreeMap::from([
-            (1, Replica { node: "a".into(), address: "h:1".into() }),
-            (u64::MAX, Replica { node: "b".into(), address: "h:2".into() }),
+            (1, ReplicaLocation { node: "a".into(), address: "h:1".into() }),
+            (u64::MAX, ReplicaLocation { node: "b".into(), address: "h:2".into() }),
         ]);
         let membership = Membership::new(vec![BTreeSet::from([1]), BTreeSet::from([1, u64::MAX])], nodes).unwrap();
         let command = Bytes::from_static(b"a command");
@@ -155,7 +156,7 @@ mod tests {
             Entry { log_id: at(1, 1), payload: Payload::Blank },
             Entry {
                 log_id: at(7, 1 << 40),
-                payload: Payload::Normal(Proposal { stamp: LogTime::from_micros(9), command }),
+                payload: Payload::Normal(Proposal::encoded(LogTime::from_micros(9), command)),
             },
         ]
     }

@@ -1,42 +1,42 @@
-//! Settings of a replica.
+//! Configuration of a replica.
 
 use convoke_log::Limits;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything a replica needs to know to start.
+/// Configuration of a replica.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Id of the node it lives on.
+    /// Id of the node that hosts the replica.
     pub node: String,
-    /// Nodes of another cluster are refused.
+    /// Cluster name. Nodes of another cluster are rejected.
     pub cluster: String,
-    /// Where other replicas dial this one, `host:port`.
+    /// Address at which other replicas dial this one, `host:port`.
     pub address: String,
-    /// Peer addresses to look for a log at. Empty: this node begins a log of its own.
+    /// Peer addresses at which to look for a log. If empty, this node creates its own log.
     pub join: Vec<String>,
-    /// Where log and snapshots are kept; `None` = in memory: after a restart it is a new replica.
+    /// Directory for log and snapshots. `None` keeps everything in memory, and a restart makes a new replica.
     pub data_dir: Option<PathBuf>,
-    /// Bounds of the state. Only the replica that begins a log is asked; they are state from then on (H4).
+    /// Limits of the state. Used only by the node that creates a log; afterwards they are part of the state (LH4).
     pub state: Limits,
     pub timers: Timers,
     pub limits: ReplicaLimits,
 }
 
-/// Durations of the log plane.
+/// Timers of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// Pause between signs of life of a leader.
+    /// Interval between heartbeats of a leader.
     pub heartbeat_interval: Duration,
-    /// A replica whose leader has been silent for `election_timeout_max` waits for a time between the two, then stands
-    /// for election. So a leader is missed after their sum at least, and twice the longer one at most.
+    /// A replica whose leader is silent for `election_timeout_max` waits for a random time between the two values and
+    /// then starts an election. An election therefore starts after at least their sum and at most twice the maximum.
     pub election_timeout_min: Duration,
     pub election_timeout_max: Duration,
-    /// How long one message to another replica may go unanswered.
+    /// Deadline for the answer to a message to another replica.
     pub rpc_timeout: Duration,
-    /// A snapshot that makes no progress for so long is given up.
+    /// A snapshot transfer without progress for this time is aborted.
     pub snapshot_stall: Duration,
-    /// Pause between attempts to reach nodes that are missing when a log is to begin.
+    /// Interval between attempts to reach missing founders.
     pub join_interval: Duration,
 }
 
@@ -53,30 +53,30 @@ impl Default for Timers {
     }
 }
 
-/// Bounds of what a replica holds outside the state.
+/// Limits of a replica outside the replicated state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaLimits {
-    /// Requests that may be under way at a leader; beyond, they are refused.
+    /// Requests in progress at a leader; further ones are rejected.
     pub proposals: usize,
-    /// Reads that may be under way at a leader; beyond, they are refused.
+    /// Reads in progress at a leader; further ones are rejected.
     pub reads: usize,
-    /// One encoded command.
+    /// Size of one encoded command.
     pub command_bytes: usize,
-    /// Entries that are sent to another replica in one message.
+    /// Bytes of entries per message to another replica.
     pub append_bytes: usize,
-    /// Messages to one replica that may be unanswered.
+    /// Unanswered messages per replica.
     pub appends_in_flight: usize,
     /// Largest message between replicas.
     pub frame_bytes: usize,
-    /// Connections of other replicas.
+    /// Connections from other replicas.
     pub connections: usize,
     /// Size of one segment of the log.
     pub segment_bytes: u64,
-    /// A snapshot is taken when the log has grown by so much.
+    /// A snapshot is taken whenever the log has grown by this size.
     pub snapshot_log_bytes: u64,
-    /// What is kept of the log behind a snapshot, for replicas that lag a little.
+    /// Size of the log kept before a snapshot, for replicas that lag a little.
     pub catch_up_bytes: u64,
-    /// The log may hold so much in all; beyond, requests are refused until a snapshot is through.
+    /// Maximum size of the log. Beyond it, requests are rejected until a snapshot completes.
     pub log_bytes: u64,
 }
 
@@ -98,7 +98,7 @@ impl Default for ReplicaLimits {
     }
 }
 
-/// A setting that cannot work.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {found}: {wanted}")]
 pub struct ConfigError {
@@ -108,7 +108,7 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// A replica in memory that begins a log of its own.
+    /// Creates the configuration of a replica in memory that creates its own log.
     pub fn new(node: impl Into<String>, address: impl Into<String>) -> Self {
         Config {
             node: node.into(),
@@ -122,7 +122,7 @@ impl Config {
         }
     }
 
-    /// Checks what can be checked before anything is opened.
+    /// Checks the configuration before any file is opened.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let refuse = |field, found: String, wanted| Err(ConfigError { field, found, wanted });
         let (timers, limits) = (&self.timers, &self.limits);
@@ -186,11 +186,11 @@ impl Config {
     }
 }
 
-/// The engine's own queue is larger, so that handing a proposal to it never waits.
+/// The engine's own queue is larger, so that handing over a proposal never waits.
 const PROPOSALS_MAX: usize = 32_768;
-/// Of a command beside key and value.
+/// Size of a command without key and value.
 const COMMAND_OVERHEAD: usize = 64 * 1024;
-/// Of a message beside what it carries.
+/// Size of a message without its content.
 const FRAME_OVERHEAD: usize = 64 * 1024;
 
 #[cfg(test)]

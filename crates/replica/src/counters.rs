@@ -1,11 +1,11 @@
-//! Monotonic counts of what a replica did and refused.
+//! Monotonic counters of a replica.
 
 use crate::sync_times::SyncTiming;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Counts since the replica was started.
+        /// Counters since the start of the replica.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
@@ -26,43 +26,43 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Commands put in line for the log.
+    /// Commands queued for the log.
     proposals,
-    /// Commands refused for any reason but load.
+    /// Commands rejected for any reason except load.
     refused,
-    /// Commands and reads refused because too much was under way.
+    /// Commands and reads rejected because of load.
     refused_busy,
-    /// Commands whose fate the leader lost sight of.
+    /// Commands with an unknown outcome.
     unknown,
-    /// Reads that had leadership confirmed.
+    /// Reads with confirmed leadership.
     reads_confirmed,
     /// Reads from local state.
     reads_local,
     /// Keep-alives confirmed.
     keep_alives,
-    /// Terms this replica led.
+    /// Terms led by this replica.
     terms,
-    /// Sessions this replica proposed to expire.
+    /// Session expiries proposed by this replica.
     expiries,
-    /// Snapshots written here, those taken over from a leader among them.
+    /// Snapshots written, including those received from a leader.
     snapshots,
-    /// Snapshots taken over from a leader.
+    /// Snapshots received from a leader.
     snapshots_installed,
-    /// Snapshots sent to others.
+    /// Snapshots sent to other replicas.
     snapshots_sent,
     /// Batches written to the log, each with one fsync.
     batches,
-    /// Entries in them.
+    /// Entries written to the log.
     entries,
-    /// Bytes in them.
+    /// Bytes written to the log.
     bytes_written,
-    /// Connections of other replicas accepted.
+    /// Connections accepted from other replicas.
     connections,
-    /// Connections refused: too many, or not a replica of this log.
+    /// Connections rejected: too many, or meant for another replica.
     connections_refused,
-    /// Messages of other replicas that could not be read.
+    /// Malformed messages from other replicas.
     garbage,
-    /// Messages to other replicas that were not answered in time, or could not be sent.
+    /// Messages to other replicas that failed or were not answered in time.
     rpc_failures,
 }
 

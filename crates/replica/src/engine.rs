@@ -1,13 +1,13 @@
-//! A running replica: the engine, the state, and the one queue between who proposes and who appends.
+//! A running replica: the engine, the state, and the queue between admission and the engine.
 
 use crate::config::Config;
 use crate::counters::{Counting, add};
-use crate::group::outcast::Said;
+use crate::group::removal::Verdict;
 use crate::handle::Settling;
 use crate::raft::{self, Proposal, Raft, WriteResult};
 use crate::refusal::Refusal;
 use crate::state::State;
-use crate::status::{Group, Member};
+use crate::status::{Group, GroupReplica};
 use crate::traces;
 use convoke_log::{Command, Epoch, ReplicaId};
 use openraft::Instant as _;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
-/// Commands handed to the engine in one go.
+/// Maximum number of commands handed to the engine at once.
 const FORWARD_BATCH: usize = 1_024;
 
 /// One replica of one log.
@@ -32,16 +32,17 @@ pub(crate) struct Engine {
     queue: mpsc::UnboundedSender<Queued>,
     proposals: Arc<Semaphore>,
     pub(crate) reads: Arc<Semaphore>,
-    /// Whether a leader has lately heard from a majority.
+    /// Whether a leader had recent contact with a majority.
     quorum: AtomicBool,
-    /// When this replica last took something from a leader.
+    /// When this replica last accepted a message from a leader.
     led: Mutex<Option<Instant>>,
-    /// The group as its leader told it, which goes on without this replica. Until a leader is heard again, or says otherwise.
-    without: Mutex<Option<Group>>,
+    /// The group as reported by its leader, after this replica was removed. Cleared when a leader contacts this replica
+    /// or reports it as a member.
+    group_after_removal: Mutex<Option<Group>>,
     pub(crate) config: Arc<Config>,
 }
 
-/// A command that was admitted. The queue is bounded by the permits that its items hold.
+/// An admitted command. Each item holds a permit, which bounds the queue.
 #[derive(Debug)]
 pub(crate) struct Queued {
     epoch: Epoch,
@@ -49,7 +50,7 @@ pub(crate) struct Queued {
     responder: Settling<WriteResult>,
 }
 
-/// What an engine is made of.
+/// The parts of an engine.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) raft: Raft,
@@ -61,7 +62,7 @@ pub(crate) struct Parts {
 }
 
 impl Engine {
-    /// The second value is to be given to [`forward`], which runs beside.
+    /// Creates an engine. Pass the second value to [`forward`], which runs in its own task.
     pub(crate) fn new(parts: Parts) -> (Self, mpsc::UnboundedReceiver<Queued>) {
         let (queue, queued) = mpsc::unbounded_channel();
         let Parts { raft, state, store, log, counting, config } = parts;
@@ -80,16 +81,16 @@ impl Engine {
                 reads,
                 quorum,
                 led: Mutex::default(),
-                without: Mutex::default(),
+                group_after_removal: Mutex::default(),
                 config,
             },
             queued,
         )
     }
 
-    /// Admits a command and puts it in line for the log. The order of admission is the order of the log.
+    /// Admits a command and queues it for the log. The order of admission is the order of the log.
     pub(crate) fn propose(&self, command: &Command) -> Result<oneshot::Receiver<WriteResult>, Refusal> {
-        let encoded = command.encode_checked().map_err(|error| {
+        let (encoded, decoded) = command.encode_checked().map_err(|error| {
             add(&self.counting.refused, 1);
             Refusal::Unreadable(error)
         })?;
@@ -126,17 +127,17 @@ impl Engine {
                 });
             }
         };
-        let proposal = Proposal { stamp: admitted.stamp, command: encoded };
+        let proposal = Proposal::new(admitted.stamp, encoded, decoded);
         let responder = Settling::new(reply, self.state.clone(), admitted.epoch, admitted.admission, permit, span);
-        // Still under the lock: nobody can get between admission and queue. If nobody forwards any more, the answer
-        // never comes, and the sender learns that.
+        // Still under the lock, so admission order equals queue order. If `forward` has ended, the responder is dropped
+        // and the caller gets an unknown outcome.
         let _ = self.queue.send(Queued { epoch: admitted.epoch, proposal, responder });
         drop(term);
         add(&self.counting.proposals, 1);
         Ok(answer)
     }
 
-    /// Why a replica without a term refuses.
+    /// Returns why a replica without a term rejects requests.
     pub(crate) fn not_leading(&self) -> Refusal {
         let group = self.group();
         if self.failed() {
@@ -152,13 +153,13 @@ impl Engine {
         self.raft.metrics().borrow_watched().running_state.is_err()
     }
 
-    /// Whether a majority was there when somebody last looked; if not, this replica refuses what it leads.
+    /// Returns whether a majority was reachable at the last check. Without one, a leader rejects requests.
     pub(crate) fn has_quorum(&self) -> bool {
         self.quorum.load(Ordering::Relaxed)
     }
 
-    /// Whether a leader has lately heard from a majority. Others need not know.
-    pub(crate) fn look_for_quorum(&self) {
+    /// Updates whether the leader had recent contact with a majority. Always true for other roles.
+    pub(crate) fn update_quorum(&self) {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let alone = metrics.membership_config.membership().voter_ids().eq([self.state.me().0]);
@@ -166,43 +167,44 @@ impl Engine {
         self.quorum.store(alone || heard || !metrics.state.is_leader(), Ordering::Relaxed);
     }
 
-    /// A leader was heard.
-    pub(crate) fn heard_leader(&self) {
+    /// Records contact with a leader.
+    pub(crate) fn record_leader_contact(&self) {
         *self.lock_led() = Some(Instant::now());
-        *self.lock_without() = None;
+        *self.lock_group_after_removal() = None;
     }
 
-    /// Whether a leader was lately heard. The engine remembers the last one for ever, since nobody stands for election who
-    /// would not be elected.
+    /// Returns whether a leader was in contact recently. The engine itself keeps the last leader indefinitely, because
+    /// a replica that would lose an election does not start one.
     pub(crate) fn is_led(&self) -> bool {
         self.lock_led().is_some_and(|at| at.elapsed() < self.patience())
     }
 
-    /// What was answered while no leader was heard. True if it is news that the group goes on without this replica.
-    pub(crate) fn was_told(&self, said: Said) -> bool {
-        said.note(&mut self.lock_without())
+    /// Records the answer of the other replicas. Returns true if it newly establishes that this replica was removed.
+    pub(crate) fn record_verdict(&self, verdict: Verdict) -> bool {
+        verdict.record(&mut self.lock_group_after_removal())
     }
 
-    /// The group that goes on without this replica, if its leader said so.
-    pub(crate) fn without(&self) -> Option<Group> {
-        self.lock_without().clone()
+    /// Returns the group that continues without this replica, if its leader reported so.
+    pub(crate) fn group_after_removal(&self) -> Option<Group> {
+        self.lock_group_after_removal().clone()
     }
 
-    /// Whether this replica was taken out of the group, as far as it knows: by what is recorded, or by what it was told. Its id is never
-    /// used again (M2).
+    /// Returns whether this replica was removed from the group, according to the record or to a leader. Its id is never
+    /// reused (M2).
     pub(crate) fn is_removed(&self) -> bool {
-        self.is_recorded_out() || self.lock_without().is_some()
+        self.is_recorded_removed() || self.lock_group_after_removal().is_some()
     }
 
-    /// Whether the record has a group without this replica. The engine may be on its way there.
-    pub(crate) fn is_recorded_out(&self) -> bool {
+    /// Returns whether the recorded configuration excludes this replica. The engine may not have completed the change
+    /// yet.
+    pub(crate) fn is_recorded_removed(&self) -> bool {
         let (machine, me) = (self.state.machine(), self.state.me());
-        // Below the highest id: not one that is yet to be recorded, which has only begun to catch up.
+        // An id above the highest recorded one belongs to a replica that is still being added.
         machine.highest_replica() >= me && machine.configuration().replica(me).is_none()
     }
 
-    fn lock_without(&self) -> std::sync::MutexGuard<'_, Option<Group>> {
-        self.without.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_group_after_removal(&self) -> std::sync::MutexGuard<'_, Option<Group>> {
+        self.group_after_removal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_led(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
@@ -213,12 +215,12 @@ impl Engine {
         2 * self.config.timers.election_timeout_max
     }
 
-    /// The group as far as this replica knows it, the leader first.
+    /// Returns the group as far as this replica knows it, the leader first.
     pub(crate) fn group(&self) -> Group {
-        self.without().unwrap_or_else(|| self.own_group())
+        self.group_after_removal().unwrap_or_else(|| self.own_group())
     }
 
-    /// The same as the engine has it.
+    /// Returns the group according to this replica's engine.
     pub(crate) fn own_group(&self) -> Group {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -226,9 +228,9 @@ impl Engine {
         // A leader that was removed from the group still has its own vote.
         let leader = metrics.current_leader.filter(|leader| *leader != self.state.me().0 || metrics.state.is_leader());
         let voters: std::collections::BTreeSet<u64> = membership.voter_ids().collect();
-        let mut members: Vec<Member> = membership
+        let mut members: Vec<GroupReplica> = membership
             .nodes()
-            .map(|(id, replica)| Member {
+            .map(|(id, replica)| GroupReplica {
                 replica: ReplicaId(*id),
                 node: replica.node.clone(),
                 address: replica.address.clone(),
@@ -241,12 +243,12 @@ impl Engine {
     }
 }
 
-/// Hands admitted commands to the engine in their order, until there are no more.
+/// Hands admitted commands to the engine in order, until the queue is closed.
 pub(crate) async fn forward(raft: Raft, mut queued: mpsc::UnboundedReceiver<Queued>) {
     let mut batch = Vec::with_capacity(FORWARD_BATCH);
     while queued.recv_many(&mut batch, FORWARD_BATCH).await > 0 {
         for Queued { epoch, proposal, responder } in batch.drain(..) {
-            // The engine compares the epoch and appends in one step; whoever waits is told what came of it.
+            // The engine compares the epoch and appends in one step. The responder reports the result.
             let written = raft.write(proposal).with_leader(raft::leader_id(epoch)).responder(responder).await;
             if written.is_err() {
                 return;
@@ -255,7 +257,7 @@ pub(crate) async fn forward(raft: Raft, mut queued: mpsc::UnboundedReceiver<Queu
     }
 }
 
-/// The engine's settings. A restarted leader begins a new term (E1); nobody disturbs a leader that is heard (pre-vote).
+/// Builds the engine's configuration. A restarted leader starts a new term (E1); pre-vote protects a working leader.
 pub(crate) fn config(config: &Config) -> Result<openraft::Config, String> {
     let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let (timers, limits) = (&config.timers, &config.limits);
@@ -267,7 +269,7 @@ pub(crate) fn config(config: &Config) -> Result<openraft::Config, String> {
         install_snapshot_timeout: millis(timers.snapshot_stall),
         max_payload_entries: APPEND_ENTRIES,
         api_channel_size: Some(2 * limits.proposals as u64),
-        // Both by bytes, in housekeeping.
+        // Housekeeping decides about both by bytes.
         snapshot_policy: openraft::SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,
         replication_lag_threshold: u64::MAX,
@@ -278,5 +280,5 @@ pub(crate) fn config(config: &Config) -> Result<openraft::Config, String> {
     engine.validate().map_err(|error| error.to_string())
 }
 
-/// Entries in one message; bytes are the limit that counts.
+/// Maximum entries per message; in practice the byte limit applies.
 const APPEND_ENTRIES: u64 = 4_096;

@@ -1,4 +1,4 @@
-//! Randomness: the system's, except on a thread that a simulation has seeded.
+//! Randomness of the operating system, or of a seed in a simulation.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -7,13 +7,13 @@ thread_local! {
     static SEEDED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Makes everything random that replicas do on this thread follow from a seed: names of logs, salts, the engine's election
-/// timeouts. For simulations, which run all replicas on one thread; never to be called by a node.
+/// Seeds all randomness of replicas on this thread: log ids, salts and election timeouts. For simulations, which run
+/// all replicas on one thread; a node must never call it.
 pub fn seed_thread(seed: u64) {
     SEEDED.set(Some(seed));
 }
 
-/// The next number of a seeded thread (SplitMix64).
+/// Returns the next number of a seeded thread (SplitMix64).
 fn next_seeded() -> Option<u64> {
     let state = SEEDED.get()?.wrapping_add(0x9e37_79b9_7f4a_7c15);
     SEEDED.set(Some(state));
@@ -37,7 +37,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     Ok(bytes)
 }
 
-/// Where the engine has its randomness from: it spreads elections in time, and nothing else.
+/// The engine's random number generator, used only for election timeouts.
 #[derive(Debug)]
 pub struct EngineRandom(rand::rngs::ThreadRng);
 
@@ -51,7 +51,7 @@ impl rand::TryRng for EngineRandom {
     type Error = Infallible;
 
     fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        // The upper half: all bits of it are good.
+        // All bits of the upper half are of good quality.
         self.try_next_u64().map(|number| (number >> 32) as u32)
     }
 

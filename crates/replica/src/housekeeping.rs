@@ -1,4 +1,4 @@
-//! Snapshots and the log behind them, by bytes: neither memory nor disk grows with time.
+//! Snapshots and purges by size, so that neither memory nor disk grows without bound.
 
 use crate::engine::Engine;
 use openraft::async_runtime::watch::WatchReceiver;
@@ -6,32 +6,32 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Pause between two looks while a snapshot is being written.
+/// Interval between checks while a snapshot is written.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often a snapshot that does not come is asked for again. Without anything new to put into it there is none; when there is, nobody
-/// would ask.
-const AGAIN: Duration = Duration::from_secs(10);
-/// After so long it is spoken of.
-const VERY_LONG: Duration = Duration::from_secs(600);
+/// Interval between retries of a snapshot that did not complete. The engine ignores a request without new entries, and
+/// nothing would request it later.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Duration after which a warning is logged.
+const WARN_AFTER: Duration = Duration::from_secs(600);
 
-/// Takes a snapshot when the log has grown enough, then lets go of what is behind it.
+/// Takes a snapshot when the log has grown enough, then purges the log before it.
 pub(crate) async fn keep(engine: Arc<Engine>) {
     let limits = engine.config.limits.clone();
     loop {
         engine.store.grown().await;
         let (before, begin) = (snapshot(&engine), Instant::now());
-        let mut spoken = false;
-        // It may be small again without one: the last purge was slow, or a new leader had another end of it.
+        let mut warned = false;
+        // The log can shrink without a snapshot: the last purge was slow, or a new leader truncated it.
         let is_wanted = || snapshot(&engine) == before && engine.store.has_grown();
-        // Written beside everything else; the next one is not begun before this one is through.
+        // The snapshot is written in the background; the next one starts after it.
         while is_wanted() {
             if engine.raft.trigger().snapshot().await.is_err() {
                 return;
             }
-            if begin.elapsed() > VERY_LONG && !std::mem::replace(&mut spoken, true) {
-                tracing::warn!("a snapshot of the log takes very long");
+            if begin.elapsed() > WARN_AFTER && !std::mem::replace(&mut warned, true) {
+                tracing::warn!(elapsed_s = begin.elapsed().as_secs(), "log snapshot is slow");
             }
-            let _ = tokio::time::timeout(AGAIN, async {
+            let _ = tokio::time::timeout(RETRY_INTERVAL, async {
                 while is_wanted() {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -48,7 +48,7 @@ pub(crate) async fn keep(engine: Arc<Engine>) {
     }
 }
 
-/// The engine's index of the last entry in a snapshot.
+/// Returns the engine's index of the last entry in the snapshot.
 fn snapshot(engine: &Engine) -> Option<u64> {
     engine.raft.metrics().borrow_watched().snapshot.map(|last| last.index)
 }

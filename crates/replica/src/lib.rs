@@ -1,8 +1,8 @@
-//! A replica of Convoke's log on the network.
+//! A replica of Convoke's log.
 //!
-//! The promises are kept by the pure machine of [`convoke_log`]; this crate carries it: openraft agrees on entries, a
-//! segmented log and snapshot files keep them, replicas talk over a connection of their own. [`LogHandle`] is what the
-//! rest of a node sees. openraft is named in one module and nowhere in the interface.
+//! The state machine of [`convoke_log`] keeps the promises; this crate runs it. openraft agrees on entries, a segmented
+//! log and snapshot files store them, and replicas use their own connections. [`LogHandle`] is the interface for the
+//! rest of a node. Only one module names openraft, and the public interface does not expose it.
 
 mod codec;
 mod config;
@@ -34,7 +34,7 @@ pub use handle::{Answered, Backup, Consistency, Edit, LogHandle, OpenAnswered};
 pub use net::{Dial, Duplex, Guided, LOG_PREAMBLE, Tcp};
 pub use refusal::{ChangeError, Refusal, SubmitError};
 pub use replica::{Replica, StartError};
-pub use status::{Group, Member, Role, Status};
+pub use status::{Group, GroupReplica, Role, Status};
 pub use store::StoreError;
 pub use store::disk::{Disk, DiskFile};
 pub use sync_times::SyncTimes;

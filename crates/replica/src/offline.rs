@@ -1,7 +1,7 @@
-//! What is done to the log of a node that is not running: beginning a new log from an old state.
+//! Operations on the log of a stopped node: creating a new log from an existing state.
 //!
-//! Both make the node the only replica of a *new* log. Replicas of the old one do not take part in it: they are
-//! refused by its id, and have to be added anew with an empty directory.
+//! Both operations make the node the only replica of a *new* log. The new log id excludes replicas of the old log; add
+//! them again with an empty directory.
 
 use crate::raft::{self, LeaderId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
 use crate::replica::{StartError, random};
@@ -9,7 +9,7 @@ use crate::state::Image;
 use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
 use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
-use convoke_log::command::Replica as Place;
+use convoke_log::command::ReplicaLocation;
 use convoke_log::{Command, Entry, Machine, Position, ReplicaId};
 use openraft::storage::RaftLogStorage;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,49 +17,49 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What was done.
+/// Result of an offline operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The new log.
+    /// Id of the new log.
     pub log: u128,
     pub replica: ReplicaId,
-    /// The last entry of the old one that is in the new one.
+    /// The last entry of the old log that is part of the new one.
     pub applied: Position,
     pub keys: u64,
     pub revision: u64,
     pub sessions: u64,
-    /// Entries that were in this node's log without being known to be committed. They are kept: some of them may have
-    /// been acknowledged, others may never have been.
+    /// Entries of this node's log that are not known to be committed. They are kept, because some of them may have been
+    /// acknowledged.
     pub uncommitted: u64,
-    /// Where the old log's files are.
+    /// Directory of the old log's files.
     pub kept_in: Option<PathBuf>,
 }
 
-/// Why nothing was done.
+/// Why an offline operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{path} holds no log: there is nothing to recover; restore a backup instead")]
+    #[error("{path} contains no log to recover (restore a backup instead)")]
     NoLog { path: PathBuf },
-    #[error("{path} holds a log already: use an empty directory, or move that one away")]
+    #[error("{path} already contains a log (use an empty directory, or move the log away)")]
     NotEmpty { path: PathBuf },
-    #[error("this is not a whole backup: {0}")]
+    #[error("the backup is incomplete or damaged: {0}")]
     Backup(io::Error),
-    #[error("the log cannot be read to its end: {0}")]
+    #[error("cannot read the whole log: {0}")]
     Unreadable(String),
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
-/// Nobody reads in pieces here, and nothing is written that a segment would be too small for.
+/// Offline operations read and write everything at once.
 const WHOLE: Sizes = Sizes { read_bytes: usize::MAX, segment_bytes: u64::MAX, grown_bytes: u64::MAX };
 
-/// Where the old files go.
+/// Directory for the old files.
 const ASIDE: &str = "before-recovery";
 
-/// Gives up all other replicas: this node's state, with everything in its log, becomes the beginning of a new log with
-/// this node alone. Requests that only others had are lost, acknowledged or not. For when a majority is gone for good.
+/// Discards all other replicas: the state of this node, with its whole log, becomes the start of a new log. Entries
+/// that only other nodes had are lost, acknowledged or not. Use it only if a majority is lost for good.
 pub async fn recover(directory: &Path, node: &str, address: &str) -> Result<Report, OfflineError> {
     let (machine, uncommitted, term) = {
         let disk: Arc<dyn Disk> = open(directory)?;
@@ -85,7 +85,7 @@ pub async fn recover(directory: &Path, node: &str, address: &str) -> Result<Repo
     Ok(report)
 }
 
-/// Begins a new log with the state of a backup, and this node alone.
+/// Creates a new log from a backup, with this node as its only replica.
 pub async fn restore(
     directory: &Path,
     node: &str,
@@ -104,7 +104,7 @@ pub async fn restore(
     found(directory, node, address, machine, term).await
 }
 
-/// Id of the node whose log a directory holds, if it holds one. Opens nothing and creates nothing.
+/// Returns the id of the node whose log a directory holds. Opens and creates nothing.
 pub fn node_of(directory: &Path) -> Result<Option<String>, StoreError> {
     Ok(Identity::read(directory)?.map(|identity| identity.node))
 }
@@ -121,7 +121,7 @@ fn open(directory: &Path) -> Result<Arc<Directory>, StoreError> {
     })
 }
 
-/// Applies everything in the log, committed or not.
+/// Applies all entries of the log, committed or not.
 fn replay(machine: &mut Machine, store: &LogStore) -> Result<(), OfflineError> {
     for entry in store.entries() {
         let position = raft::position(&entry.log_id);
@@ -144,12 +144,12 @@ fn replay(machine: &mut Machine, store: &LogStore) -> Result<(), OfflineError> {
     Ok(())
 }
 
-/// Moves the old log's files into a directory beside.
+/// Moves the old log's files into a subdirectory.
 fn set_aside(directory: &Path) -> Result<PathBuf, StoreError> {
     let name = (0..).map(|number| directory.join(format!("{ASIDE}-{number}"))).find(|path| !path.exists());
     let aside = name.unwrap_or_else(|| directory.join(ASIDE));
     std::fs::create_dir_all(&aside).map_err(failed("create", &aside))?;
-    // The identity goes first: without it the rest is nobody's log, whenever a crash comes.
+    // Move the identity first: without it the other files are not a log, whenever a crash occurs.
     let disk = open(directory)?;
     let mut names = disk.list().map_err(failed("list", directory))?;
     names.sort_by_key(|name| name != "identity");
@@ -161,7 +161,7 @@ fn set_aside(directory: &Path) -> Result<PathBuf, StoreError> {
     Ok(aside)
 }
 
-/// Makes a directory the only replica of a new log that begins with a state.
+/// Creates a new log in a directory, with this node as its only replica and the given state.
 async fn found(
     directory: &Path,
     node: &str,
@@ -170,11 +170,11 @@ async fn found(
     term: u64,
 ) -> Result<Report, OfflineError> {
     let disk = open(directory)?;
-    // Above every id there ever was (M2), in a term above every one there ever was: no epoch is used twice.
+    // Use an id above all earlier ones (M2) and a term above all earlier ones, so that no epoch occurs twice.
     let replica = machine.highest_replica().0 + 1;
     let log = u128::from_le_bytes(random()?);
     let genesis = Machine::new(machine.limits().clone()).map_err(StartError::from)?.snapshot().to_bytes();
-    let place = Place { node: node.into(), address: address.into() };
+    let place = ReplicaLocation { node: node.into(), address: address.into() };
     let membership = Membership::new(vec![BTreeSet::from([replica])], BTreeMap::from([(replica, place)]))
         .map_err(|error| OfflineError::Unreadable(error.to_string()))?;
     let last = raft::log_id(machine.applied());
@@ -207,7 +207,7 @@ async fn found(
         store.purge(last).await.map_err(failed("write to", directory))?;
     }
     drop(store);
-    // The last thing: with it the directory is a replica's.
+    // Written last: it makes the directory a replica.
     identity.save(&*disk).map_err(failed("write to", directory))?;
     Ok(report)
 }

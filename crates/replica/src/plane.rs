@@ -1,4 +1,4 @@
-//! What the parts of the log plane of one node share.
+//! State shared by the tasks of a node's log.
 
 use crate::config::Config;
 use crate::counters::Counting;
@@ -11,7 +11,7 @@ use crate::status::Group;
 use crate::store::disk::Disk;
 use crate::store::identity::Identity;
 use arc_swap::ArcSwapOption;
-use convoke_log::command::Replica as Place;
+use convoke_log::command::ReplicaLocation;
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -23,43 +23,43 @@ use tokio::sync::{Semaphore, watch};
 pub(crate) struct Plane {
     pub(crate) config: Arc<Config>,
     pub(crate) dialer: Arc<dyn Dial>,
-    /// `None`: everything is in memory, or the plane has ended: its directory is free then, whoever still has a handle.
+    /// `None` if everything is in memory, or after the stop: the directory is then released, even if handles remain.
     disk: Mutex<Option<Arc<dyn Disk>>>,
     pub(crate) counting: Arc<Counting>,
-    /// Of this run.
+    /// Random number of this process.
     nonce: u64,
     /// Set when this node becomes a replica.
     pub(crate) engine: ArcSwapOption<Engine>,
     member: Mutex<Option<Member>>,
     /// Held while this node becomes a replica, so that it becomes only one.
     pub(crate) becoming: tokio::sync::Mutex<()>,
-    /// Number of the recorded configuration that the engine has arrived at.
+    /// Number of the recorded configuration that the engine has reached.
     pub(crate) settled: watch::Sender<u64>,
-    /// Why it has not arrived, as this node sees it while it leads.
+    /// Why the engine has not reached it, while this node leads.
     obstacle: Mutex<Option<String>>,
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) closing: AtomicBool,
     pub(crate) closed: watch::Sender<bool>,
     pub(crate) faults: watch::Sender<Option<String>>,
     pub(crate) connections: Arc<Semaphore>,
-    /// The snapshot that is arriving: one at a time, the latest.
+    /// The snapshot being received; only the latest one is accepted.
     pub(crate) arriving: watch::Sender<Arrival>,
-    /// Snapshots that may be installed at a time: one.
+    /// Permit for installing a snapshot, one at a time.
     pub(crate) installing: Arc<Semaphore>,
-    /// The group as others told it, while this node is no replica.
+    /// The group as reported by other nodes, while this node is not a replica.
     known: Mutex<Group>,
 }
 
-/// Which snapshot may arrive. A sender that fell silent must not keep others out: the next one takes its place.
+/// Identifies the snapshot being received. A new transfer replaces one whose sender is silent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// Counts them.
+    /// Sequence number of the transfer.
     pub(crate) number: u64,
-    /// Of the leader that sends it.
+    /// Vote of the sending leader.
     vote: Option<Vote>,
 }
 
-/// What makes a node a replica.
+/// The parts that make a node a replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) identity: Arc<Identity>,
@@ -90,7 +90,7 @@ impl Plane {
         }
     }
 
-    /// Runs something until it ends or the plane does.
+    /// Runs a task until it ends or the log stops.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut stopping = self.stopping.subscribe();
         tokio::spawn(async move {
@@ -102,12 +102,12 @@ impl Plane {
         });
     }
 
-    /// This node, as others are to find it.
-    pub(crate) fn place(&self) -> Place {
-        Place { node: SmolStr::new(&self.config.node), address: SmolStr::new(&self.config.address) }
+    /// Returns the location of this node.
+    pub(crate) fn place(&self) -> ReplicaLocation {
+        ReplicaLocation { node: SmolStr::new(&self.config.node), address: SmolStr::new(&self.config.address) }
     }
 
-    /// Where a node is now, as far as this one knows.
+    /// Returns the current address of a node, as far as it is known.
     pub(crate) fn whereabouts(&self, node: &str) -> Option<SmolStr> {
         let own = (node == self.config.node).then(|| self.config.address.clone());
         own.or_else(|| self.dialer.find(node)).map(SmolStr::from)
@@ -117,7 +117,7 @@ impl Plane {
         self.nonce
     }
 
-    /// Addresses to look for a log at, in order, without duplicates: equal lists look equal.
+    /// Returns the join list sorted and without duplicates, so that equal lists compare equal.
     pub(crate) fn join(&self) -> Vec<SmolStr> {
         let mut join: Vec<SmolStr> = self.config.join.iter().map(SmolStr::new).collect();
         join.sort();
@@ -138,7 +138,7 @@ impl Plane {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Configurations up to this number are not of the log this node is a replica of.
+    /// Returns the index up to which recorded configurations belong to an earlier log.
     pub(crate) fn inherited(&self) -> u64 {
         self.lock_member().as_ref().map_or(0, |member| member.identity.inherited)
     }
@@ -155,7 +155,7 @@ impl Plane {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = group;
     }
 
-    /// Why the group is not as recorded.
+    /// Returns why the group differs from the recorded configuration.
     pub(crate) fn obstacle(&self) -> Option<String> {
         self.obstacle.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -164,13 +164,13 @@ impl Plane {
         *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = by;
     }
 
-    /// What stopped the plane.
+    /// Returns the fault that stopped the log.
     pub(crate) fn fault(&self) -> Option<String> {
         self.faults.borrow().clone()
     }
 
     pub(crate) fn fail(&self, fault: String) {
-        tracing::error!(node = %self.config.node, "the log plane has failed: {fault}");
+        tracing::error!(node = %self.config.node, %fault, "replicated log failed");
         self.faults.send_replace(Some(fault));
     }
 
@@ -178,12 +178,12 @@ impl Plane {
         *self.stopping.borrow()
     }
 
-    /// Why a node that is no replica refuses.
+    /// Returns why a node that is not a replica rejects requests.
     pub(crate) fn outside(&self) -> Refusal {
         if self.is_stopped() || self.fault().is_some() { Refusal::Stopped } else { Refusal::NotLeader(self.known()) }
     }
 
-    /// Lets a snapshot arrive in the place of any other; `None` if that one is a later leader's.
+    /// Starts to receive a snapshot in place of any other one. Returns `None` if a later leader already sends one.
     pub(crate) fn arrival(&self, vote: Vote) -> Option<u64> {
         let mut number = None;
         self.arriving.send_if_modified(|arrival| {
@@ -197,7 +197,7 @@ impl Plane {
         number
     }
 
-    /// What this node says of itself.
+    /// Returns this node's answer to a probe.
     pub(crate) fn probed(&self) -> Probed {
         let engine = self.engine.load();
         Probed {
@@ -210,11 +210,11 @@ impl Plane {
         }
     }
 
-    /// Becomes a replica of a log, as its leader or founder asks; refuses if it is one already, of another log or under
-    /// another id.
+    /// Becomes a replica of a log at the request of its leader or founder. Fails if the node already is a replica of
+    /// another log or has another id.
     pub(crate) async fn adopt(self: &Arc<Self>, adopt: Adopt) -> Result<(), String> {
         if adopt.node != self.config.node {
-            return Err(format!("this is node {}, not {}", self.config.node, adopt.node));
+            return Err(format!("this node is {}, not {}", self.config.node, adopt.node));
         }
         let _becoming = self.becoming.lock().await;
         if let Some(engine) = self.engine.load_full() {
@@ -223,7 +223,7 @@ impl Plane {
                 Ok(())
             } else {
                 Err(format!(
-                    "node {} is replica {} of log {:032x} already; stop it, move its log directory away and start it again",
+                    "node {} already is replica {} of log {:032x}; stop it, move its log directory away and start it again",
                     self.config.node,
                     engine.state.me(),
                     engine.log

@@ -1,17 +1,19 @@
-//! The engine's types, and how its ids, indexes and terms read in ours.
+//! Type configuration of openraft, and conversions between its ids and Convoke's.
 //!
-//! Everything of openraft that the rest of this crate names is named here.
+//! All openraft types that the rest of this crate names are defined here.
 
 use crate::handle::Settling;
 use bytes::Bytes;
-use convoke_log::command::Replica;
+use convoke_log::codec::CodecError;
+use convoke_log::command::ReplicaLocation;
 use convoke_log::machine::Applied;
-use convoke_log::{Epoch, LogTime, Position, ReplicaId};
+use convoke_log::{Command, Epoch, LogTime, Position, ReplicaId};
 use openraft::impls::leader_id_adv;
 use openraft::{OptionalSend, RaftTypeConfig};
 use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the engine is instantiated with. A leader id is (term, replica), which is an epoch (E1).
+/// Type configuration of the engine. A leader id is (term, replica), which is an epoch (E1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Types;
 
@@ -19,7 +21,7 @@ impl RaftTypeConfig for Types {
     type D = Proposal;
     type R = Effect;
     type NodeId = u64;
-    type Node = Replica;
+    type Node = ReplicaLocation;
     type Term = u64;
     type LeaderId = LeaderId;
     type Vote = Vote;
@@ -41,20 +43,56 @@ pub(crate) type Raft = openraft::Raft<Types, crate::state::StateMachine>;
 pub(crate) type LeaderId = leader_id_adv::LeaderId<u64, u64>;
 pub(crate) type LogId = openraft::LogId<LeaderId>;
 pub(crate) type Vote = openraft::impls::Vote<LeaderId>;
-pub(crate) type Payload = openraft::EntryPayload<Proposal, u64, Replica>;
+pub(crate) type Payload = openraft::EntryPayload<Proposal, u64, ReplicaLocation>;
 pub(crate) type Entry = openraft::Entry<LeaderId, Payload>;
-pub(crate) type Membership = openraft::Membership<u64, Replica>;
-pub(crate) type StoredMembership = openraft::StoredMembership<LeaderId, u64, Replica>;
-pub(crate) type SnapshotMeta = openraft::SnapshotMeta<LeaderId, u64, Replica>;
-pub(crate) type EngineSnapshot = openraft::storage::Snapshot<LeaderId, u64, Replica, crate::state::Image>;
+pub(crate) type Membership = openraft::Membership<u64, ReplicaLocation>;
+pub(crate) type StoredMembership = openraft::StoredMembership<LeaderId, u64, ReplicaLocation>;
+pub(crate) type SnapshotMeta = openraft::SnapshotMeta<LeaderId, u64, ReplicaLocation>;
+pub(crate) type EngineSnapshot = openraft::storage::Snapshot<LeaderId, u64, ReplicaLocation, crate::state::Image>;
 pub(crate) type WriteResult = openraft::raft::ClientWriteResult<Types>;
 
 /// What a leader appends: a command, encoded once, with its stamp (S5).
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Proposal {
     pub stamp: LogTime,
     pub command: Bytes,
+    decoded: Decoded,
 }
+
+/// The command of a proposal as it was decoded when the leader checked it, until the leader applies it. Shared by all clones of an
+/// entry, so that whichever of them is applied finds it and no other keeps its memory.
+type Decoded = Option<Arc<Mutex<Option<Box<Command>>>>>;
+
+impl Proposal {
+    /// As a leader makes it. `decoded` is what `command` decodes to.
+    pub(crate) fn new(stamp: LogTime, command: Bytes, decoded: Command) -> Self {
+        Proposal { stamp, command, decoded: Some(Arc::new(Mutex::new(Some(Box::new(decoded))))) }
+    }
+
+    /// As it came from the disk or from another replica.
+    pub(crate) fn encoded(stamp: LogTime, command: Bytes) -> Self {
+        Proposal { stamp, command, decoded: None }
+    }
+
+    /// The command, to be applied: decoded now, unless this replica proposed it.
+    pub(crate) fn take_command(&self) -> Result<Command, CodecError> {
+        let decoded = self.decoded.as_ref().and_then(|decoded| lock(decoded).take());
+        decoded.map_or_else(|| Command::decode(&self.command), |decoded| Ok(*decoded))
+    }
+}
+
+fn lock(decoded: &Mutex<Option<Box<Command>>>) -> MutexGuard<'_, Option<Box<Command>>> {
+    decoded.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The bytes say it all.
+impl PartialEq for Proposal {
+    fn eq(&self, other: &Self) -> bool {
+        (self.stamp, &self.command) == (other.stamp, &other.command)
+    }
+}
+
+impl Eq for Proposal {}
 
 impl fmt::Debug for Proposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,16 +106,16 @@ impl fmt::Display for Proposal {
     }
 }
 
-/// What an entry did; nothing for entries of the engine itself.
+/// The effect of an entry; `None` for entries of the engine.
 #[derive(Debug)]
 pub struct Effect(pub Option<Applied>);
 
-/// The engine counts entries from 0, the machine from 1: its index 0 means "none".
+/// Converts a log id. The engine counts entries from 0, the machine from 1.
 pub(crate) fn position(log_id: &LogId) -> Position {
     Position { index: log_id.index + 1, epoch: epoch(&log_id.leader_id) }
 }
 
-/// The other way round. `None` for the position before the first entry.
+/// Converts a position. Returns `None` for the position before the first entry.
 pub(crate) fn log_id(position: Position) -> Option<LogId> {
     let index = position.index.checked_sub(1)?;
     Some(LogId { leader_id: leader_id(position.epoch), index })

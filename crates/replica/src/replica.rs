@@ -1,8 +1,8 @@
-//! Starting and ending the log plane of a node.
+//! Start and stop of a node's replica.
 
 use crate::config::{Config, ConfigError};
 use crate::engine::{self, Engine, Parts};
-use crate::group::{driver, founding, outcast, seek};
+use crate::group::{driver, founding, removal, seek};
 use crate::handle::LogHandle;
 use crate::net::client::Network;
 use crate::net::{Dial, Duplex, Tcp, server};
@@ -13,7 +13,7 @@ use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
 use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
 use crate::{housekeeping, term_watch};
-use convoke_log::command::Replica as Place;
+use convoke_log::command::ReplicaLocation;
 use convoke_log::{LimitsError, Machine, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,37 +22,37 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Why the log plane of a node cannot start.
+/// Why the log cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{path} belongs to node {found}, not to {node}: give it back to that node, or use another directory")]
+    #[error("{path} belongs to node {found}, not to {node} (start that node with it, or use another directory)")]
     OfAnother { path: std::path::PathBuf, found: String, node: String },
     #[error("{0}")]
     Limits(#[from] LimitsError),
-    #[error("the engine does not start: {0}")]
+    #[error("cannot start the Raft engine: {0}")]
     Engine(String),
-    #[error("the system has no randomness: {0}")]
+    #[error("cannot read random numbers from the operating system: {0}")]
     Randomness(String),
 }
 
-/// The log plane of one node. Dropping it ends it; [`LogHandle::stop`] waits until everything is closed.
+/// The log of one node. Dropping it stops it; [`LogHandle::stop`] also waits until everything is closed.
 #[derive(Debug)]
 pub struct Replica {
     handle: LogHandle,
 }
 
 impl Replica {
-    /// Starts in the current tokio runtime: goes on as the replica it was, begins a log if it is to be alone, or looks
-    /// for others.
+    /// Starts in the current tokio runtime. It continues as the replica of an earlier start, creates a log if the join
+    /// list is empty, or looks for other nodes.
     pub async fn start(config: Config) -> Result<Replica, StartError> {
         Self::start_with(config, Arc::new(Tcp)).await
     }
 
-    /// The same with another way to connect.
+    /// Starts with a custom dialer.
     pub async fn start_with(config: Config, dialer: Arc<dyn Dial>) -> Result<Replica, StartError> {
         config.validate()?;
         let disk = match &config.data_dir {
@@ -65,7 +65,7 @@ impl Replica {
         Self::start_on(config, dialer, disk).await
     }
 
-    /// The same on another disk than `config.data_dir` names: a simulation's. Without one everything is in memory.
+    /// Starts on a custom disk instead of `config.data_dir`, for simulations. Without a disk everything is in memory.
     pub async fn start_on(
         config: Config,
         dialer: Arc<dyn Dial>,
@@ -105,7 +105,7 @@ impl Drop for Replica {
 }
 
 impl LogHandle {
-    /// Takes over a connection of the peer port whose first eight bytes were [`LOG_PREAMBLE`](crate::LOG_PREAMBLE).
+    /// Serves a connection of the peer port whose first eight bytes were [`PREAMBLE`](crate::PREAMBLE).
     pub fn accept(&self, stream: impl Duplex, from: SocketAddr) {
         let plane = self.plane.clone();
         let Ok(permit) = plane.connections.clone().try_acquire_owned() else {
@@ -120,7 +120,8 @@ impl LogHandle {
         });
     }
 
-    /// If this replica leads, lets another voter lead instead, if one is near enough. Does not take long.
+    /// If this replica leads, transfers leadership to the voter with the highest matched index. Waits at most one
+    /// election timeout.
     pub async fn hand_over(&self) {
         let Ok(engine) = self.engine() else { return };
         let status = self.status();
@@ -139,13 +140,13 @@ impl LogHandle {
         let _ = tokio::time::timeout(self.plane.config.timers.election_timeout_max, given_up).await;
     }
 
-    /// Ends the log plane of this node. The data directory is free when this returns.
+    /// Stops the log of this node. The data directory is released when this returns.
     pub async fn stop(&self) {
         self.plane.stopping.send_replace(true);
         self.plane.stopped().await;
     }
 
-    /// Waits until the replica has stopped because of a fault, and says which. Never returns otherwise.
+    /// Waits until the replica fails, and returns the reason. Never returns otherwise.
     pub async fn failed(&self) -> String {
         let mut faults = self.plane.faults.subscribe();
         loop {
@@ -163,9 +164,10 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {
     crate::entropy::random().map_err(|error| StartError::Randomness(error.to_string()))
 }
 
-/// The identity of whoever begins a log with these members, in the order of their ids; this node is one of them.
-pub(crate) fn founder(plane: &Plane, members: Vec<Place>) -> Result<Identity, StartError> {
-    let members: BTreeMap<u64, Place> = (1..).zip(members).collect();
+/// Returns the identity of the creating node for a log with these founders, in the order of their ids. This node is one
+/// of them.
+pub(crate) fn founder(plane: &Plane, members: Vec<ReplicaLocation>) -> Result<Identity, StartError> {
+    let members: BTreeMap<u64, ReplicaLocation> = (1..).zip(members).collect();
     let me = members.iter().find(|(_, place)| place.node == plane.config.node).map_or(1, |(id, _)| *id);
     let voters: BTreeSet<u64> = members.keys().copied().collect();
     let founding = Membership::new(vec![voters], members).map_err(|error| StartError::Engine(error.to_string()))?;
@@ -180,7 +182,7 @@ pub(crate) fn founder(plane: &Plane, members: Vec<Place>) -> Result<Identity, St
     })
 }
 
-/// Becomes a replica: durably, then in fact.
+/// Becomes a replica: writes the identity to disk, then starts the engine.
 pub(crate) async fn begin(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError> {
     if let Some(disk) = plane.disk() {
         let written = identity.save(&*disk);
@@ -189,12 +191,12 @@ pub(crate) async fn begin(plane: &Arc<Plane>, identity: Identity) -> Result<(), 
     launch(plane, identity).await
 }
 
-/// Opens what is stored, and starts the engine and everything around it.
+/// Opens the stored log, and starts the engine and its tasks.
 async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError> {
     let (config, counting, disk) = (plane.config.clone(), plane.counting.clone(), plane.disk());
     if plane.is_stopped() {
-        // The disk may have been given back: nobody becomes a replica in memory for that.
-        return Err(StartError::Engine("the log plane has been stopped".to_owned()));
+        // The disk may have been released; do not start a replica in memory instead.
+        return Err(StartError::Engine("the log of this node has been stopped".to_owned()));
     }
     let limits = &config.limits;
     let sizes = Sizes {
@@ -208,7 +210,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
             let store = LogStore::open(disk.clone(), sizes, counting.clone())?;
             let covered = image.as_ref().and_then(|image| image.meta.last_log_id);
             if store.purged().map(|purged| purged.index) > covered.map(|covered| covered.index) {
-                let what = "the snapshot that the log begins behind is missing".to_owned();
+                let what = "the snapshot before the first entry of the log is missing".to_owned();
                 return Err(StoreError::Damaged { path: disk.path(""), what }.into());
             }
             (store, image)
@@ -232,22 +234,23 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     if let Some(founding) = &identity.founding {
         let initialized = raft.is_initialized().await.map_err(|error| StartError::Engine(error.to_string()))?;
         if !initialized {
-            let members: BTreeMap<u64, Place> = founding.nodes().map(|(id, place)| (*id, place.clone())).collect();
+            let members: BTreeMap<u64, ReplicaLocation> =
+                founding.nodes().map(|(id, place)| (*id, place.clone())).collect();
             raft.initialize(members).await.map_err(|error| StartError::Engine(error.to_string()))?;
         }
     }
     let parts = Parts { raft: raft.clone(), state, store, log: identity.log, counting, config };
     let (engine, queued) = Engine::new(parts);
     let engine = Arc::new(engine);
-    tracing::info!(node = %plane.config.node, "replica {} of log {:032x}", identity.replica, identity.log);
+    tracing::info!(node = %plane.config.node, replica = identity.replica, log = %format_args!("{:032x}", identity.log), "replica started");
     plane.engine.store(Some(engine.clone()));
     let member = Member { identity: Arc::new(identity), engine };
     plane.spawn(engine::forward(raft, queued));
     plane.spawn(term_watch::watch(plane.clone(), member.engine.clone()));
-    plane.spawn(term_watch::attend(member.engine.clone()));
+    plane.spawn(term_watch::expire_sessions(member.engine.clone()));
     plane.spawn(housekeeping::keep(member.engine.clone()));
     plane.spawn(driver::drive(plane.clone(), member.clone()));
-    plane.spawn(outcast::look(plane.clone(), member.engine.clone()));
+    plane.spawn(removal::watch(plane.clone(), member.engine.clone()));
     if member.identity.founding.is_some() {
         plane.spawn(founding::gather(plane.clone(), member.clone()));
     }
@@ -255,11 +258,11 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     Ok(())
 }
 
-/// How long closing may take before it is given up; only a disk that hangs makes it long.
+/// Maximum time for closing; only a hanging disk takes longer.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Plane {
-    /// Ends the engine and waits until nothing holds the directory any more.
+    /// Stops the engine and waits until the directory is released.
     async fn stopped(&self) {
         if self.closing.swap(true, Ordering::SeqCst) {
             let mut closed = self.closed.subscribe();
@@ -271,10 +274,10 @@ impl Plane {
         self.leave();
         if let Some(engine) = engine {
             if tokio::time::timeout(CLOSE_TIMEOUT, engine.raft.shutdown()).await.is_err() {
-                tracing::warn!(node = %self.config.node, "the log's engine does not stop; its disk hangs");
+                tracing::warn!(node = %self.config.node, "log engine did not stop in time; its disk may hang");
             }
             engine.state.end_term_unless(None);
-            // Whoever waits for an index hears that it will not come.
+            // Wake tasks that wait for an index which will not come.
             engine.state.nudge();
         }
         let freed = async {
@@ -283,7 +286,7 @@ impl Plane {
             }
         };
         if tokio::time::timeout(CLOSE_TIMEOUT, freed).await.is_err() {
-            tracing::warn!(node = %self.config.node, "the log is still open somewhere");
+            tracing::warn!(node = %self.config.node, "log still open after timeout");
         }
         self.closed.send_replace(true);
     }

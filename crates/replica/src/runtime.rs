@@ -8,7 +8,7 @@ use std::time::Duration;
 
 type Inner = TokioRuntime;
 
-/// Tokio in all but one thing. The engine only ever uses its associated functions; a value is needed by nobody.
+/// Tokio except for its random number generator. The engine uses only associated functions, so no value is created.
 #[derive(Debug)]
 pub struct Runtime(Inner);
 

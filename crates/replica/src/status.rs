@@ -1,23 +1,23 @@
-//! How a replica sees the group, and itself in it.
+//! Status of a replica and its group.
 
 use convoke_log::{Epoch, LogTime, ReplicaId};
 use smol_str::SmolStr;
 
-/// What a replica does in the group.
+/// Role of a replica in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Leader,
     Follower,
-    /// Stands for election.
+    /// In an election.
     Candidate,
-    /// Gets everything, votes on nothing.
+    /// Receives all entries and does not vote.
     Learner,
-    /// It was taken out of the group, which goes on without it. It never comes back under its id; its node does as a new replica, with
-    /// an empty log directory.
+    /// Removed from the group. It never returns under its id; its node can be added as a new replica with an empty log
+    /// directory.
     Removed,
-    /// The node is no replica of any log (yet): it waits to be added, or for others to begin one with.
+    /// The node is not a replica: it waits to be added, or for other nodes to create a log with.
     Outside,
-    /// It stopped because of a fault: see [`Status::fault`].
+    /// Stopped because of a fault, see [`Status::fault`].
     Failed,
     Stopped,
 }
@@ -37,69 +37,69 @@ impl Role {
     }
 }
 
-/// A replica and the node it lives on.
+/// A replica and the node that hosts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct GroupReplica {
     pub replica: ReplicaId,
     /// Id of the node.
     pub node: SmolStr,
-    /// Where other replicas dial it: the node's peer address.
+    /// Peer address of the node, which other replicas dial.
     pub address: SmolStr,
     pub voter: bool,
 }
 
-/// The group as far as this node knows it. What whoever asked the wrong replica is told.
+/// The group as far as this node knows it. Rejections of a non-leader carry it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    /// Of the leader last heard of.
+    /// Epoch of the last known leader.
     pub epoch: Option<Epoch>,
     pub leader: Option<ReplicaId>,
     /// The last known leader first, then voters, then learners.
-    pub members: Vec<Member>,
+    pub members: Vec<GroupReplica>,
 }
 
 impl Group {
-    pub fn leader(&self) -> Option<&Member> {
+    pub fn leader(&self) -> Option<&GroupReplica> {
         let leader = self.leader?;
         self.members.iter().find(|member| member.replica == leader)
     }
 
-    /// The member that lives on a node.
-    pub fn on(&self, node: &str) -> Option<&Member> {
+    /// Returns the replica on a node.
+    pub fn on(&self, node: &str) -> Option<&GroupReplica> {
         self.members.iter().find(|member| member.node == node)
     }
 }
 
-/// A replica's own account of itself.
+/// Status of a node's replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Which log it is a replica of: different for every log that was ever begun, restored or recovered.
+    /// Id of the log. Every created, restored or recovered log has another id.
     pub log: Option<u128>,
     pub replica: Option<ReplicaId>,
     pub role: Role,
     pub group: Group,
-    /// Number of the newest recorded configuration (M1), and whether the engine has arrived there.
+    /// Number of the newest recorded configuration (M1), and whether the engine has reached it.
     pub configuration: u64,
     pub settled: bool,
-    /// Why it has not, as the leader sees it; only a leader knows.
+    /// Why it has not; only known at the leader.
     pub obstacle: Option<String>,
-    /// Last index in the log, committed, applied. Counted from 1; 0 for none.
+    /// Last, committed and applied index, counted from 1; 0 for none.
     pub last: u64,
     pub commit: u64,
     pub applied: u64,
-    /// Last index in a snapshot, and last index no longer in the log.
+    /// Last index in a snapshot, and last purged index.
     pub snapshot: u64,
     pub purged: u64,
-    /// Of the keys.
+    /// Revision of the key store.
     pub revision: u64,
     pub keys: u64,
     pub bytes: u64,
     pub sessions: u64,
     pub log_time: LogTime,
-    /// How far each other replica has got; only a leader knows.
+    /// Matched index of each other replica; only known at the leader.
     pub matched: Vec<(ReplicaId, u64)>,
-    /// Whether requests would be served now: by this replica if it leads, else by the leader it knows.
+    /// Whether requests would be served now: by this replica if it leads, otherwise by the known leader.
     pub available: bool,
-    /// What stopped it.
+    /// The fault that stopped the replica.
     pub fault: Option<String>,
 }

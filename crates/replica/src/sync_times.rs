@@ -1,15 +1,15 @@
-//! How long batches took to become durable: what a disk that grows slow shows first.
+//! Histogram of fsync durations. A slow disk shows here first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds in seconds: from a disk that confirms at once to one that stands still.
+/// Upper bounds of the buckets in seconds.
 const BOUNDS: [f64; 12] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
-/// Since the replica was started.
+/// Fsync durations since the start of the replica.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SyncTimes {
-    /// Upper bound in seconds, and how many were not above it: each includes those before.
+    /// Upper bound in seconds, and the cumulative count.
     pub within: Vec<(f64, u64)>,
     pub count: u64,
     pub sum: Duration,
@@ -17,7 +17,7 @@ pub struct SyncTimes {
 
 #[derive(Debug, Default)]
 pub(crate) struct SyncTiming {
-    /// One for each bound, and one for what is above.
+    /// One count per bound, and one for values above all bounds.
     counts: [AtomicU64; BOUNDS.len() + 1],
     micros: AtomicU64,
 }

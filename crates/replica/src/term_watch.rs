@@ -1,4 +1,4 @@
-//! What goes with leading: the end of a term is noticed, silent sessions are expired.
+//! Leader duties: detects the end of a term and expires silent sessions.
 
 use crate::counters::add;
 use crate::engine::Engine;
@@ -8,10 +8,10 @@ use openraft::async_runtime::watch::WatchReceiver;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a replica that does not lead looks whether it does.
+/// How often a replica that does not lead checks whether it does.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// Ends the term in memory when the engine does not lead it any more; reports the engine's end.
+/// Ends the term in memory when the engine no longer leads it, and reports the end of the engine.
 pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
     let mut metrics = engine.raft.metrics();
     let mut led = None;
@@ -23,7 +23,7 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
         };
         let epoch = (vote.committed && leads).then(|| raft::epoch(&vote.leader_id));
         if engine.state.end_term_unless(epoch) {
-            tracing::info!(node = %plane.config.node, "leads no more");
+            tracing::info!(node = %plane.config.node, "leadership lost");
         }
         if epoch.is_some() && epoch != led {
             add(&engine.counting.terms, 1);
@@ -43,10 +43,10 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
     }
 }
 
-/// Proposes to expire sessions that were silent for too long (S6), and looks whether a majority is.
-pub(crate) async fn attend(engine: Arc<Engine>) {
+/// Proposes the expiry of silent sessions (LS6), and checks for a majority.
+pub(crate) async fn expire_sessions(engine: Arc<Engine>) {
     loop {
-        engine.look_for_quorum();
+        engine.update_quorum();
         let state = &engine.state;
         let due = state.term().due(state.now(), &state.machine());
         let pause = match due {
@@ -54,8 +54,8 @@ pub(crate) async fn attend(engine: Arc<Engine>) {
                 for command in commands {
                     match engine.propose(&command) {
                         Ok(_) => add(&engine.counting.expiries, 1),
-                        // Due again after another ttl: without being told, the keeper would wait for the answer for the
-                        // rest of the term, and the session would neither expire nor be kept.
+                        // Retry after another ttl. Otherwise the keeper would wait for the result for the rest of the
+                        // term, and the session would neither expire nor be renewed.
                         Err(_) => state.term().not_expired(state.now(), &command),
                     }
                 }

@@ -21,6 +21,7 @@
 
 mod config;
 mod convert;
+mod encoded;
 mod error;
 mod grpc;
 mod http;

@@ -21,7 +21,7 @@ pub(crate) fn list<T>(
     filter: &Filter,
     mut cursor: Option<String>,
     limit: Option<usize>,
-    show: impl Fn(&Member) -> T,
+    show: impl Fn(Member) -> T,
     size: impl Fn(&T) -> usize,
 ) -> Result<Listed<T>, Error> {
     let node = surface.readable()?;
@@ -33,7 +33,7 @@ pub(crate) fn list<T>(
         let wanted = (limit - members.len()).min(STEP);
         let page = node.members(filter, cursor.as_deref(), wanted).map_err(refused)?;
         let short = page.members.len() < wanted;
-        for member in &page.members {
+        for member in page.members {
             let shown = show(member);
             bytes += size(&shown);
             members.push(shown);

@@ -1,6 +1,7 @@
 //! What all connections share: the node, the settings, what is counted and bounded.
 
 use crate::config::{Config, Limits};
+use crate::encoded::EncodedChanges;
 use crate::error::not_ready;
 use crate::grpc::Health;
 use crate::log::LogPlane;
@@ -28,12 +29,12 @@ pub(crate) struct Surface {
     pub(crate) gates: Gates,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
-    pub(crate) routes: http::Index,
     /// Over HTTP.
     pub(crate) sessions: http::Table,
     /// Connections to other nodes.
     pub(crate) pool: http::Pool,
     pub(crate) watchers: Arc<Watchers>,
+    pub(crate) encoded: Arc<EncodedChanges>,
     /// `None`: this node runs no log plane.
     pub(crate) log: Option<LogPlane>,
 }
@@ -76,10 +77,10 @@ impl Surface {
         let gates = Gates::new(&config.limits);
         let sessions = http::Table::new(config.limits.sessions);
         Arc::new(Surface {
-            routes: http::Index::new(),
             sessions,
             pool: http::Pool::default(),
             watchers: Arc::default(),
+            encoded: Arc::new(EncodedChanges::new()),
             node,
             log,
             config,
@@ -106,6 +107,7 @@ impl Surface {
                 ticks.tick().await;
                 self.sessions.sweep();
                 self.pool.sweep();
+                self.encoded.clear();
             }
         };
         tokio::select! {

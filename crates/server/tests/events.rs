@@ -37,7 +37,7 @@ async fn events_are_kept_told_and_resumed() {
     served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
     let mut stream = Sse::open_at(&served, EVENTS, "").await;
     let seen = until_caught_up(&mut stream).await;
-    assert_eq!(seen, ["node started, incarnation 1", "node ready, as the first node", "register a"]);
+    assert_eq!(seen, ["node started with incarnation 1", "node ready as the first node", "register a"]);
 
     served.patch(&format!("{session}/members/a"), r#"{"k":"v"}"#).await.ok();
     let event = stream.event().await;

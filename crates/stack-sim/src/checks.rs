@@ -12,8 +12,8 @@ pub(crate) fn check(record: &Record, revision: u64) -> Result<Vec<(&'static str,
     done.push(("linearizable, unknowns resolved", operations));
     places(&record.writes).map_err(|what| format!("one place for each write: {what}"))?;
     done.push(("one place for each write", record.writes.len() as u64));
-    in_order(&record.writes).map_err(|what| format!("the log is in the order of time: {what}"))?;
-    done.push(("the log is in the order of time", record.writes.len() as u64));
+    in_order(&record.writes).map_err(|what| format!("log order follows real time: {what}"))?;
+    done.push(("log order follows real time", record.writes.len() as u64));
     counted(&record.writes, record.untold, revision).map_err(|what| format!("each write exactly once: {what}"))?;
     done.push(("each write exactly once", record.writes.len() as u64));
     Ok(done)

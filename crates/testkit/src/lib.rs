@@ -12,6 +12,7 @@ mod process;
 mod process_cluster;
 mod proxy;
 mod skip;
+mod terminal;
 mod wait;
 
 pub use client::{TestClient, member};
@@ -22,4 +23,5 @@ pub use process::{NodeProcess, Process, run};
 pub use process_cluster::{ProcessCluster, ProcessClusterPlan};
 pub use proxy::Proxy;
 pub use skip::skip;
+pub use terminal::Terminal;
 pub use wait::{PATIENCE, eventually, until};

@@ -1,10 +1,10 @@
-//! The shell around the core: one lock, one link, one task.
+//! The I/O shell around the core: one lock, one link, one task.
 
-use super::core::{Body, CallId, Core, Decided, LaneId, LinkId, Output};
+use super::core::{CallId, Core, Decided, Issuing, LaneId, LinkId, Output};
 use super::linking;
 use super::peers::{PAUSE_CAP, PAUSE_HURRIED, Peers};
 use super::{Kv, Options};
-use crate::connect::{Connect, Tcp};
+use crate::connect::{Connect, LogChannel, Tcp};
 use crate::connection::{connect_by, endpoint};
 use crate::session::Time;
 use crate::{Error, ErrorCode};
@@ -15,17 +15,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
-use tonic::transport::Channel;
 
-/// Connections kept for local reads.
+/// Maximum number of connections kept for local reads.
 const CHANNELS_MAX: usize = 64;
 
-/// So long after the last request, or after the leader was lost, a leader is looked for in a hurry.
+/// Time after the last request, or after the loss of the leader, in which the search uses short pauses.
 const HURRY: Duration = Duration::from_secs(10);
 
-/// A process's way to the log: it finds the leader, keeps one link to it, and sends again what was not answered.
+/// Submits the log requests of a process: finds the leader, keeps one link to it, and resends requests that were not
+/// answered.
 ///
-/// Cheap to clone; all clones are one. [`Client`](crate::Client) has one by itself.
+/// Cheap to clone; all clones share one ambassador. [`Client`](crate::Client) has one.
 #[derive(Clone, Debug)]
 pub struct Ambassador {
     pub(super) shared: Arc<Shared>,
@@ -37,24 +37,24 @@ pub(super) struct Shared {
     state: Mutex<State>,
     start: Instant,
     pub(super) connect: Arc<dyn Connect>,
-    /// The link, once a leader has said that it is one.
+    /// The link to the current leader.
     pub(super) linked: watch::Sender<Option<Linked>>,
     /// There is something to say, and perhaps no link yet.
-    pub(super) stirred: Notify,
+    pub(super) link_requested: Notify,
     /// The next timer may be another one.
     pub(super) timers: Notify,
     peers: Mutex<Peers>,
-    /// Who waits for a link without a call: reads.
+    /// Number of reads that wait for a link.
     readers: AtomicUsize,
-    /// Reads that the leader owes an answer to.
+    /// Number of reads that wait for an answer of the leader.
     asking: AtomicUsize,
-    /// When somebody last asked for something without a link, in milliseconds since the start.
+    /// Time of the last request without a link, in milliseconds since the start.
     asked_at: AtomicU64,
     /// Connections to nodes that are read from locally.
-    channels: Mutex<HashMap<String, Channel>>,
+    channels: Mutex<HashMap<String, LogChannel>>,
     /// Counts answers: whoever waits for the others of a lane looks again.
     pub(super) answers: watch::Sender<u64>,
-    /// The last handle is gone.
+    /// Set when the last handle is dropped.
     pub(super) leaving: watch::Sender<bool>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Shared {
 struct State {
     core: Core,
     waiting: HashMap<CallId, oneshot::Sender<Result<Decided, Error>>>,
-    /// Where messages go. As many can be in it as the core lets wait.
+    /// Messages to the leader. The core bounds their number.
     outgoing: Option<mpsc::UnboundedSender<v1::SubmitRequest>>,
 }
 
@@ -70,10 +70,10 @@ struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Linked {
     pub(super) link: LinkId,
-    pub(super) channel: Channel,
+    pub(super) channel: LogChannel,
 }
 
-/// Somebody waits: for a link, or for an answer that is no call's.
+/// Counts a waiting task while it exists.
 #[derive(Debug)]
 pub(super) struct Waiting<'a>(&'a AtomicUsize);
 
@@ -90,7 +90,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Ends soon after the last handle: what was said last, the ends of sessions, should arrive.
+/// Ends the ambassador soon after the last handle is dropped, so that the ends of sessions can still be sent.
 #[derive(Debug)]
 struct Task(Arc<Shared>);
 
@@ -101,13 +101,13 @@ impl Drop for Task {
 }
 
 impl Ambassador {
-    /// Starts an ambassador that asks these nodes first, `host:port`. It connects when there is something to say. Must be called within a
-    /// tokio runtime.
+    /// Starts an ambassador with seed nodes (`host:port`). It connects on demand. Must be called within a tokio
+    /// runtime.
     pub fn start<S: Into<String>>(seeds: impl IntoIterator<Item = S>) -> Result<Ambassador, Error> {
         Self::start_with(seeds, Arc::new(Tcp))
     }
 
-    /// The same with another way to connect.
+    /// Starts an ambassador with a custom connector.
     pub fn start_with<S: Into<String>>(
         seeds: impl IntoIterator<Item = S>,
         connect: Arc<dyn Connect>,
@@ -125,7 +125,7 @@ impl Ambassador {
             start: Instant::now(),
             connect,
             linked: watch::Sender::new(None),
-            stirred: Notify::new(),
+            link_requested: Notify::new(),
             timers: Notify::new(),
             peers: Mutex::new(Peers::new(seeds)),
             readers: AtomicUsize::new(0),
@@ -140,12 +140,12 @@ impl Ambassador {
         Ok(Ambassador { shared, _task: Arc::new(task) })
     }
 
-    /// A handle to the keys with all defaults: a session of its own.
+    /// Returns a handle with default options and its own log session.
     pub fn kv(&self) -> Kv {
         self.kv_with(Options::default())
     }
 
-    /// A handle to the keys.
+    /// Returns a handle with the given options and its own log session.
     pub fn kv_with(&self, options: Options) -> Kv {
         Kv::new(self.clone(), options)
     }
@@ -160,29 +160,29 @@ impl Shared {
         self.lock().core.lane(options)
     }
 
-    /// Takes a call in, synchronously: when this returns, its place is fixed.
+    /// Issues a call synchronously: its order is fixed when this returns.
     pub(super) fn issue(
         &self,
         lane: LaneId,
-        body: Body,
-        deadline: Option<Duration>,
+        issuing: Issuing,
     ) -> Result<(CallId, oneshot::Receiver<Result<Decided, Error>>), Error> {
         let (reply, answer) = oneshot::channel();
         let traceparent = convoke_trace::current().map(|here| here.to_string()).unwrap_or_default();
         let mut state = self.lock();
-        let issued = self.decide(&mut state, |core, now, out| core.issue(now, lane, body, deadline, traceparent, out));
+        let issued = self.decide(&mut state, |core, now, out| core.issue(now, lane, issuing, traceparent, out));
         if let Ok(call) = &issued {
             state.waiting.insert(*call, reply);
         }
         let cut_off = state.outgoing.is_none();
         drop(state);
         if cut_off {
-            self.stir();
+            self.request_link();
         }
         issued.map(|call| (call, answer))
     }
 
-    /// Ends the session of a lane whose handle is gone. If somebody waits for that, the answer; `None` if there is nothing to end.
+    /// Ends the session of a lane whose handle was dropped. With `patience`, returns a receiver for the result; `None`
+    /// if there is nothing to end.
     pub(super) fn close(
         &self,
         lane: LaneId,
@@ -195,28 +195,28 @@ impl Shared {
         let cut_off = state.outgoing.is_none();
         drop(state);
         if cut_off {
-            self.stir();
+            self.request_link();
         }
         Some(answer)
     }
 
-    /// Waits until every session that is being ended has ended.
+    /// Waits until every session that is ending has ended.
     pub(super) async fn ended(&self) {
         let mut answers = self.answers.subscribe();
         while self.with(|core, _, _| core.is_ending()) {
-            // The sender is in what is borrowed here.
+            // The sender lives in `self`.
             let _ = answers.changed().await;
         }
     }
 
-    /// Gives a call up. Its id, if a copy of it has left. An answer that came before is in the channel by now.
+    /// Abandons a call. Returns its id if a copy was sent. An earlier answer is already in the channel.
     pub(super) fn abandon(&self, call: CallId) -> Option<v1::RequestId> {
         let mut state = self.lock();
         state.waiting.remove(&call);
         self.decide(&mut state, |core, now, out| core.abandon(now, call, out))
     }
 
-    /// Has the core decide something, and carries it out.
+    /// Calls the core and performs its output.
     pub(super) fn with<T>(&self, decide: impl FnOnce(&mut Core, Time, &mut Output) -> T) -> T {
         self.decide(&mut self.lock(), decide)
     }
@@ -232,18 +232,18 @@ impl Shared {
         value
     }
 
-    /// Under the lock, so that messages leave in the order the core decided on. Nothing here waits.
+    /// Runs under the lock, so that messages leave in the order of the core's decisions. It never waits.
     fn carry_out(&self, state: &mut State, out: Output) {
         if let Some(outgoing) = &state.outgoing {
             for message in out.sends {
-                // A link that has just broken: the core hears of it, and sends again.
+                // If the link has just failed, the core will resend the message.
                 let _ = outgoing.send(message);
             }
         }
         let answered = !out.done.is_empty();
         for (call, result) in out.done {
             if let Some(reply) = state.waiting.remove(&call) {
-                // Nobody waits any more: it was abandoned at this very moment.
+                // The receiver was dropped: the call was abandoned at this moment.
                 let _ = reply.send(result);
             }
         }
@@ -257,11 +257,11 @@ impl Shared {
         }
     }
 
-    /// A leader was found: from now on messages go there.
+    /// Records a new leader; all messages go there from now on.
     pub(super) fn link_up(
         &self,
         epoch: v1::Epoch,
-        channel: Channel,
+        channel: LogChannel,
         outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
     ) -> LinkId {
         let mut state = self.lock();
@@ -271,7 +271,7 @@ impl Shared {
         link
     }
 
-    /// The link is of no use any more. Says nothing about later ones.
+    /// Ends a link. No effect on later links.
     pub(super) fn link_down(&self, link: LinkId) {
         let mut state = self.lock();
         state.core.link_down(link);
@@ -282,25 +282,25 @@ impl Shared {
         }
     }
 
-    /// Whether there is any use in a link.
+    /// Returns whether a link is needed.
     pub(super) fn wants_link(&self) -> bool {
         self.readers.load(Ordering::Acquire) > 0 || self.lock().core.wants_link()
     }
 
-    /// Has a link looked for, as long as the returned value is kept.
+    /// Requests a link while the returned value exists.
     pub(super) fn want_link(&self) -> Waiting<'_> {
         let waiting = Waiting::begin(&self.readers);
-        self.stir();
+        self.request_link();
         waiting
     }
 
     /// Has a leader looked for soon.
-    fn stir(&self) {
+    fn request_link(&self) {
         self.asked_at.store(u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX), Ordering::Release);
-        self.stirred.notify_one();
+        self.link_requested.notify_one();
     }
 
-    /// The longest pause in a search that began then.
+    /// Returns the longest pause for a search that began at `begun`.
     pub(super) fn pause_cap(&self, begun: Instant) -> Duration {
         let (waiting, idle) = {
             let state = self.lock();
@@ -310,12 +310,12 @@ impl Shared {
         if waiting && begun.max(asked).elapsed() < HURRY {
             return PAUSE_HURRIED;
         }
-        // A session must not expire only because its new leader was found too late.
+        // A session must not expire because its new leader was found too late.
         idle.map_or(PAUSE_CAP, |interval| interval.clamp(PAUSE_HURRIED, PAUSE_CAP))
     }
 
-    /// The answer to a question over a link, which is not waited for any longer than the link lasts: `None` if that was lost meanwhile. A
-    /// leader that says nothing for long is doubted for it.
+    /// Returns the answer to a request over a link, or `None` if the link is lost first. A leader that stays silent is
+    /// suspected while such a request waits.
     pub(super) async fn answer_over<T>(&self, link: LinkId, asking: impl Future<Output = T>) -> Option<T> {
         let _asking = Waiting::begin(&self.asking);
         let mut linked = self.linked.subscribe();
@@ -327,13 +327,13 @@ impl Shared {
         }
     }
 
-    /// Whether a leader owes an answer to a read.
+    /// Returns whether a read waits for an answer of the leader.
     pub(super) fn is_asking(&self) -> bool {
         self.asking.load(Ordering::Acquire) > 0
     }
 
     /// A connection to a node, be it leader or not.
-    pub(super) async fn channel(&self, address: &str) -> Result<Channel, Error> {
+    pub(super) async fn channel(&self, address: &str) -> Result<LogChannel, Error> {
         let known = self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(address).cloned();
         if let Some(channel) = known {
             return Ok(channel);

@@ -1,7 +1,7 @@
-//! Keys.
+//! Handles to the key-value store.
 
 use super::ambassador::{Ambassador, Shared};
-use super::core::{Body, LaneId};
+use super::core::{Body, Issuing, LaneId};
 use super::read::{self, Consistency, Page};
 use super::{KeyValue, Options, Pending};
 use crate::Error;
@@ -10,16 +10,17 @@ use prost::bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A handle to the keys of the log: one session.
+/// A handle to the key-value store, with its own log session.
 ///
-/// Requests take effect in the order of the calls, each at most once. Clones share the session; handles that should not wait for each other
-/// are made with [`Client::kv`](crate::Client::kv). When the last clone is dropped, the session ends; [`close`](Self::close) waits for that.
+/// Requests take effect in the order of the calls, each at most once. Clones share the session. Create handles that
+/// should not wait for each other with [`Client::kv`](crate::Client::kv). Dropping the last clone ends the session;
+/// [`close`](Self::close) waits for that.
 #[derive(Clone, Debug)]
 pub struct Kv {
     handle: Arc<Handle>,
 }
 
-/// Ends the session when nobody uses it any more; requests on their way do.
+/// Ends the session when the last clone is dropped. Pending requests keep it alive.
 #[derive(Debug)]
 pub(super) struct Handle {
     ambassador: Ambassador,
@@ -35,12 +36,12 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Already over if it was closed.
+        // No effect if the handle was closed.
         self.shared().close(self.lane, None);
     }
 }
 
-/// A change of keys, with all that can be said about it.
+/// A change of keys with its options.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Write {
@@ -48,6 +49,7 @@ pub struct Write {
     if_revision: Option<u64>,
     previous: bool,
     deadline: Option<Duration>,
+    last: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -72,25 +74,33 @@ impl Write {
     }
 
     fn new(what: What) -> Write {
-        Write { what, if_revision: None, previous: false, deadline: None }
+        Write { what, if_revision: None, previous: false, deadline: None, last: false }
     }
 
-    /// Only if the key has this modify revision; 0: only if it does not exist. Otherwise `FAILED_PRECONDITION`, with the revision found in
-    /// [`Error::known`](crate::Error). Not for prefixes.
+    /// Requires that the key has this modify revision, or does not exist if it is 0. Otherwise the write fails with
+    /// `FAILED_PRECONDITION`, and [`Error::known`](crate::Error) is the revision found. Not supported for prefixes.
     pub fn if_revision(mut self, revision: u64) -> Write {
         self.if_revision = Some(revision);
         self
     }
 
-    /// Return what was there before.
+    /// Returns the previous records.
     pub fn previous(mut self) -> Write {
         self.previous = true;
         self
     }
 
-    /// Do not apply it later than this, measured in the log's own time: afterwards it fails with `TIMEOUT`, for good.
+    /// Sets a deadline, measured in log time. After it the write is never applied and fails with `TIMEOUT`.
     pub fn deadline(mut self, deadline: Duration) -> Write {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// End the session of the handle with this write, in the same entry of the log. For programs that write once: nothing is left for
+    /// [`Kv::close`] to do. Wait for the answer before you issue another request: it then opens a new session, and fails with
+    /// `SESSION_GONE` if it was sent earlier.
+    pub fn last(mut self) -> Write {
+        self.last = true;
         self
     }
 
@@ -112,10 +122,10 @@ impl Kv {
         Kv { handle: Arc::new(Handle { ambassador, lane, timeout }) }
     }
 
-    /// Issues a write. Its place is fixed when this returns, before anything is awaited.
+    /// Issues a write. Its order is fixed when this returns, before anything is awaited.
     pub fn write(&self, write: Write) -> Pending {
-        let deadline = write.deadline;
-        let issued = self.handle.shared().issue(self.handle.lane, write.body(), deadline);
+        let issuing = Issuing { deadline: write.deadline, last: write.last, body: write.body() };
+        let issued = self.handle.shared().issue(self.handle.lane, issuing);
         Pending::new(self.handle.clone(), issued)
     }
 
@@ -124,12 +134,13 @@ impl Kv {
         self.write(Write::put(key, value))
     }
 
-    /// Sets a key that has a certain modify revision; 0: that does not exist. Otherwise `FAILED_PRECONDITION`.
+    /// Sets a key that has the given modify revision, or that does not exist if it is 0. Otherwise fails with
+    /// `FAILED_PRECONDITION`.
     pub fn compare_and_set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>, revision: u64) -> Pending {
         self.write(Write::put(key, value).if_revision(revision))
     }
 
-    /// Deletes a key, if it is there.
+    /// Deletes a key if it exists.
     pub fn delete(&self, key: impl Into<Bytes>) -> Pending {
         self.write(Write::delete(key))
     }
@@ -139,17 +150,17 @@ impl Kv {
         self.write(Write::delete_prefix(prefix))
     }
 
-    /// A key, if it exists; nothing that this handle has abandoned can change it afterwards.
+    /// Returns a key if it exists. No abandoned request of this handle can change the result later.
     pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<KeyValue>, Error> {
         self.get_with(key, Consistency::Barrier).await
     }
 
-    /// A key, read as told.
+    /// Returns a key, read with the given consistency.
     pub async fn get_with(&self, key: impl Into<Bytes>, consistency: Consistency) -> Result<Option<KeyValue>, Error> {
         Ok(self.get_revision(key, consistency).await?.0)
     }
 
-    /// The same, and the revision of all keys when it was read.
+    /// Returns a key and the revision of the store at the read.
     pub async fn get_revision(
         &self,
         key: impl Into<Bytes>,
@@ -160,12 +171,13 @@ impl Kv {
         Ok((response.records.into_iter().next(), response.revision))
     }
 
-    /// The first keys that begin with `prefix`, in byte order: at most `limit` of them (0: as many as fit into one answer).
+    /// Returns the first keys that begin with `prefix`, in byte order. At most `limit` keys; 0 means as many as fit
+    /// into one answer.
     pub async fn list(&self, prefix: impl Into<Bytes>, limit: u64) -> Result<Page, Error> {
         self.list_after(prefix, None, limit, Consistency::Barrier).await
     }
 
-    /// The same behind a key: the next page, if that was the last key of the page before.
+    /// Returns the keys after a given key: the next page, if it was the last key of the previous page.
     pub async fn list_after(
         &self,
         prefix: impl Into<Bytes>,
@@ -179,10 +191,10 @@ impl Kv {
         Ok(Page { records: response.records, more: response.more, revision: response.revision })
     }
 
-    /// Ends the session and waits until the log has said so, for `patience` at most; then it is left to expire. For programs that end: a
-    /// handle that is merely dropped ends its session as well, but nobody waits for that to arrive.
+    /// Ends the session and waits for confirmation, at most for `patience`; after that the session expires by itself.
+    /// Use it before a program exits: dropping a handle also ends its session, but does not wait.
     ///
-    /// If there are other clones, or requests on their way, the session is still in use: then this only drops the handle.
+    /// If other clones or pending requests still use the session, this only drops the handle.
     pub async fn close(self, patience: Duration) -> Result<(), Error> {
         let Some(handle) = Arc::into_inner(self.handle) else { return Ok(()) };
         match handle.shared().close(handle.lane, Some(patience)) {
@@ -191,7 +203,7 @@ impl Kv {
         }
     }
 
-    /// The session of this handle, once one is open. Another one after it expired.
+    /// Returns the session of this handle, once it is open. It changes after an expiry.
     pub fn session(&self) -> Option<u64> {
         self.handle.shared().with(|core, _, _| core.session(self.handle.lane))
     }

@@ -1,4 +1,4 @@
-//! Finding the leader, and listening to it.
+//! Finds the leader and receives its answers.
 
 use super::ambassador::Shared;
 use super::peers;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
-/// A leader that owes answers and says nothing for so long may have been deposed without knowing: others are asked.
+/// A leader that owes answers and is silent for this time may have been deposed, so other nodes are asked.
 const DOUBT_AFTER: Duration = Duration::from_secs(2);
 
-/// How long the ambassador stays after its last handle, for sessions to be ended.
+/// How long the ambassador stays after its last handle was dropped, so that sessions can end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Runs until the last handle is gone, and a little longer if sessions are being ended.
+/// Runs until the last handle is dropped, and a little longer while sessions end.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut leaving = shared.leaving.subscribe();
     let gone = async {
@@ -29,7 +29,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Calls the core when it wants to be called.
+/// Calls the core whenever one of its timers is due.
 async fn keep_time(shared: &Shared) {
     loop {
         let next = shared.with(|core, now, out| {
@@ -42,7 +42,7 @@ async fn keep_time(shared: &Shared) {
                 None => std::future::pending().await,
             }
         };
-        // In a fixed order, here and below, so that a simulation repeats itself.
+        // A fixed order, here and below, keeps simulations reproducible.
         tokio::select! {
             biased;
             () = waiting => {}
@@ -51,13 +51,13 @@ async fn keep_time(shared: &Shared) {
     }
 }
 
-/// Finds a leader whenever there is something to say and no link.
+/// Finds a leader whenever a link is needed.
 async fn keep_linked(shared: &Shared) {
     let mut random = fastrand::Rng::new();
     let mut waiting = None;
     loop {
         while !shared.wants_link() {
-            shared.stirred.notified().await;
+            shared.link_requested.notified().await;
         }
         let found = match waiting.take() {
             Some(found) => Some(found),
@@ -69,12 +69,12 @@ async fn keep_linked(shared: &Shared) {
     }
 }
 
-/// Asks everybody at once, round by round, until one says that it leads, or nobody wants to know any more.
+/// Asks all nodes at once, round by round, until one leads or no link is needed any more.
 async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Option<Found> {
     let (mut search, begun, mut hurried) = (Search::default(), Instant::now(), false);
     while shared.wants_link() {
         let mut heard = search.round(shared).await;
-        // Once in a row: nodes that contradict each other would have it ask without a pause.
+        // At most once in a row: nodes that contradict each other must not cause rounds without a pause.
         hurried = !hurried && matches!(heard, Heard::News);
         if !hurried && !matches!(heard, Heard::Leader(_)) && shared.wants_link() {
             heard = rest(shared, &mut search, begun, random).await;
@@ -87,8 +87,8 @@ async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Option<Found> {
     None
 }
 
-/// Nobody leads: a pause, unless somebody is late to say that it does. With full jitter, so that the clients of a whole site do not all
-/// ask at once.
+/// Pauses after a round without a leader, unless a late answer names one. The full jitter prevents synchronized
+/// requests of many clients.
 async fn rest(shared: &Shared, search: &mut Search, begun: Instant, random: &mut fastrand::Rng) -> Heard {
     let (rounds, now, share) = (shared.peers().asked_in_vain(), Instant::now(), random.f64());
     loop {
@@ -100,12 +100,12 @@ async fn rest(shared: &Shared, search: &mut Search, begun: Instant, random: &mut
             },
             () = tokio::time::sleep_until(now + pause) => return Heard::Nothing,
             // Somebody has come who does not want to wait for so long.
-            () = shared.stirred.notified() => {}
+            () = shared.link_requested.notified() => {}
         }
     }
 }
 
-/// Listens to a leader until the link is of no use. Returns another leader if one was found meanwhile.
+/// Receives answers of a leader until the link ends. Returns another leader if one was found in the meantime.
 async fn listen(shared: &Shared, found: Found) -> Option<Found> {
     let Found { epoch, channel, outgoing, mut incoming } = found;
     let link = shared.link_up(epoch, channel, outgoing);
@@ -144,8 +144,8 @@ async fn listen(shared: &Shared, found: Found) -> Option<Found> {
     found
 }
 
-/// Ends when the leader owes answers, to requests or to reads, and has said nothing for a while: every message of its begins this anew. A
-/// request may be sent at any time meanwhile, so that is asked at the end, not at the beginning.
+/// Ends when the leader owes answers to requests or reads and was silent for a while. Every message restarts it. A
+/// request can be sent at any time, so the check is at the end of the interval.
 async fn doubt(shared: &Shared) {
     loop {
         tokio::time::sleep(DOUBT_AFTER).await;
@@ -165,7 +165,7 @@ mod tests {
     use tokio::time::{Instant, sleep};
     use tonic::transport::Endpoint;
 
-    /// Connects in some way, and remembers when that began.
+    /// Connects in a given way, and records when each attempt began.
     #[derive(Debug)]
     struct Counted {
         way: Way,
@@ -178,7 +178,7 @@ mod tests {
         Tcp,
         /// Fails at once.
         Refused,
-        /// Takes so long, and then leads nowhere.
+        /// Takes this long, then fails.
         Slow(Duration),
     }
 
@@ -214,7 +214,7 @@ mod tests {
         let bound = convoke_server::Server::bind(convoke_server::Config::default()).await.unwrap();
         let address = bound.address().to_string();
         let node = convoke_node::Node::start(convoke_node::Config::new("n0").unwrap()).await.unwrap();
-        // Without the log plane: it refuses for ever.
+        // A node without a log rejects all requests.
         let _server = bound.serve(node.handle(), None);
         let connect = Counted::new(Way::Tcp);
         let ambassador = Ambassador::start_with([address], connect.clone()).unwrap();
@@ -240,7 +240,7 @@ mod tests {
             attempts.len()
         );
 
-        // Somebody who comes only now does not wait for longer than at the beginning.
+        // A new request waits no longer than in the first rounds.
         for _ in 0..20 {
             sleep(Duration::from_secs(30)).await;
             let (asked, before) = (Instant::now(), connect.attempts().len());

@@ -1,15 +1,11 @@
-//! The log plane: keys that are consistent, and requests that can be abandoned safely.
+//! The client side of the replicated log: a linearizable key-value store whose requests can be abandoned safely.
 //!
-//! A process has one [`Ambassador`]: it knows who leads the log, keeps the one link there, and sends again what was not answered. Every
-//! [`Kv`] handle is a session of its own with numbered requests: they take effect in the order they were issued, each at most once. Dropping
-//! the future of a request abandons it: whether or not it took effect, it never does so after a later request of the same handle.
+//! A process has one [`Ambassador`]. It finds the leader, keeps one link to it, and resends requests that were not
+//! answered. Every [`Kv`] handle has its own log session with numbered requests. They take effect in the order they
+//! were issued, each at most once. Dropping the future of a request abandons it: whether or not it took effect, it
+//! never does so after a later request of the same handle.
 //!
-//! Inside, `core` decides and the rest carries out.
-
-/// The examples of the guide compile.
-#[cfg(doctest)]
-#[doc = include_str!("../../../../docs/log.md")]
-mod guide {}
+//! Internally, `core` makes all decisions and the other modules perform I/O.
 
 mod ambassador;
 mod core;
@@ -28,5 +24,5 @@ pub use self::operations::Change;
 pub use self::options::Options;
 pub use self::pending::{Pending, Written};
 pub use self::read::{Consistency, Page};
-pub use crate::connect::{Connect, Connecting, Tcp};
+pub use crate::connect::{Connect, Connecting, LocalNode, Responding, Tcp};
 pub use convoke_proto::v1::{Fate, KeyValue, LogStatusResponse as Status, RequestId, fate::Kind as FateKind};

@@ -1,4 +1,4 @@
-//! What operators and the careful ask: fates, status, membership, backups.
+//! Operations of the ambassador besides keys: fates, status, membership, backups.
 
 use super::ambassador::Ambassador;
 use super::read::{PAUSE, at_leader, client, link, no_leader, retry, within};
@@ -9,40 +9,41 @@ use convoke_proto::v1::members_request::Change as Wire;
 use convoke_proto::v1::read_request::What;
 use std::time::Duration;
 
-/// A change of the group of replicas. Nodes are named by their ids.
+/// A membership change of the log. Nodes are named by their ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A running node that is no replica becomes a learner. Without an address it is the one its node advertises.
+    /// Add a running node that is not a replica as a learner. Without an address, the node's advertised address is
+    /// used.
     Add {
         node: String,
         address: Option<String>,
     },
-    /// A learner becomes a voter.
+    /// Make a learner a voter.
     Promote(String),
-    /// A voter becomes a learner.
+    /// Make a voter a learner.
     Demote(String),
     Remove(String),
-    /// A node takes the place of another one, or of itself after it lost its disk.
+    /// Replace a node with another one, or with itself after it lost its disk.
     Replace {
         old: String,
         node: String,
         address: Option<String>,
     },
-    /// The leader hands over to this voter.
+    /// Transfer leadership to this voter.
     Transfer(String),
 }
 
 impl Ambassador {
-    /// What became of a request, so far. Changes nothing; `Open` may still become anything.
+    /// Returns the current fate of a request without changing it. `Open` may still change.
     pub async fn peek(&self, request: RequestId, timeout: Option<Duration>) -> Result<Fate, Error> {
         let response = within(timeout, no_leader, at_leader(&self.shared, What::Peek(request), None)).await?;
         Ok(response.fate.unwrap_or_default())
     }
 
-    /// Makes the fate of a request final and tells it: applied, or never; or that it is too long ago to be known. Whoever asks again
-    /// is told the same.
+    /// Makes the fate of a request final and returns it: applied, never, or too old to know. Later calls return
+    /// the same.
     pub async fn resolve(&self, request: RequestId, timeout: Option<Duration>) -> Result<Fate, Error> {
-        // Asking twice fences twice, which is the same as once.
+        // Resolving twice fences twice, which has the effect of one fence.
         let resolving = async {
             loop {
                 let linked = link(&self.shared).await;
@@ -58,7 +59,7 @@ impl Ambassador {
         within(timeout, no_leader, resolving).await
     }
 
-    /// How the leader sees the log.
+    /// Returns the status of the log at the leader.
     pub async fn status(&self, timeout: Option<Duration>) -> Result<Status, Error> {
         let asking = async {
             loop {
@@ -74,11 +75,11 @@ impl Ambassador {
         within(timeout, no_leader, asking).await
     }
 
-    /// Changes the group of replicas and waits for `wait` until it has arrived there. The number of the configuration recorded, and whether
-    /// it has.
+    /// Changes the group of replicas and waits up to `wait` until the change is complete. Returns the number of the
+    /// recorded configuration and whether the change is complete.
     ///
-    /// It says which configuration it is to replace: if that is not the present one when it arrives, however late, it does nothing. It is sent
-    /// again only if a node said that it was not taken.
+    /// The change names the configuration it replaces, so a delayed change does nothing. It is resent only if a node
+    /// reported that it was not recorded.
     pub async fn change(
         &self,
         change: &Change,
@@ -88,7 +89,7 @@ impl Ambassador {
         self.change_from(change, None, wait, timeout).await
     }
 
-    /// The same for a configuration that was seen before; without one, the present.
+    /// Changes the group if the given configuration is the current one, or unconditionally without one.
     pub async fn change_from(
         &self,
         change: &Change,
@@ -103,7 +104,7 @@ impl Ambassador {
                     Some(replaces) => replaces,
                     None => match self.status(None).await?.configuration {
                         0 => {
-                            // The leader has yet to record whom the log was begun with.
+                            // The leader has not recorded the founders yet.
                             tokio::time::sleep(PAUSE).await;
                             continue;
                         }
@@ -115,7 +116,8 @@ impl Ambassador {
                 let linked = link(&self.shared).await;
                 match client(linked.channel).members(request).await {
                     Ok(response) => return Ok(response.into_inner()),
-                    // A node's own words have details; without them the way there broke, and it may have been recorded.
+                    // An answer of a node has details. Without them the connection failed, and the change may have been
+                    // recorded.
                     Err(status) if status.details().is_empty() => return Err(change_unknown()),
                     Err(status) => match Error::from(status) {
                         error if error.code == ErrorCode::OutcomeUnknown => return Err(error),
@@ -127,16 +129,15 @@ impl Ambassador {
         let timeout = timeout.map(|timeout| timeout.saturating_add(wait));
         match within(timeout, no_leader, changing).await {
             Err(error) if error.code == ErrorCode::Timeout => {
-                let message =
-                    "no answer in time; the change may or may not have been recorded: the status of the log tells";
+                let message = "no answer in time; the change may or may not have been recorded (check the log status)";
                 Err(Error::new(ErrorCode::OutcomeUnknown, message))
             }
             result => result,
         }
     }
 
-    /// The whole state, in pieces to be written one behind the other; the first names what it contains. A leader that gives several already
-    /// refuses with `RESOURCE_EXHAUSTED`, at once: they may take long.
+    /// Returns the whole state in pieces, to be written one after the other; the first one describes the content. A
+    /// leader that already serves several backups rejects the call with `RESOURCE_EXHAUSTED` at once.
     pub async fn backup(&self, timeout: Option<Duration>) -> Result<tonic::Streaming<v1::BackupResponse>, Error> {
         let asking = async {
             loop {
@@ -157,7 +158,7 @@ impl Ambassador {
 }
 
 fn change_unknown() -> Error {
-    let message = "no answer; the change may or may not have been recorded: the status of the log tells";
+    let message = "no answer; the change may or may not have been recorded (check the log status)";
     Error::new(ErrorCode::OutcomeUnknown, message)
 }
 

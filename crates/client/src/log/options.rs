@@ -1,8 +1,8 @@
-//! Settings of a handle.
+//! Options of a handle.
 
 use std::time::Duration;
 
-/// How a handle uses the log. Every handle is a session of its own.
+/// Options of a handle, which has its own log session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Options {
@@ -20,36 +20,38 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Silence after which the session ends; 30 s by default. The SDK sends signs of life by itself.
+    /// Sets the time without a sign of life after which the session expires; 30 s by default. The SDK sends
+    /// keep-alives.
     pub fn ttl(mut self, ttl: Duration) -> Options {
         self.ttl = ttl;
         self
     }
 
-    /// A durable name. A process that opens a session under the name of an earlier one ends that one's session: nothing the predecessor
-    /// has sent can take effect from then on. The predecessor, if it lives, is told `SUPERSEDED` and does not fight back.
+    /// Sets a durable client name. A process that opens a session under this name ends the predecessor's session, and
+    /// no request of the predecessor takes effect afterwards. If the predecessor is still running, its requests
+    /// fail with `SUPERSEDED`, and it does not reclaim the name.
     pub fn client_name(mut self, name: impl Into<String>) -> Options {
         self.client = Some(name.into());
         self
     }
 
-    /// How many requests may be on their way at once; 64 by default. They take effect in the order they were issued.
+    /// Sets how many requests may be in flight; 64 by default. They take effect in the order they were issued.
     pub fn window(mut self, window: usize) -> Options {
         self.window = window.max(1);
         self
     }
 
-    /// One live request at a time: the next one abandons the one before it, even if that is still being waited for.
+    /// Allows one live request at a time: each request abandons the previous one, even if a caller still waits for it.
     ///
-    /// Without this only dropping a request's future abandons it.
+    /// Without this option, only dropping a request's future abandons it.
     pub fn one_at_a_time(mut self) -> Options {
         self.pipelined = false;
         self
     }
 
-    /// How long a request may go without an answer. One that was not sent by then fails with `TIMEOUT` and has certainly not been applied;
-    /// one that was sent fails with `OUTCOME_UNKNOWN`, names its id, and counts as abandoned. By default requests wait until they are
-    /// answered.
+    /// Sets how long a request may wait for an answer. A request that was not sent by then fails with `TIMEOUT` and was
+    /// not applied. A request that was sent fails with `OUTCOME_UNKNOWN` and its id, and counts as abandoned. By
+    /// default requests wait until they are answered.
     pub fn timeout(mut self, timeout: Duration) -> Options {
         self.timeout = Some(timeout);
         self

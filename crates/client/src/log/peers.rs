@@ -1,23 +1,25 @@
-//! Who may lead, and in which order to ask.
+//! Known nodes and the order in which to ask them.
 
 use convoke_proto::v1::Replica;
 use std::time::Duration;
 
-/// More are not remembered.
+/// Maximum number of remembered nodes.
 const KNOWN_MAX: usize = 64;
-/// The longest first pause between rounds of asking everybody. A new leader is elected within a second or so, and should be found soon after.
+/// Maximum of the first pause between rounds. An election takes about a second, and clients should find the new leader
+/// soon after.
 const PAUSE_BASE: Duration = Duration::from_millis(20);
-/// No pause is longer while somebody waits for an answer that may come soon.
+/// Maximum pause while a recent request waits.
 pub(super) const PAUSE_HURRIED: Duration = Duration::from_millis(500);
-/// Nor than this at other times: many more clients have an idle session than wait for something, and all look for the leader at once.
+/// Maximum pause otherwise. Many more clients have an idle session than a waiting request, and all of them look for the
+/// leader at once.
 pub(super) const PAUSE_CAP: Duration = Duration::from_secs(5);
 
-/// The longest pause after so many rounds without a leader.
+/// Returns the maximum pause after a number of rounds without a leader.
 pub(super) fn pause(rounds: u32, cap: Duration) -> Duration {
     (PAUSE_BASE * 2_u32.saturating_pow(rounds.min(10))).min(cap)
 }
 
-/// Addresses of nodes: those that were configured, and those that refusals named.
+/// Addresses of nodes: configured ones, and those named in rejections.
 #[derive(Debug)]
 pub(crate) struct Peers {
     seeds: Vec<String>,
@@ -30,7 +32,8 @@ impl Peers {
         Peers { seeds, learnt: Vec::new(), rounds: 0 }
     }
 
-    /// What a node told of the group, the last known leader first. True if it names a leader that was not asked in this round.
+    /// Records the members reported by a node, the last known leader first. Returns true if it names a leader that was
+    /// not asked in this round.
     pub(crate) fn learn(&mut self, members: &[Replica]) -> bool {
         let addresses = members.iter().filter(|member| !member.address.is_empty()).take(KNOWN_MAX);
         let mut learnt: Vec<String> = addresses.map(|member| member.address.clone()).collect();
@@ -43,7 +46,7 @@ impl Peers {
         news
     }
 
-    /// Everybody to ask, the likeliest first, each once.
+    /// Returns all nodes to ask, the most likely leader first.
     pub(crate) fn all(&self) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for address in self.learnt.iter().chain(&self.seeds) {
@@ -54,13 +57,13 @@ impl Peers {
         all
     }
 
-    /// Nobody led. How often that was so before, since there was a leader.
+    /// Records a round without a leader, and returns the number of earlier ones since the last leader.
     pub(crate) fn asked_in_vain(&mut self) -> u32 {
         self.rounds = self.rounds.saturating_add(1);
         self.rounds - 1
     }
 
-    /// A leader was found.
+    /// Records that a leader was found.
     pub(crate) fn found(&mut self) {
         self.rounds = 0;
     }

@@ -1,4 +1,4 @@
-//! A request on its way.
+//! A request in flight.
 
 use super::ambassador::Shared;
 use super::core::{CallId, Decided};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::sync::oneshot;
 
-/// A request that was issued. Its place among the requests of its handle is fixed already; awaiting it gives the answer.
+/// An issued request. Its order among the requests of its handle is fixed; awaiting it returns the answer.
 ///
-/// Dropping it abandons the request: it is not sent (again), and it never takes effect after a later request of the handle. The answer to
-/// the next one tells what became of it ([`Written::abandoned`]).
+/// Dropping it abandons the request: it is not sent again, and it never takes effect after a later request of the
+/// handle. The answer to the next request carries its fate ([`Written::abandoned`]).
 #[must_use = "a request whose future is dropped is abandoned"]
 pub struct Pending {
     state: State,
@@ -30,19 +30,19 @@ enum State {
 /// A write that took effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// Which request it was.
+    /// Id of the request.
     pub request: RequestId,
-    /// Its place in the log.
+    /// Index of its log entry.
     pub index: u64,
-    /// Revision of the keys after it: the modify revision of what it put.
+    /// Revision of the store after the write, which is the modify revision of the keys it put.
     pub revision: u64,
     /// Keys put or deleted.
     pub keys: u64,
-    /// The records before, if they were asked for.
+    /// The previous records, if the write asked for them.
     pub previous: Vec<KeyValue>,
-    /// How many of those were left out for their size.
+    /// Number of previous records omitted because of their size.
     pub omitted: u64,
-    /// The last request that was abandoned before this one, and what became of it, for good.
+    /// The last request abandoned before this one, with its final fate.
     pub abandoned: Option<(RequestId, Fate)>,
 }
 
@@ -66,8 +66,8 @@ impl Pending {
         Pending { state, handle }
     }
 
-    /// Abandons the request, as dropping it does, and tells which one it was, for whoever wants to resolve it. `None`: no copy of it has left,
-    /// nor will any; it never takes effect. (Or its answer was taken already.)
+    /// Abandons the request, as dropping it does, and returns its id for `resolve`. Returns `None` if no copy was sent,
+    /// so that it never takes effect, or if its answer was already taken.
     pub fn abandon(mut self) -> Option<RequestId> {
         let answered = match std::mem::replace(&mut self.state, State::Over) {
             State::Waiting { call, mut answer } => match self.shared().abandon(call) {
@@ -122,10 +122,7 @@ impl fmt::Debug for Pending {
     }
 }
 
-/// The ambassador has ended, with the runtime it lived in; or the answer was taken already.
+/// The ambassador ended with its runtime, or the answer was already taken.
 pub(super) fn gone() -> Error {
-    Error::new(
-        crate::ErrorCode::FailedPrecondition,
-        "the client of this request has ended, or the answer was taken before",
-    )
+    Error::new(crate::ErrorCode::FailedPrecondition, "the client has been closed, or the answer was already taken")
 }

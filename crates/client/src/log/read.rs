@@ -1,45 +1,47 @@
-//! Reads. They change nothing, so they are simply asked again.
+//! Reads. They change nothing, so they can be repeated.
 
 use super::ambassador::{Linked, Shared};
 use super::kv::Handle;
 use super::{KeyValue, core};
+use crate::connect::LogChannel;
 use crate::{Error, ErrorCode};
 use convoke_proto::v1;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::read_request::What;
 use prost::bytes::Bytes;
 use std::time::Duration;
-use tonic::transport::Channel;
 
 /// Pause before a read is tried again.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long one of several replicas may take to answer a local read.
+/// Deadline for one of several replicas to answer a local read.
 const LOCAL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a read may miss.
+/// Consistency of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
-    /// Sees everything that was answered before it began. A request this handle has abandoned may still change it afterwards.
+    /// Sees every write acknowledged before the read began. An abandoned request of this handle may still change the
+    /// state afterwards.
     Linearizable,
-    /// The same, and nothing this handle has abandoned can change it afterwards. Costs no more if nothing was.
+    /// Linearizable, and no abandoned request of this handle can change the result later. No extra cost if
+    /// nothing was abandoned.
     #[default]
     Barrier,
-    /// Whatever a reachable replica holds: fast, available without a leader, and possibly old.
+    /// Sees the state of any reachable replica: fast, available without a leader, possibly stale.
     Local,
 }
 
-/// Some keys, in order.
+/// A page of keys in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     pub records: Vec<KeyValue>,
-    /// There are more, behind the last one.
+    /// Whether more keys follow the last one.
     pub more: bool,
-    /// Of all keys, when this page was read.
+    /// Revision of the store when this page was read.
     pub revision: u64,
 }
 
-/// Reads for a handle.
+/// Performs a read for a handle.
 pub(super) async fn read(handle: &Handle, what: What, consistency: Consistency) -> Result<v1::ReadResponse, Error> {
     let (shared, timeout) = (handle.shared(), handle.timeout);
     match consistency {
@@ -49,7 +51,7 @@ pub(super) async fn read(handle: &Handle, what: What, consistency: Consistency) 
     }
 }
 
-/// Reads at the leader, whoever that is by then. With a lane: behind what it has given up.
+/// Reads at the current leader. With a lane, the read is a barrier read of that lane.
 pub(super) async fn at_leader(
     shared: &Shared,
     what: What,
@@ -79,26 +81,26 @@ pub(super) async fn at_leader(
                 return Ok(response.into_inner());
             }
             Some(Err(status)) => retry(shared, linked.link, status.into()).await?,
-            // Somebody else leads, perhaps: asked there, from the beginning.
+            // The link was lost; repeat the read at the new leader.
             None => {}
         }
     }
 }
 
-/// Waits until nothing stands before the last call that was given up.
+/// Waits until no call below the last abandoned one is still wanted.
 async fn barrier(shared: &Shared, lane: core::LaneId) -> Option<core::Barrier> {
     let mut answers = shared.answers.subscribe();
     loop {
         answers.mark_unchanged();
         match shared.with(|core, _, _| core.barrier(lane)) {
             Ok(barrier) => return barrier,
-            // It lives as long as whoever asks.
+            // The sender lives as long as the caller.
             Err(core::StillWanted) => drop(answers.changed().await),
         }
     }
 }
 
-/// Goes on asking after what another try may mend; everything else is the answer.
+/// Returns `Ok` if a retry may succeed, otherwise the error.
 pub(super) async fn retry(shared: &Shared, link: core::LinkId, error: Error) -> Result<(), Error> {
     match error.code {
         // The session behind the barrier is gone: nothing of it can change anything.
@@ -119,7 +121,7 @@ pub(super) async fn retry(shared: &Shared, link: core::LinkId, error: Error) -> 
     Ok(())
 }
 
-/// The link to the leader, as soon as there is one.
+/// Waits for a link to the leader and returns it.
 pub(super) async fn link(shared: &Shared) -> Linked {
     let wanted = shared.want_link();
     let mut linked = shared.linked.subscribe();
@@ -127,12 +129,12 @@ pub(super) async fn link(shared: &Shared) -> Linked {
     drop(wanted);
     match found {
         Some(linked) => linked,
-        // The sender is in what is borrowed here.
+        // Unreachable in practice: the sender lives as long as `shared`.
         None => std::future::pending().await,
     }
 }
 
-/// Asks the replicas one after the other, the configured nodes among them, until one has an answer.
+/// Asks the replicas and the configured nodes one after the other until one answers.
 async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
     let addresses = shared.peers().all();
     let mut last = Error::new(ErrorCode::NotReady, "no node is known");
@@ -144,7 +146,7 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
             let channel = shared.channel(address).await?;
             client(channel).read(request).await.map_err(Error::from)
         };
-        // One that does not answer must not keep the others from being asked; the last has all the time there is.
+        // A silent node must not block the others; only the last one has no deadline.
         let patience = (left > 1).then_some(LOCAL_PATIENCE);
         match within(patience, || silent(address), asked).await {
             Ok(response) => return Ok(response.into_inner()),
@@ -157,11 +159,11 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
     Err(last)
 }
 
-pub(super) fn client(channel: Channel) -> LogClient<Channel> {
+pub(super) fn client(channel: LogChannel) -> LogClient<LogChannel> {
     LogClient::new(channel).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX)
 }
 
-/// The result, or `late` if it does not come in time.
+/// Returns the result, or `late` on a timeout.
 pub(super) async fn within<T>(
     timeout: Option<Duration>,
     late: impl FnOnce() -> Error,
@@ -179,9 +181,9 @@ fn silent(who: &str) -> Error {
     Error::new(ErrorCode::Timeout, format!("no answer from {who} in time; try again"))
 }
 
-/// All keys that begin with a prefix.
+/// Returns the range of all keys that begin with a prefix.
 pub(super) fn prefix(prefix: Bytes) -> v1::KeyRange {
-    // The first key behind the prefix: its last byte that can be raised, raised, and nothing after it.
+    // The first key after the prefix: raise the last byte that can be raised, and drop the bytes after it.
     let until = prefix.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
         let mut until = prefix[..=last].to_vec();
         until[last] += 1;
@@ -190,7 +192,7 @@ pub(super) fn prefix(prefix: Bytes) -> v1::KeyRange {
     v1::KeyRange { from: prefix, until }
 }
 
-/// What is left of a range behind a key.
+/// Returns the rest of a range after a key.
 pub(super) fn page(range: v1::KeyRange, after: Option<Bytes>) -> v1::KeyRange {
     match after {
         Some(after) if after >= range.from => {
@@ -206,10 +208,10 @@ mod tests {
     use super::*;
     use crate::log::{Ambassador, Options};
 
-    /// Nobody who reads locally asked for a leader.
+    /// A local read does not need a leader, so its error must not name one.
     #[tokio::test]
     async fn a_local_read_that_is_not_answered_names_no_leader() {
-        // Lets connect and says nothing.
+        // Accepts connections and never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let ambassador = Ambassador::start([silent.local_addr().unwrap().to_string()]).unwrap();
         let kv = ambassador.kv_with(Options::default().timeout(Duration::from_millis(100)));

@@ -1,8 +1,8 @@
-//! Asking all known nodes who leads, round by round.
+//! Search for the leader: asks all known nodes, round by round.
 
 use super::ambassador::Shared;
 use crate::Error;
-use crate::connect::Connect;
+use crate::connect::{Connect, LogChannel};
 use crate::connection::connect_by;
 use convoke_proto::v1;
 use convoke_proto::v1::log_client::LogClient;
@@ -15,61 +15,60 @@ use tokio::task::JoinSet;
 use tokio::time::error::Elapsed;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Channel;
 
-/// How long a node has to say whether it leads: in the first round, and at most. Of nodes that are too busy to answer within the first,
-/// nobody would ever hear.
+/// Deadlines for the answer of a node: in the first round, and at most. They grow, so that busy nodes can answer too.
 const PATIENCE_BASE: Duration = Duration::from_secs(1);
 const PATIENCE_CAP: Duration = Duration::from_secs(5);
-/// A round does not wait for longer for whoever is slow: meanwhile one of the others may have come to lead.
+/// Duration of a round. A slow node does not delay the next one, because another node may have become leader.
 const ROUND: Duration = Duration::from_secs(1);
-/// After so many questions in a row that were not answered, a node is connected to anew: the connection may lead nowhere.
+/// Number of unanswered probes in a row after which the connection to a node is replaced.
 const SILENCES_MAX: u32 = 2;
 
-/// A node that says it leads.
+/// A node that leads.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) epoch: v1::Epoch,
-    pub(super) channel: Channel,
+    pub(super) channel: LogChannel,
     pub(super) outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
     pub(super) incoming: Streaming<v1::SubmitResponse>,
 }
 
-/// What came of asking.
+/// Result of a probe.
 #[derive(Debug)]
 pub(super) enum Heard {
     Leader(Box<Found>),
-    /// Somebody named a leader that was not asked.
+    /// A node named a leader that was not asked.
     News,
     Nothing,
 }
 
-/// Keeps its connections from round to round: who has no leader asks for long, and so do all others.
+/// A search. It keeps its connections between rounds, because a search without a leader can take long for many clients
+/// at once.
 #[derive(Debug, Default)]
 pub(super) struct Search {
-    /// To every known node.
+    /// Connections to all known nodes.
     ways: BTreeMap<String, Way>,
-    asking: JoinSet<Asked>,
+    asking: JoinSet<LeaderProbe>,
     rounds: u32,
 }
 
 #[derive(Debug, Default)]
 struct Way {
-    channel: Option<Channel>,
+    channel: Option<LogChannel>,
     /// A question is on its way.
     asked: bool,
     silences: u32,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct LeaderProbe {
     address: String,
-    channel: Option<Channel>,
+    channel: Option<LogChannel>,
     answer: Result<Result<Found, Error>, Elapsed>,
 }
 
 impl Search {
-    /// Asks everybody, and waits a while for the answers.
+    /// Asks all nodes and waits for answers until the end of the round.
     pub(super) async fn round(&mut self, shared: &Shared) -> Heard {
         self.ask(shared);
         let end = tokio::time::sleep(ROUND);
@@ -89,14 +88,16 @@ impl Search {
         if news { Heard::News } else { Heard::Nothing }
     }
 
-    /// Whether somebody may still answer.
+    /// Returns whether a node may still answer.
     pub(super) fn is_asking(&self) -> bool {
         !self.asking.is_empty()
     }
 
-    /// The next answer. May be given up at any time.
+    /// Returns the next answer. Cancel safe.
     pub(super) async fn heard(&mut self, shared: &Shared) -> Heard {
-        let Some(Ok(Asked { address, channel, answer })) = self.asking.join_next().await else { return Heard::Nothing };
+        let Some(Ok(LeaderProbe { address, channel, answer })) = self.asking.join_next().await else {
+            return Heard::Nothing;
+        };
         if let Some(way) = self.ways.get_mut(&address) {
             let silences = if answer.is_err() { way.silences + 1 } else { 0 };
             *way = if silences < SILENCES_MAX { Way { channel, asked: false, silences } } else { Way::default() };
@@ -111,7 +112,7 @@ impl Search {
         }
     }
 
-    /// Everybody who is not being asked already.
+    /// Asks all nodes without a probe in flight.
     fn ask(&mut self, shared: &Shared) {
         let addresses = shared.peers().all();
         let patience = (PATIENCE_BASE * 2_u32.saturating_pow(self.rounds.min(10))).min(PATIENCE_CAP);
@@ -128,7 +129,12 @@ impl Search {
 }
 
 /// A connection that came about is kept, even if the answer did not come in time.
-async fn ask(connect: Arc<dyn Connect>, address: String, mut channel: Option<Channel>, patience: Duration) -> Asked {
+async fn ask(
+    connect: Arc<dyn Connect>,
+    address: String,
+    mut channel: Option<LogChannel>,
+    patience: Duration,
+) -> LeaderProbe {
     let asking = async {
         let channel = match &channel {
             Some(channel) => channel.clone(),
@@ -137,10 +143,10 @@ async fn ask(connect: Arc<dyn Connect>, address: String, mut channel: Option<Cha
         ask_over(channel, &address).await
     };
     let answer = tokio::time::timeout(patience, asking).await;
-    Asked { address, channel, answer }
+    LeaderProbe { address, channel, answer }
 }
 
-async fn ask_over(channel: Channel, address: &str) -> Result<Found, Error> {
+async fn ask_over(channel: LogChannel, address: &str) -> Result<Found, Error> {
     let (outgoing, messages) = mpsc::unbounded_channel();
     let mut client = LogClient::new(channel.clone()).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX);
     let mut incoming = client.submit(UnboundedReceiverStream::new(messages)).await?.into_inner();

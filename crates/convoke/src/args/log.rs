@@ -1,7 +1,7 @@
-//! Flags of the commands of the log plane.
+//! Flags of the commands of the replicated log.
 
-use super::client::{Connect, Inspect, timeout};
 use clap::{Args, Subcommand, ValueEnum};
+use convoke_cli::{Connect, Inspect, timeout};
 use convoke_proto::v1::RequestId;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,41 +16,44 @@ pub(crate) struct KvArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KvCommand {
-    /// Show a key; exit 4 if it does not exist.
+    /// Show a key; exit 4 if it does not exist
     Get {
+        /// Key to read
         key: String,
-        /// The value alone, byte by byte.
+        /// Print the bytes of the value only
         #[arg(long, conflicts_with = "json")]
         raw: bool,
         #[command(flatten)]
         read: ReadArgs,
     },
-    /// Set a key.
+    /// Set a key
     Put {
+        /// Key to set
         key: String,
-        /// Without it, or with -, the value is read from stdin. One that begins with a dash is written after --: `put KEY -- --value`.
+        /// Value; read from stdin if missing or -
         #[arg(allow_negative_numbers = true)]
         value: Option<String>,
-        /// Only if the key has this modify revision; 0: only if it does not exist. Otherwise exit 5.
+        /// Require this modify revision, 0: no such key; exit 5 otherwise
         #[arg(long, value_name = "REVISION")]
         if_revision: Option<u64>,
     },
-    /// Delete a key, or all that begin with it.
+    /// Delete a key, or all keys with a prefix
     Delete {
+        /// Key to delete
         key: String,
-        /// All keys that begin with this one.
+        /// Delete all keys that start with KEY
         #[arg(long, conflicts_with = "if_revision")]
         prefix: bool,
-        /// Only if the key has this modify revision. Otherwise exit 5.
+        /// Require this modify revision; exit 5 otherwise
         #[arg(long, value_name = "REVISION")]
         if_revision: Option<u64>,
     },
-    /// Show keys in order.
+    /// List keys in order
     List {
-        /// Only those that begin with this.
+        /// Prefix of the keys
         #[arg(default_value = "")]
         prefix: String,
-        /// At most so many.
+        /// Largest number of keys
         #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
         limit: u64,
         #[command(flatten)]
@@ -60,16 +63,16 @@ pub(crate) enum KvCommand {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReadArgs {
-    /// What the answer may miss.
+    /// Consistency of the read
     #[arg(long, value_enum, default_value_t = Consistency::Linearizable)]
     pub(crate) consistency: Consistency,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Consistency {
-    /// Nothing that was acknowledged before.
+    /// Include all writes acknowledged before the read
     Linearizable,
-    /// Whatever one node has not heard of yet; works without a leader.
+    /// Read the state of one node; works without a leader
     Local,
 }
 
@@ -83,74 +86,84 @@ pub(crate) struct LogArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
-    /// Show the log as a node sees it: who leads, who takes part, how far everything is.
+    /// Show leader, group and progress of the log as one node sees them
     Status,
-    /// Make a running node a learner: it gets everything and votes on nothing.
+    /// Add a running node as a learner, which does not vote
     Add {
-        /// Id of the node.
+        /// Node id
         node: String,
         #[command(flatten)]
         place: Place,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Make a learner a voter, once it has caught up.
+    /// Make a learner a voter once it has caught up
     Promote {
+        /// Node id
         node: String,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Make a voter a learner.
+    /// Make a voter a learner
     Demote {
+        /// Node id
         node: String,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Take a node out of the group.
+    /// Remove a node from the group
     Remove {
+        /// Node id
         node: String,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Give the place of a dead node to another one, or to itself with an empty disk.
+    /// Replace a dead node by another one, or by itself without its data
     Replace {
+        /// Id of the dead node
         old: String,
+        /// Id of the new node
         node: String,
         #[command(flatten)]
         place: Place,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Have the leader hand over to another voter.
-    Transfer { node: String },
-    /// Write the whole state to a file.
+    /// Transfer leadership to another voter
+    Transfer {
+        /// Id of the new leader
+        node: String,
+    },
+    /// Write the whole state to a file
     Backup {
+        /// File to write
         file: PathBuf,
-        /// Replace the file if it exists.
+        /// Replace the file if it exists
         #[arg(long)]
         force: bool,
     },
-    /// Say what became of a request, so far.
+    /// Show whether a request was applied, so far
     Peek {
-        /// As told with OUTCOME_UNKNOWN: session/number.
+        /// Request id of an OUTCOME_UNKNOWN error: session/number
         request: RequestId,
     },
-    /// Make the fate of a request final, and say it: applied, or never.
+    /// Decide a request for good: applied, or never
     Resolve {
-        /// As told with OUTCOME_UNKNOWN: session/number.
+        /// Request id of an OUTCOME_UNKNOWN error: session/number
         request: RequestId,
     },
-    /// Offline: begin a new log from a backup, with this node alone.
+    /// Start a new log from a backup with this node alone (offline)
     Restore {
+        /// Backup to read
         file: PathBuf,
         #[command(flatten)]
         offline: Offline,
     },
-    /// Offline, after the loss of a majority: begin a new log from what this node has, alone. What only others had is lost.
+    /// Start a new log from this node's data after a lost majority (offline)
     Recover {
         #[command(flatten)]
         offline: Offline,
-        /// Id of this node once more, to confirm that the other nodes and what only they had are given up for good.
+        /// Confirm with the id of this node that all other replicas are lost
         #[arg(long, value_name = "NODE")]
         i_give_up_all_other_nodes: Option<String>,
     },
@@ -158,27 +171,27 @@ pub(crate) enum LogCommand {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
-    /// Its peer address [default: as the cluster knows it].
+    /// Peer address of the node [default: as registered]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) address: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Wait {
-    /// How long to wait until the group is as wanted; 0s: not at all.
+    /// Time to wait for the change to take effect; 0s does not wait
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = wait)]
     pub(crate) wait: Duration,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Offline {
-    /// The node's data directory. The node must not be running.
+    /// Data directory of the node, which must not be running
     #[arg(long, value_name = "DIR", default_value = "convoke-data")]
     pub(crate) data_dir: PathBuf,
-    /// Id of the node [default: the one the data directory belongs to].
+    /// Node id [default: the id in the data directory]
     #[arg(long)]
     pub(crate) id: Option<String>,
-    /// Where other nodes will reach it: its peer address.
+    /// Peer address that other nodes will dial
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7701")]
     pub(crate) address: String,
 }

@@ -1,34 +1,22 @@
-//! The command line as people type it. What it means is decided elsewhere.
+//! The command line. The modules of the commands interpret it.
 
-mod bench;
 mod client;
-mod cluster;
-mod demo;
 mod log;
 mod node;
-mod top;
 
 use clap::{Args, Parser, Subcommand};
+use convoke_cli::Inspect;
 use std::path::PathBuf;
 
-pub(crate) use bench::{
-    BenchArgs, BenchCommand, BenchCommon, HeartbeatLoad, HttpLookupLoad, HttpRegisterLoad, JoinLoad, LogLoad,
-    PropagateLoad, WatchLoad, WriteLoad,
-};
-pub(crate) use client::{
-    Connect, DrainArgs, Id, Inspect, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs,
-};
-pub(crate) use cluster::{ClusterArgs, ClusterCommand, CreateArgs, FaultCommand};
-pub(crate) use demo::DemoArgs;
+pub(crate) use client::{DrainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs};
 pub(crate) use log::{Consistency, KvArgs, KvCommand, LogArgs, LogCommand, Offline};
 pub(crate) use node::{DevArgs, StartArgs};
-pub(crate) use top::TopArgs;
 
 const AFTER: &str = "\
-Exit codes: 0 fine, 1 failure, 2 bad usage or configuration, 3 cannot reach a node, 4 not found, 5 refused. \
-Commands that wrap another one exit with its status, 125 for their own failure.";
+Exit codes: 0 success, 1 error, 2 invalid usage or configuration, 3 no node reachable, 4 not found, 5 rejected. \
+Commands that run CMD exit with the status of CMD, or with 125 if they fail themselves.";
 
-/// A service registry that people can rely on while things fail.
+/// Service registry and coordination
 #[derive(Debug, Parser)]
 #[command(name = "convoke", version, after_help = AFTER, max_term_width = 110)]
 pub(crate) struct Arguments {
@@ -38,55 +26,53 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start one node with everything on: in memory, for this machine only.
+    /// Start one node in memory with all features, on loopback only
     Dev(DevArgs),
-    /// Start a node.
+    /// Start a node
     Start(StartArgs),
-    /// Watch a cluster of three nodes live through churn and faults; no set-up, Ctrl-C ends it and leaves nothing behind.
-    Demo(DemoArgs),
-    /// Show how a node is.
+    /// Show node status
     Status(Inspect),
-    /// Show all nodes as one of them sees them, or forget one.
+    /// List nodes as one node sees them, or forget a node
     Nodes(NodesArgs),
-    /// Show services and how many members they have.
+    /// List services with their member counts
     Services(Inspect),
-    /// Show members.
+    /// List members
     Members(MembersArgs),
-    /// Show one member.
+    /// Show one member
     Member(Id),
-    /// Tell why a member has its status: who said so, on what evidence.
+    /// Explain a member's status and the evidence for it
     Explain(Id),
-    /// Follow changes, one per line, until interrupted; goes on at another node if one is lost.
+    /// Print changes of members, one per line, until interrupted
     Watch(WatchArgs),
-    /// Keep a member registered while this runs, or while a command runs.
+    /// Register a member while this command, or CMD, runs
     Register(RegisterArgs),
-    /// Mark a member or a node as not to be given traffic; it stays listed and up.
+    /// Drain a member or a node: it stays up but gets no traffic
     Drain(DrainArgs),
-    /// Take that mark back.
+    /// Undo a drain
     Undrain(DrainArgs),
-    /// Read and write keys of the log plane.
+    /// Read and write keys of the replicated log
     Kv(KvArgs),
-    /// Look after the log plane: its group, backups, what became of requests.
+    /// Operate the replicated log: group, backups, request outcomes
     Log(LogArgs),
-    /// Put nodes under load and report rates, latencies and what the nodes use.
-    Bench(BenchArgs),
-    /// Show nodes, rates, services and changes on the whole terminal, until q.
-    Top(TopArgs),
-    /// Clusters on this machine for development and tests: create them, make things go wrong, look what comes of it.
-    Cluster(ClusterArgs),
-    /// Check or print configuration.
+    #[cfg(feature = "tools")]
+    #[command(flatten)]
+    Tool(convoke_tools::Tool),
+    /// Check or print the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Print completions for a shell.
-    Completions { shell: clap_complete::Shell },
-    /// Write manual pages, one for each command.
+    /// Print shell completions
+    Completions {
+        /// Shell to print completions for
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages, one per command
     Man {
-        /// Where to; it is made if it is not there.
+        /// Directory for the pages; created if missing
         directory: PathBuf,
     },
-    /// Print the version.
+    /// Print the version
     Version {
-        /// JSON instead of text.
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
@@ -94,26 +80,27 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Check a file; exit 2 says what is wrong and where.
+    /// Check a configuration file; exit 2 if it is invalid
     Check {
+        /// Configuration file in TOML
         file: PathBuf,
-        /// JSON instead of text.
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
-    /// Print the configuration that counts here: file, then environment.
+    /// Print the effective configuration and the origin of each value
     Print(PrintArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PrintArgs {
-    /// Print every key with its meaning and default instead.
+    /// Print all keys with their meaning and default instead
     #[arg(long)]
     pub(crate) defaults: bool,
-    /// Configuration in TOML.
+    /// Configuration file in TOML
     #[arg(long, value_name = "FILE", env = "CONVOKE_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
-    /// JSON instead of TOML.
+    /// Print JSON instead of TOML
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -126,5 +113,36 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn help_texts_are_short_phrases() {
+        let mut root = Arguments::command();
+        root.build();
+        let mut checked = 0;
+        check_texts(&root, "convoke", &mut checked);
+        assert!(checked > 200, "{checked} help texts");
+    }
+
+    fn check_texts(command: &clap::Command, path: &str, checked: &mut usize) {
+        let mut check = |what: &str, text: Option<String>| {
+            let text = text.unwrap_or_default();
+            assert!(text.starts_with(char::is_uppercase), "{path} {what}: {text:?} starts with no capital letter");
+            assert!(!text.ends_with('.'), "{path} {what}: {text:?} ends with a full stop");
+            assert!(text.chars().count() <= 70, "{path} {what}: {text:?} is longer than 70 characters");
+            *checked += 1;
+        };
+        check("", command.get_about().map(ToString::to_string));
+        for argument in command.get_arguments() {
+            check(argument.get_id().as_str(), argument.get_help().map(ToString::to_string));
+            for value in argument.get_possible_values() {
+                if let Some(help) = value.get_help() {
+                    check(value.get_name(), Some(help.to_string()));
+                }
+            }
+        }
+        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            check_texts(inner, &format!("{path} {}", inner.get_name()), checked);
+        }
     }
 }

@@ -70,10 +70,10 @@ pub(crate) struct StartArgs {
 
 #[derive(Debug, Args)]
 struct TelemetryArgs {
-    /// Level of the log on stderr, or levels by module: info,convoke_node=debug [default: info].
-    #[arg(long, value_name = "FILTER")]
-    log: Option<String>,
-    /// How the log is written [default: text].
+    /// Log level, or levels by module: info,convoke_node=debug [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Log format [default: text]
     #[arg(long, value_name = "FORMAT", value_enum)]
     log_format: Option<LogFormat>,
     /// Send traces to this OpenTelemetry collector, for example http://127.0.0.1:4318.
@@ -114,7 +114,7 @@ impl StartArgs {
 
 impl TelemetryArgs {
     fn flags(&self, flags: &mut Flags) {
-        flags.add("logging.filter", "--log", self.log.as_ref());
+        flags.add("logging.level", "--log-level", self.log_level.as_ref());
         let format = self.log_format.map(|format| match format {
             LogFormat::Text => "text",
             LogFormat::Json => "json",
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn flags_and_keys_know_each_other() {
         let line = "convoke start --id a --data-dir d --join x:1 --region r --cluster c --bind b --client-port 1 \
-                    --peer-port 2 --dns-port 3 --advertise h --insecure-public --log debug --log-format json \
+                    --peer-port 2 --dns-port 3 --advertise h --insecure-public --log-level debug --log-format json \
                     --otlp-endpoint http://h:1";
         let Command::Start(arguments) = Arguments::parse_from(line.split_whitespace()).command else { panic!() };
         let mut loaded = Loaded::default();

@@ -1,7 +1,6 @@
 //! A command that runs under this one: signals go in, its status comes out.
 
-use crate::failure::{Failure, Outcome};
-use crate::signals::{Signal, Signals};
+use convoke_cli::{CommandError, Result, Signal, Signals};
 use rustix::process::{Pid, Signal as Kill, getpgrp, kill_process};
 use rustix::termios::tcgetpgrp;
 use std::ffi::OsString;
@@ -11,21 +10,22 @@ use std::process::ExitStatus;
 use tokio::process::{Child, Command};
 
 /// Starts a command with this one's input and output.
-pub(crate) fn spawn(command: &[OsString]) -> Outcome<Child> {
-    let (program, arguments) = command.split_first().ok_or_else(|| Failure::usage("there is no command to run"))?;
+pub(crate) fn spawn(command: &[OsString]) -> Result<Child> {
+    let (program, arguments) =
+        command.split_first().ok_or_else(|| CommandError::usage("there is no command to run"))?;
     Command::new(program)
         .args(arguments)
         .spawn()
-        .map_err(|error| Failure::failed(format!("cannot run {}: {error}", program.to_string_lossy())))
+        .map_err(|error| CommandError::failed(format!("cannot run {}: {error}", program.to_string_lossy())))
 }
 
 /// Waits for its end and passes signals on.
-pub(crate) async fn wait(child: &mut Child, signals: &mut Signals) -> Outcome<u8> {
+pub(crate) async fn wait(child: &mut Child, signals: &mut Signals) -> Result<u8> {
     let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
     loop {
         tokio::select! {
             status = child.wait() => {
-                let status = status.map_err(|error| Failure::failed(format!("cannot wait for the command: {error}")))?;
+                let status = status.map_err(|error| CommandError::failed(format!("cannot wait for the command: {error}")))?;
                 return Ok(exit_code(status));
             }
             signal = signals.next() => {
@@ -47,7 +47,7 @@ fn has_it_already(signal: Signal) -> bool {
 /// As shells count: the command's own, or 128 and the signal that ended it.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::failure::exit::WRAPPER)
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(convoke_cli::exit::WRAPPER)
 }
 
 #[cfg(test)]

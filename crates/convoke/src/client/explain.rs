@@ -1,13 +1,12 @@
 //! `convoke explain`: why a member has its status, as a story.
 
-use super::connect::call;
 use crate::args::Id;
-use crate::failure::Outcome;
-use crate::output::{Palette, Style, ago, print, print_json};
+use convoke_cli::output::{Palette, Style, ago, print, print_json};
+use convoke_cli::{Result, call};
 use convoke_proto::v1::{self, ExplainResponse, Status};
 use std::fmt::Write;
 
-pub(crate) async fn explain(arguments: &Id) -> Outcome {
+pub(crate) async fn explain(arguments: &Id) -> Result {
     let request = v1::ExplainRequest { id: arguments.id.clone() };
     let told = call(&arguments.inspect.connect, async |node| node.admin().explain(request.clone()).await).await?;
     if arguments.inspect.json { print_json(&told) } else { print(&render(&told, Palette::of_stdout())) }

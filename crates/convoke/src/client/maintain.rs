@@ -1,13 +1,12 @@
 //! `convoke drain`, `convoke undrain`, `convoke nodes forget`
 
-use super::connect::call;
-use crate::args::{DrainArgs, Inspect};
-use crate::failure::Outcome;
-use crate::output::print_json;
+use crate::args::DrainArgs;
+use convoke_cli::output::print_json;
+use convoke_cli::{Inspect, Result, call};
 use convoke_proto::v1;
 use serde_json::{Value, json};
 
-pub(crate) async fn drain(arguments: &DrainArgs) -> Outcome {
+pub(crate) async fn drain(arguments: &DrainArgs) -> Result {
     use v1::drain_request::Target;
     let target = match (&arguments.id, &arguments.node) {
         (Some(id), _) => Target::Member(id.clone()),
@@ -18,7 +17,7 @@ pub(crate) async fn drain(arguments: &DrainArgs) -> Outcome {
     confirm(&arguments.inspect, &marked(arguments, true))
 }
 
-pub(crate) async fn undrain(arguments: &DrainArgs) -> Outcome {
+pub(crate) async fn undrain(arguments: &DrainArgs) -> Result {
     use v1::undrain_request::Target;
     let target = match (&arguments.id, &arguments.node) {
         (Some(id), _) => Target::Member(id.clone()),
@@ -29,7 +28,7 @@ pub(crate) async fn undrain(arguments: &DrainArgs) -> Outcome {
     confirm(&arguments.inspect, &marked(arguments, false))
 }
 
-pub(crate) async fn forget(inspect: &Inspect, id: &str) -> Outcome {
+pub(crate) async fn forget(inspect: &Inspect, id: &str) -> Result {
     let request = v1::ForgetNodeRequest { id: id.to_owned() };
     call(&inspect.connect, async |node| node.admin().forget_node(request.clone()).await).await?;
     confirm(inspect, &json!({ "forgotten": id }))
@@ -44,6 +43,6 @@ fn marked(arguments: &DrainArgs, drained: bool) -> Value {
 }
 
 /// People are told of failures only.
-fn confirm(inspect: &Inspect, done: &Value) -> Outcome {
+fn confirm(inspect: &Inspect, done: &Value) -> Result {
     if inspect.json { print_json(done) } else { Ok(()) }
 }

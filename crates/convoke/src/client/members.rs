@@ -1,15 +1,14 @@
 //! `convoke members`, `convoke member`
 
-use super::connect::{Missed, Node, call, call_until};
 use crate::args::{Id, MembersArgs};
-use crate::failure::Outcome;
-use crate::output::{Palette, Style, Table, counted, facts, print, print_json};
+use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_json};
+use convoke_cli::{Missed, Node, Result, call, call_until};
 use convoke_proto::json::{Member, MemberList, Status};
 use convoke_proto::v1;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) async fn members(arguments: &MembersArgs) -> Outcome {
+pub(crate) async fn members(arguments: &MembersArgs) -> Result {
     let filter = arguments.filter.clone().unwrap_or_default();
     let connect = &arguments.inspect.connect;
     let listing = async |node: Node, deadline: Instant| {
@@ -51,7 +50,7 @@ async fn all(
     }
 }
 
-pub(crate) async fn member(arguments: &Id) -> Outcome {
+pub(crate) async fn member(arguments: &Id) -> Result {
     let request = v1::GetRequest { id: arguments.id.clone() };
     let answer = call(&arguments.inspect.connect, async |node| node.registry().get(request.clone()).await).await?;
     let member = Member::from(answer.member.unwrap_or_default());

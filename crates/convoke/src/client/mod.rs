@@ -1,7 +1,6 @@
 //! Commands that talk to a running node.
 
 mod child;
-mod connect;
 mod explain;
 mod log;
 mod maintain;
@@ -12,7 +11,6 @@ mod services;
 mod status;
 mod watch;
 
-pub(crate) use connect::{Node, addresses, call};
 pub(crate) use explain::explain;
 pub(crate) use log::{kv, log};
 pub(crate) use maintain::{drain, forget, undrain};

@@ -1,12 +1,10 @@
 //! `convoke nodes`
 
-use super::connect::call;
-use crate::args::Inspect;
-use crate::failure::Outcome;
-use crate::output::{Palette, Style, Table, print, print_json};
+use convoke_cli::output::{Palette, Style, Table, print, print_json};
+use convoke_cli::{Inspect, Result, call};
 use convoke_proto::v1::{self, NodeState};
 
-pub(crate) async fn nodes(inspect: &Inspect) -> Outcome {
+pub(crate) async fn nodes(inspect: &Inspect) -> Result {
     let nodes = call(&inspect.connect, async |node| node.admin().nodes(v1::NodesRequest {}).await).await?;
     if inspect.json { print_json(&nodes) } else { print(&render(&nodes.nodes, Palette::of_stdout())) }
 }

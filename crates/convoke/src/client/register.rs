@@ -1,27 +1,25 @@
 //! `convoke register`: holds a registration, alone or around a command.
 
 use super::child;
-use super::connect::{attach, tell_connection};
 use crate::args::RegisterArgs;
-use crate::failure::{Failure, Outcome};
-use crate::output::{print, print_json};
-use crate::signals::Signals;
+use convoke_cli::output::{print, print_json};
+use convoke_cli::{CommandError, Result, Signals, attach, tell_connection};
 use convoke_client::{Client, ConnectionState, Error, ErrorCode, Liveness, MemberSpec, Registration};
 use serde_json::json;
 use std::convert::Infallible;
 use tokio::process::Child;
 
 /// Ends with the exit code to use.
-pub(crate) async fn register(arguments: &RegisterArgs) -> Outcome<u8> {
+pub(crate) async fn register(arguments: &RegisterArgs) -> Result<u8> {
     if arguments.command.is_empty() {
         alone(arguments).await
     } else {
-        around(arguments).await.map_err(Failure::of_wrapper)
+        around(arguments).await.map_err(CommandError::of_wrapper)
     }
 }
 
 /// Until a signal comes, or somebody else takes the member.
-async fn alone(arguments: &RegisterArgs) -> Outcome<u8> {
+async fn alone(arguments: &RegisterArgs) -> Result<u8> {
     let mut signals = Signals::listen()?;
     let (client, me) = begin(arguments, &mut signals).await?;
     if let Err(failure) = announce(arguments, &client, &me) {
@@ -42,7 +40,7 @@ async fn alone(arguments: &RegisterArgs) -> Outcome<u8> {
     }
 }
 
-fn announce(arguments: &RegisterArgs, client: &Client, me: &Registration) -> Outcome {
+fn announce(arguments: &RegisterArgs, client: &Client, me: &Registration) -> Result {
     let node = match client.state() {
         ConnectionState::Connected { node, .. } => Some(node),
         _ => None,
@@ -55,7 +53,7 @@ fn announce(arguments: &RegisterArgs, client: &Client, me: &Registration) -> Out
 }
 
 /// As long as the command runs. Losing the registration does not end the command: it may be serving well.
-async fn around(arguments: &RegisterArgs) -> Outcome<u8> {
+async fn around(arguments: &RegisterArgs) -> Result<u8> {
     let mut signals = Signals::listen()?;
     let (client, me) = begin(arguments, &mut signals).await?;
     let code = match child::spawn(&arguments.command) {
@@ -70,7 +68,7 @@ async fn around(arguments: &RegisterArgs) -> Outcome<u8> {
 }
 
 /// Ends with the command.
-async fn run(mut child: Child, client: &Client, me: &Registration, signals: &mut Signals) -> Outcome<u8> {
+async fn run(mut child: Child, client: &Client, me: &Registration, signals: &mut Signals) -> Result<u8> {
     let lost = async {
         let error = me.lost().await;
         eprintln!("convoke: {} is no longer registered by this: {}", me.id(), error.message);
@@ -83,7 +81,7 @@ async fn run(mut child: Child, client: &Client, me: &Registration, signals: &mut
     }
 }
 
-async fn begin(arguments: &RegisterArgs, signals: &mut Signals) -> Outcome<(Client, Registration)> {
+async fn begin(arguments: &RegisterArgs, signals: &mut Signals) -> Result<(Client, Registration)> {
     let liveness = if arguments.fast { Liveness::Fast } else { Liveness::Normal };
     let registering = async {
         let client = attach(&arguments.inspect.connect, Client::builder().liveness(liveness)).await?;
@@ -93,14 +91,14 @@ async fn begin(arguments: &RegisterArgs, signals: &mut Signals) -> Outcome<(Clie
     };
     tokio::select! {
         begun = registering => begun,
-        signal = signals.next() => Err(Failure::failed(format!("{signal}: stopped before anything was registered"))),
+        signal = signals.next() => Err(CommandError::failed(format!("{signal}: stopped before anything was registered"))),
     }
 }
 
-fn what_to_do(error: Error) -> Failure {
+fn what_to_do(error: Error) -> CommandError {
     match error.code {
         ErrorCode::AlreadyRegistered => {
-            Failure::refused(format!("{}: choose another --id, or take this one with --takeover", error.message))
+            CommandError::refused(format!("{}: choose another --id, or take this one with --takeover", error.message))
         }
         _ => error.into(),
     }
@@ -119,12 +117,12 @@ fn spec(arguments: &RegisterArgs) -> MemberSpec {
 }
 
 /// Unregisters. A signal meanwhile ends the waiting.
-async fn end(client: &Client, signals: &mut Signals) -> Outcome {
+async fn end(client: &Client, signals: &mut Signals) -> Result {
     let later = "it is down after the heartbeat timeout";
     tokio::select! {
         closed = client.close() => closed.map_err(|error| {
-            Failure { message: format!("cannot unregister: {}; {later}", error.message), ..error.into() }
+            CommandError { message: format!("cannot unregister: {}; {later}", error.message), ..error.into() }
         }),
-        signal = signals.next() => Err(Failure::failed(format!("{signal}: not unregistered; {later}"))),
+        signal = signals.next() => Err(CommandError::failed(format!("{signal}: not unregistered; {later}"))),
     }
 }

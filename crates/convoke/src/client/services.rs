@@ -1,12 +1,10 @@
 //! `convoke services`
 
-use super::connect::call;
-use crate::args::Inspect;
-use crate::failure::Outcome;
-use crate::output::{Palette, Style, Table, print, print_json};
+use convoke_cli::output::{Palette, Style, Table, print, print_json};
+use convoke_cli::{Inspect, Result, call};
 use convoke_proto::v1;
 
-pub(crate) async fn services(inspect: &Inspect) -> Outcome {
+pub(crate) async fn services(inspect: &Inspect) -> Result {
     let services = call(&inspect.connect, async |node| node.admin().services(v1::ServicesRequest {}).await).await?;
     if inspect.json { print_json(&services) } else { print(&render(&services.services, Palette::of_stdout())) }
 }

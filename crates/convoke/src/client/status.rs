@@ -1,12 +1,10 @@
 //! `convoke status`
 
-use super::connect::call;
-use crate::args::Inspect;
-use crate::failure::Outcome;
-use crate::output::{Palette, Style, ago, counted, facts, print, print_json};
+use convoke_cli::output::{Palette, Style, ago, counted, facts, print, print_json};
+use convoke_cli::{Inspect, Result, call};
 use convoke_proto::v1;
 
-pub(crate) async fn status(inspect: &Inspect) -> Outcome {
+pub(crate) async fn status(inspect: &Inspect) -> Result {
     let status = call(&inspect.connect, async |node| node.admin().status(v1::StatusRequest {}).await).await?;
     if inspect.json { print_json(&status) } else { print(&render(&status, Palette::of_stdout())) }
 }

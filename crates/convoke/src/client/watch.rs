@@ -1,16 +1,14 @@
 //! `convoke watch`: changes as they happen, one per line.
 
-use super::connect::{attach, tell_connection};
 use super::members::state;
 use crate::args::WatchArgs;
-use crate::failure::{Failure, Outcome};
-use crate::output::{Palette, Style, print, print_json};
-use crate::signals::Signals;
+use convoke_cli::output::{Palette, Style, print, print_json};
+use convoke_cli::{CommandError, Result, Signals, attach, tell_connection};
 use convoke_client::{Client, Event, Member, ResetReason};
 use serde::Serialize;
 
 /// Until a signal comes or the reader has seen enough. Lost nodes are replaced without losing changes.
-pub(crate) async fn watch(arguments: &WatchArgs) -> Outcome {
+pub(crate) async fn watch(arguments: &WatchArgs) -> Result {
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
         client = attach(&arguments.inspect.connect, Client::builder()) => client?,
@@ -29,7 +27,7 @@ pub(crate) async fn watch(arguments: &WatchArgs) -> Outcome {
     }
 }
 
-async fn show(client: &Client, filter: &str, json: bool) -> Outcome {
+async fn show(client: &Client, filter: &str, json: bool) -> Result {
     let palette = Palette::of_stdout();
     let mut watch = client.watch(filter)?;
     while let Some(event) = watch.next().await {
@@ -39,7 +37,7 @@ async fn show(client: &Client, filter: &str, json: bool) -> Outcome {
             print(&line(&event, palette))?;
         }
     }
-    Err(watch.failure().map_or_else(|| Failure::failed("the watch ended"), |error| error.clone().into()))
+    Err(watch.failure().map_or_else(|| CommandError::failed("the watch ended"), |error| error.clone().into()))
 }
 
 /// Names of events are those of the HTTP interface.

@@ -2,11 +2,11 @@
 
 use super::keys;
 use super::load::Loaded;
-use super::settings::{PEER_PORT, Settings};
-use crate::failure::{Failure, Outcome};
+use super::settings::Settings;
+use convoke_cli::{CommandError, PEER_PORT, Result, host_port, with_port};
 use convoke_node::StartError;
 use convoke_node::core::ConfigError;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 /// What node and server are started with.
 #[derive(Clone, Debug)]
@@ -22,10 +22,10 @@ pub(crate) struct Parts {
 }
 
 /// Refuses what cannot work, naming the key and where it came from (R-11). `id` is the one to use.
-pub(crate) fn build(loaded: &Loaded, id: &str) -> Outcome<Parts> {
+pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
     let settings = &loaded.settings;
-    let mut node =
-        convoke_node::Config::new(id).map_err(|error| Failure::usage(format!("{error}{}", from(loaded, &["id"]))))?;
+    let mut node = convoke_node::Config::new(id)
+        .map_err(|error| CommandError::usage(format!("{error}{}", from(loaded, &["id"]))))?;
     node.cluster.clone_from(&settings.cluster);
     node.region.clone_from(&settings.region);
     node.bind = host_port(&settings.bind, settings.peer_port);
@@ -81,7 +81,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Outcome<Parts> {
 
 /// Two listeners cannot share a port. One of `yielding`, which nobody asked for, makes way and takes any free one; two that somebody
 /// wants to be the same are a mistake.
-pub(crate) fn part_ports(loaded: &mut Loaded, yielding: &[&str]) -> Outcome {
+pub(crate) fn part_ports(loaded: &mut Loaded, yielding: &[&str]) -> Result {
     type Port = (&'static str, fn(&mut Settings) -> &mut u16);
     const PORTS: &[Port] = &[
         ("client_port", |settings| &mut settings.client_port),
@@ -105,26 +105,29 @@ pub(crate) fn part_ports(loaded: &mut Loaded, yielding: &[&str]) -> Outcome {
                 let message = format!(
                     "{second} is {number}, and so is {first}: give each its own, or 0 for any free one{places}"
                 );
-                return Err(Failure::usage(message));
+                return Err(CommandError::usage(message));
             }
         }
     }
     Ok(())
 }
 
-fn traces(loaded: &Loaded, id: &str) -> Outcome<Option<convoke_otlp::Config>> {
+fn traces(loaded: &Loaded, id: &str) -> Result<Option<convoke_otlp::Config>> {
     let settings = &loaded.settings.tracing;
     let ratio = settings.sample_ratio;
     if !(0.0..=1.0).contains(&ratio) {
         let key = "tracing.sample_ratio";
-        return Err(Failure::usage(format!("{key} is {ratio}: write a number from 0 to 1{}", from(loaded, &[key]))));
+        return Err(CommandError::usage(format!(
+            "{key} is {ratio}: write a number from 0 to 1{}",
+            from(loaded, &[key])
+        )));
     }
     if settings.otlp_endpoint.is_empty() {
         return Ok(None);
     }
     let endpoint = convoke_otlp::Endpoint::parse(&settings.otlp_endpoint).map_err(|error| {
         let key = "tracing.otlp_endpoint";
-        Failure::usage(format!("{key} {error}{}", from(loaded, &[key])))
+        CommandError::usage(format!("{key} {error}{}", from(loaded, &[key])))
     })?;
     let version = env!("CARGO_PKG_VERSION").to_owned();
     Ok(Some(convoke_otlp::Config { endpoint, sample_ratio: ratio, instance: id.to_owned(), version }))
@@ -138,7 +141,7 @@ const OF_NODE: &[&str] = &["", "timers", "limits", "network"];
 const OF_SERVER: &[&str] = &["", "clients", "client_timeouts", "dns"];
 const OF_LOG: &[&str] = &["log_timers", "log_limits", "log_state"];
 
-fn refused_by_node(loaded: &Loaded, error: &StartError) -> Failure {
+fn refused_by_node(loaded: &Loaded, error: &StartError) -> CommandError {
     let also = match error {
         StartError::Config(ConfigError::TooShort { why, .. }) => why,
         StartError::Advertise { .. } => "bind",
@@ -147,7 +150,7 @@ fn refused_by_node(loaded: &Loaded, error: &StartError) -> Failure {
     refused(loaded, &error.to_string(), field(error), also, OF_NODE)
 }
 
-fn refused_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> Failure {
+fn refused_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> CommandError {
     use convoke_server::StartError as E;
     let field = match error {
         E::Zero { name } => Some(*name),
@@ -159,7 +162,7 @@ fn refused_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> Fai
 }
 
 /// The components know their fields by their bare names; people know keys and places. `also` names further fields.
-fn refused(loaded: &Loaded, message: &str, field: Option<&str>, also: &str, sections: &[&str]) -> Failure {
+fn refused(loaded: &Loaded, message: &str, field: Option<&str>, also: &str, sections: &[&str]) -> CommandError {
     let own = field.and_then(|field| keys::of_field(field, sections));
     let others = also.split(' ').filter_map(|word| keys::of_field(word, sections));
     let involved: Vec<&str> = own.into_iter().chain(others).map(|key| key.name).collect();
@@ -167,7 +170,7 @@ fn refused(loaded: &Loaded, message: &str, field: Option<&str>, also: &str, sect
         Some(key) => message.replacen(key.parts().1, key.name, 1),
         None => message.to_owned(),
     };
-    Failure::usage(message + &from(loaded, &involved))
+    CommandError::usage(message + &from(loaded, &involved))
 }
 
 fn field(error: &StartError) -> Option<&str> {
@@ -193,12 +196,8 @@ fn from(loaded: &Loaded, keys: &[&str]) -> String {
     if places.is_empty() { String::new() } else { format!(" ({})", places.join(", ")) }
 }
 
-fn host_port(host: &str, port: u16) -> String {
-    if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
 /// Whether what was made of it is a host and a port. Whether there is such a host is another question.
-fn dialable(loaded: &Loaded, key: &str, given: &str, address: &str) -> Outcome {
+fn dialable(loaded: &Loaded, key: &str, given: &str, address: &str) -> Result {
     let host = address.rsplit_once(':').map_or("", |(host, _)| host);
     let fits = if host.starts_with('[') {
         address.parse::<SocketAddr>().is_ok()
@@ -214,15 +213,8 @@ fn dialable(loaded: &Loaded, key: &str, given: &str, address: &str) -> Outcome {
     if fits {
         Ok(())
     } else {
-        Err(Failure::usage(format!("{key} has {given:?}: write {form}{}", from(loaded, &[key]))))
+        Err(CommandError::usage(format!("{key} has {given:?}: write {form}{}", from(loaded, &[key]))))
     }
-}
-
-/// Adds a port where none is given.
-pub(crate) fn with_port(address: &str, port: u16) -> String {
-    let bare_v6 = address.parse::<Ipv6Addr>().is_ok();
-    let has_port = !bare_v6 && address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    if has_port { address.to_owned() } else { host_port(address, port) }
 }
 
 #[cfg(test)]
@@ -250,7 +242,7 @@ mod tests {
         let error = build(&loaded(&[("timers.heartbeat_interval", "X", "10s")]), "n1").unwrap_err();
         assert_eq!(
             error,
-            Failure::usage(
+            CommandError::usage(
                 "timers.heartbeat_timeout is 20s, which is too short: set it above 30s (3 × heartbeat_interval) \
                  (timers.heartbeat_interval from X)"
             )
@@ -303,7 +295,7 @@ mod tests {
         ] {
             let error = build(&loaded(&values), "n1").unwrap_err();
             assert!(error.message.contains(words) && error.message.ends_with(places), "{error}");
-            assert_eq!(error.exit, crate::failure::exit::USAGE);
+            assert_eq!(error.exit, convoke_cli::exit::USAGE);
         }
         for fine in [
             vec![("bind", "X", "0.0.0.0"), ("insecure_public", "Y", "true"), ("advertise", "Z", "me")],
@@ -323,12 +315,12 @@ mod tests {
             let mut loaded = loaded(values);
             part_ports(&mut loaded, yielding)?;
             let settings = &loaded.settings;
-            Ok::<_, Failure>([settings.client_port, settings.peer_port, settings.dns_port])
+            Ok::<_, CommandError>([settings.client_port, settings.peer_port, settings.dns_port])
         };
         let error = parted(&[("client_port", "X", "8000"), ("peer_port", "Y", "8000")], &["dns_port"]).unwrap_err();
         assert_eq!(
             error,
-            Failure::usage(
+            CommandError::usage(
                 "peer_port is 8000, and so is client_port: give each its own, or 0 for any free one \
                  (client_port from X, peer_port from Y)"
             )

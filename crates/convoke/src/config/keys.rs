@@ -121,9 +121,9 @@ pub(crate) const KEYS: &[Key] = &[
         "If more than this share of members or nodes falls silent at once, the node doubts itself first."
     ),
     key!(Share, retry_jitter, "By how much timers.peer_retry_interval varies, as a share."),
-    key!(Text, logging.filter, "Level (error, warn, info, debug, trace), or levels by module: info,convoke_node=debug.")
-        .flag("--log")
-        .environment_name("CONVOKE_LOG"),
+    key!(Text, logging.level, "Level (error, warn, info, debug, trace), or levels by module: info,convoke_node=debug.")
+        .flag("--log-level")
+        .environment_name("CONVOKE_LOG_LEVEL"),
     key!(Format, logging.format, "text or json.").flag("--log-format").environment_name("CONVOKE_LOG_FORMAT"),
     key!(
         Text,
@@ -255,6 +255,12 @@ pub(crate) const KEYS: &[Key] = &[
 
 pub(crate) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
+}
+
+/// Returns the environment variable of a key.
+#[cfg(feature = "tools")]
+pub(crate) fn variable_of(name: &str) -> Option<String> {
+    find(name).map(Key::environment)
 }
 
 /// The key a component means by the bare name of its field.

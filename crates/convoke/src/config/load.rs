@@ -4,7 +4,7 @@ use super::keys::{self, KEYS, Key};
 use super::settings::Settings;
 use super::value::Raw;
 use super::{file, suggest};
-use crate::failure::{Failure, Outcome};
+use convoke_cli::{CommandError, Result};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     /// Everything that counts for a node that is started here and now.
-    pub(crate) fn effective(file: Option<&Path>, flags: &[Flag]) -> Outcome<Loaded> {
+    pub(crate) fn effective(file: Option<&Path>, flags: &[Flag]) -> Result<Loaded> {
         let mut loaded = Loaded::default();
         if let Some(path) = file {
             loaded.file(path)?;
@@ -62,16 +62,17 @@ impl Loaded {
         Ok(loaded)
     }
 
-    pub(crate) fn file(&mut self, path: &Path) -> Outcome {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::usage(format!("cannot read the configuration {}: {error}", path.display())))?;
+    pub(crate) fn file(&mut self, path: &Path) -> Result {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            CommandError::usage(format!("cannot read the configuration {}: {error}", path.display()))
+        })?;
         self.text(path, &text)
     }
 
-    fn text(&mut self, path: &Path, text: &str) -> Outcome {
+    fn text(&mut self, path: &Path, text: &str) -> Result {
         let shown = path.display();
         let entries =
-            file::parse(text).map_err(|(line, error)| Failure::usage(format!("{shown} line {line}: {error}")))?;
+            file::parse(text).map_err(|(line, error)| CommandError::usage(format!("{shown} line {line}: {error}")))?;
         for entry in entries {
             let Some(key) = keys::find(&entry.name) else {
                 let help = match suggest::key(&entry.name) {
@@ -79,14 +80,14 @@ impl Loaded {
                     None => "`convoke config print --defaults` lists all".to_owned(),
                 };
                 let (line, name) = (entry.line, entry.name);
-                return Err(Failure::usage(format!("{shown} line {line}: unknown key {name}; {help}")));
+                return Err(CommandError::usage(format!("{shown} line {line}: unknown key {name}; {help}")));
             };
             self.set(key, &entry.raw, Origin::File { path: path.to_owned(), line: entry.line })?;
         }
         Ok(())
     }
 
-    pub(crate) fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) -> Outcome {
+    pub(crate) fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) -> Result {
         let mut ours: Vec<_> = variables.filter(|(name, _)| name.starts_with("CONVOKE_")).collect();
         ours.sort();
         for (name, value) in ours {
@@ -104,7 +105,7 @@ impl Loaded {
         Ok(())
     }
 
-    pub(crate) fn flags(&mut self, flags: &[Flag]) -> Outcome {
+    pub(crate) fn flags(&mut self, flags: &[Flag]) -> Result {
         for flag in flags {
             let key = keys::find(flag.key).expect("flags name keys of the table");
             self.set(key, &flag.raw, Origin::Flag(flag.flag))?;
@@ -117,9 +118,9 @@ impl Loaded {
         self.origins.get(key)
     }
 
-    fn set(&mut self, key: &'static Key, raw: &Raw, origin: Origin) -> Outcome {
+    fn set(&mut self, key: &'static Key, raw: &Raw, origin: Origin) -> Result {
         (key.write)(&mut self.settings, raw)
-            .map_err(|error| Failure::usage(format!("{} {error} ({origin})", key.name)))?;
+            .map_err(|error| CommandError::usage(format!("{} {error} ({origin})", key.name)))?;
         self.origins.insert(key.name, origin);
         Ok(())
     }
@@ -157,7 +158,7 @@ fn service_of(variable: &str) -> String {
 mod tests {
     use super::*;
 
-    fn from_text(text: &str) -> Outcome<Loaded> {
+    fn from_text(text: &str) -> Result<Loaded> {
         let mut loaded = Loaded::default();
         loaded.text(Path::new("convoke.toml"), text)?;
         Ok(loaded)
@@ -183,7 +184,7 @@ mod tests {
         let error = from_text("[timers]\nheartbeat_intervall = \"5s\"\n").unwrap_err();
         assert_eq!(
             error,
-            Failure::usage(
+            CommandError::usage(
                 "convoke.toml line 2: unknown key timers.heartbeat_intervall; did you mean timers.heartbeat_interval?"
             )
         );

@@ -9,6 +9,6 @@ mod settings;
 mod suggest;
 pub(crate) mod value;
 
-pub(crate) use build::{LOG_DIRECTORY, Parts, build, part_ports, with_port};
+pub(crate) use build::{LOG_DIRECTORY, Parts, build, part_ports};
 pub(crate) use load::{Flag, Loaded};
-pub(crate) use settings::{CLIENT_PORT, LogFormat, PEER_PORT, Settings};
+pub(crate) use settings::{LogFormat, Settings};

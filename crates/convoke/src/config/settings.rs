@@ -1,13 +1,12 @@
 //! Everything that can be set for a node, with its defaults.
 
+use convoke_cli::{CLIENT_PORT, PEER_PORT};
 use convoke_node::NetworkLimits;
 use convoke_node::core::version::NodeId;
 use convoke_node::core::{self, Limits, Timers};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) const CLIENT_PORT: u16 = 7700;
-pub(crate) const PEER_PORT: u16 = 7701;
 const DNS_PORT: u16 = 7753;
 
 /// Field names are the names of the keys: see [`super::keys`].
@@ -48,7 +47,7 @@ pub(crate) struct DnsSettings {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Logging {
-    pub(crate) filter: String,
+    pub(crate) level: String,
     pub(crate) format: LogFormat,
 }
 
@@ -88,7 +87,7 @@ impl Default for Settings {
             insecure_public: false,
             mass_failure_share: core.mass_failure_share,
             retry_jitter: core.retry_jitter,
-            logging: Logging { filter: "info".to_owned(), format: LogFormat::Text },
+            logging: Logging { level: "info".to_owned(), format: LogFormat::Text },
             tracing: TracingSettings { otlp_endpoint: String::new(), sample_ratio: 1.0 },
             timers: core.timers,
             limits: core.limits,

@@ -1,8 +1,8 @@
 //! What a starting node says on stdout: where it listens, when it is ready.
 
 use super::Plan;
-use crate::config::CLIENT_PORT;
-use crate::output::{Palette, Style, print};
+use convoke_cli::CLIENT_PORT;
+use convoke_cli::output::{Palette, Style, print};
 use convoke_node::NodeHandle;
 use convoke_server::Server;
 use std::convert::Infallible;

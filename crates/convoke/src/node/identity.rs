@@ -1,7 +1,7 @@
 //! What a node is called if nobody says.
 
-use crate::config::{LOG_DIRECTORY, PEER_PORT, Settings};
-use crate::failure::{Failure, Outcome};
+use crate::config::{LOG_DIRECTORY, Settings};
+use convoke_cli::{CommandError, PEER_PORT, Result};
 use convoke_node::core::version::NodeId;
 use convoke_replica::StoreError;
 use std::io;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// The configured id, else the one the data directory belongs to, else one made from the host name: the same after every
 /// start on the same machine with the same port. Refuses to be anybody else than the log in the data directory is of, before anything
 /// is written: a log that was restored or recovered there is a replica under that id and no other.
-pub(crate) fn of(settings: &Settings) -> Outcome<String> {
+pub(crate) fn of(settings: &Settings) -> Result<String> {
     let data_dir = &settings.data_dir;
     let recorded = convoke_node::id_of_data_dir(data_dir);
     let of_log = if_it_matters(read(data_dir), settings.log.enabled)?;
@@ -24,7 +24,7 @@ pub(crate) fn of(settings: &Settings) -> Outcome<String> {
         return Ok(id);
     }
     match of_log {
-        Some(found) if found != id => Err(Failure::usage(format!(
+        Some(found) if found != id => Err(CommandError::usage(format!(
             "{} holds the log of node {found}, not of {id}: start it with --id {found}, or use another data directory",
             data_dir.display()
         ))),
@@ -33,7 +33,7 @@ pub(crate) fn of(settings: &Settings) -> Outcome<String> {
 }
 
 /// Id of the node whose log is in a data directory, if there is one.
-pub(crate) fn of_log(data_dir: &Path) -> Outcome<Option<String>> {
+pub(crate) fn of_log(data_dir: &Path) -> Result<Option<String>> {
     read(data_dir).map_err(|error| failed(&error))
 }
 
@@ -43,7 +43,7 @@ fn read(data_dir: &Path) -> Result<Option<String>, StoreError> {
 
 /// A log that is not used may be as damaged as it likes. One that must not be read here belongs to somebody else, for whom a
 /// configuration is only checked; a node itself is refused when it opens it.
-fn if_it_matters(found: Result<Option<String>, StoreError>, log_enabled: bool) -> Outcome<Option<String>> {
+fn if_it_matters(found: Result<Option<String>, StoreError>, log_enabled: bool) -> Result<Option<String>> {
     match found {
         Err(_) if !log_enabled => Ok(None),
         Err(StoreError::Disk { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(None),
@@ -51,8 +51,8 @@ fn if_it_matters(found: Result<Option<String>, StoreError>, log_enabled: bool) -
     }
 }
 
-fn failed(error: &StoreError) -> Failure {
-    Failure::failed(error.to_string())
+fn failed(error: &StoreError) -> CommandError {
+    CommandError::failed(error.to_string())
 }
 
 /// Several nodes of a machine differ in their ports.

@@ -2,8 +2,8 @@
 
 use super::Plan;
 use crate::config::LogFormat;
-use crate::failure::{Failure, Outcome};
-use crate::output::colours_wanted;
+use convoke_cli::output::colours_wanted;
+use convoke_cli::{CommandError, Result};
 use convoke_otlp::Exporter;
 use std::io::{IsTerminal, stderr};
 use tracing_subscriber::Layer;
@@ -12,14 +12,14 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::Registry;
 
 /// From now on everything is logged. Returns what exports traces, to be started within the runtime.
-pub(crate) fn observe(plan: &Plan) -> Outcome<Option<Exporter>> {
+pub(crate) fn observe(plan: &Plan) -> Result<Option<Exporter>> {
     // When nobody reads stderr any more, saying so there would panic.
     let lines = tracing_subscriber::fmt::layer().with_writer(stderr).log_internal_errors(false);
     let lines = match plan.log_format {
         LogFormat::Text => lines.with_target(false).with_ansi(colours_wanted() && stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let subscriber = Registry::default().with(lines.with_filter(plan.log.clone()));
+    let subscriber = Registry::default().with(lines.with_filter(plan.log_targets.clone()));
     let (spans, exporter) = plan.parts.traces.clone().map(convoke_otlp::traces).unzip();
     let set = match spans {
         // Not the same as a layer that does nothing: with one, every span and every line would be asked about each time.
@@ -29,7 +29,7 @@ pub(crate) fn observe(plan: &Plan) -> Outcome<Option<Exporter>> {
             tracing::subscriber::set_global_default(subscriber.with(spans.with_filter(wanted)))
         }
     };
-    set.map_err(|error| Failure::failed(format!("cannot write the log: {error}")))?;
+    set.map_err(|error| CommandError::failed(format!("cannot write the log: {error}")))?;
     for doubt in &plan.doubts {
         tracing::warn!("{doubt}");
     }

@@ -11,4 +11,4 @@ pub(crate) use identity::of_log as id_of_log;
 pub(crate) use logging::observe;
 pub(crate) use parent::end_with;
 pub(crate) use plan::Plan;
-pub(crate) use run::{raise_open_files, run};
+pub(crate) use run::run;

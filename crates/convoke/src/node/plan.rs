@@ -2,7 +2,7 @@
 
 use super::identity;
 use crate::config::{Loaded, LogFormat, Parts, build, part_ports};
-use crate::failure::{Failure, Outcome};
+use convoke_cli::{CommandError, Result};
 use std::str::FromStr;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
@@ -12,7 +12,7 @@ const ENGINE: &str = "openraft";
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) parts: Parts,
-    pub(crate) log: Targets,
+    pub(crate) log_targets: Targets,
     pub(crate) log_format: LogFormat,
     /// What to warn about once there is a log.
     pub(crate) doubts: Vec<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn start(loaded: &Loaded) -> Outcome<Plan> {
+    pub(crate) fn start(loaded: &Loaded) -> Result<Plan> {
         let mut loaded = loaded.clone();
         // Several nodes of one machine are told apart by the other two; DNS of any of them will do.
         let yielding = unset(&loaded, &["dns_port"]);
@@ -35,7 +35,7 @@ impl Plan {
     }
 
     /// In memory, for this machine only, whatever is configured for nodes.
-    pub(crate) fn dev(loaded: &Loaded) -> Outcome<Plan> {
+    pub(crate) fn dev(loaded: &Loaded) -> Result<Plan> {
         let mut loaded = loaded.clone();
         let settings = &mut loaded.settings;
         let defaults = crate::config::Settings::default();
@@ -54,20 +54,24 @@ impl Plan {
     }
 
     /// `any`: ports that nobody asked for.
-    fn of(loaded: &Loaded, parts: Parts, any: &[&str]) -> Outcome<Plan> {
+    fn of(loaded: &Loaded, parts: Parts, any: &[&str]) -> Result<Plan> {
         let logging = &loaded.settings.logging;
-        let log = Targets::from_str(&logging.filter).map_err(|_| {
-            let origin = loaded.origin("logging.filter").map(|origin| format!(" ({origin})")).unwrap_or_default();
-            let filter = &logging.filter;
-            Failure::usage(format!("logging.filter is {filter:?}: write a level, for example \"debug\"{origin}"))
+        let targets = Targets::from_str(&logging.level).map_err(|_| {
+            let origin = loaded.origin("logging.level").map(|origin| format!(" ({origin})")).unwrap_or_default();
+            let level = &logging.level;
+            CommandError::usage(format!(
+                "logging.level {level:?} is not a log level: use error, warn, info, debug, trace or off, or \
+                 levels by module such as \"info,convoke_node=debug\"{origin}"
+            ))
         })?;
         // The consensus engine talks to its developers; what operators need to know is said by us.
-        let log = if logging.filter.contains(ENGINE) { log } else { log.with_target(ENGINE, LevelFilter::OFF) };
+        let targets =
+            if logging.level.contains(ENGINE) { targets } else { targets.with_target(ENGINE, LevelFilter::OFF) };
         // Spans are for the collector; in the log they would only be in the way.
-        let log = log.with_target(convoke_trace::TARGET, LevelFilter::OFF);
+        let targets = targets.with_target(convoke_trace::TARGET, LevelFilter::OFF);
         Ok(Plan {
             parts,
-            log,
+            log_targets: targets,
             log_format: logging.format,
             doubts: loaded.doubts.clone(),
             any_client_port: any.contains(&"client_port"),

@@ -2,13 +2,11 @@
 
 use super::Plan;
 use super::announce;
-use crate::failure::{Failure, Outcome, exit};
-use crate::signals::{Signal, Signals};
+use convoke_cli::{CommandError, Result, Signal, Signals, exit};
 use convoke_node::core::member::NODE_ID_PREFIX;
 use convoke_node::{Ending, LogConnection, Node, NodeHandle};
 use convoke_replica::{Guided, Replica};
 use convoke_server::{Bound, Server};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +29,7 @@ enum Reason {
 }
 
 /// Runs until a signal comes, the log fails or the node ends by itself. A signal while it stops ends it at once.
-pub(crate) async fn run(plan: Plan) -> Outcome {
+pub(crate) async fn run(plan: Plan) -> Result {
     let mut signals = Signals::listen()?;
     raise_open_files();
     let running = tokio::select! {
@@ -75,7 +73,7 @@ pub(crate) async fn run(plan: Plan) -> Outcome {
     };
     match reason {
         Reason::Signal(_) => ended(&plan, ending),
-        Reason::LogFailed(fault) => Err(Failure::failed(format!(
+        Reason::LogFailed(fault) => Err(CommandError::failed(format!(
             "node {} stopped because its log failed: {fault}; see to the disk, then start it again",
             node.id()
         ))),
@@ -90,16 +88,8 @@ async fn log_failed(log: Option<&Replica>) -> String {
     }
 }
 
-/// Every client is an open file, and the usual soft limit of 1,024 is for programs that use `select`.
-pub(crate) fn raise_open_files() {
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        tracing::warn!("cannot raise the limit of open files: {error}");
-    }
-}
-
 /// The client port comes first: the node tells others where its clients connect.
-async fn start(plan: &Plan) -> Outcome<Running> {
+async fn start(plan: &Plan) -> Result<Running> {
     let bound = bind(plan).await?;
     let mut config = plan.parts.node.clone();
     let clients = bound.address();
@@ -128,7 +118,7 @@ async fn start(plan: &Plan) -> Outcome<Running> {
 }
 
 /// The log plane shares the node's peer port, and asks the registry where nodes are that have moved; nothing else.
-async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Outcome<Replica> {
+async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<Replica> {
     node.peer_address().clone_into(&mut config.address);
     let mut connections = node.log_connections();
     let registry = node.handle();
@@ -139,7 +129,7 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Outcome<
             E::Config(_) | E::Limits(_) | E::OfAnother { .. } => exit::USAGE,
             E::Store(_) | E::Engine(_) | E::Randomness(_) => exit::FAILED,
         };
-        Failure { exit, message: format!("the log plane cannot start: {error}") }
+        CommandError { exit, message: format!("the log plane cannot start: {error}") }
     })?;
     let handle = replica.handle();
     tokio::spawn(async move {
@@ -157,7 +147,7 @@ fn whereabouts(registry: &NodeHandle, node: &str) -> Option<String> {
     record.metadata().get("peer_address").filter(|address| !address.is_empty()).map(str::to_owned)
 }
 
-async fn bind(plan: &Plan) -> Outcome<Bound> {
+async fn bind(plan: &Plan) -> Result<Bound> {
     use convoke_server::StartError as E;
     let mut config = plan.parts.server.clone();
     loop {
@@ -182,10 +172,10 @@ async fn bind(plan: &Plan) -> Outcome<Bound> {
                 | E::Dns(convoke_dns::StartError::Public { .. } | convoke_dns::StartError::Ttl { .. })),
                 _,
             ) => {
-                return Err(Failure::usage(error.to_string()));
+                return Err(CommandError::usage(error.to_string()));
             }
             (error @ (E::Bind { .. } | E::Dns(convoke_dns::StartError::Bind { .. })), _) => {
-                return Err(Failure::failed(error.to_string()));
+                return Err(CommandError::failed(error.to_string()));
             }
         }
     }
@@ -204,7 +194,7 @@ fn any_port(address: &str) -> String {
     format!("{host}:0")
 }
 
-fn cannot_start(error: &convoke_node::StartError) -> Failure {
+fn cannot_start(error: &convoke_node::StartError) -> CommandError {
     use convoke_node::StartError as E;
     let exit = match error {
         E::Config(_) | E::Zero { .. } | E::LinkQueue { .. } | E::Advertise { .. } | E::DataDirOfAnother { .. } => {
@@ -212,20 +202,20 @@ fn cannot_start(error: &convoke_node::StartError) -> Failure {
         }
         E::Bind { .. } | E::DataDirInUse { .. } | E::Damaged { .. } | E::Disk { .. } | E::Randomness(_) => exit::FAILED,
     };
-    Failure { exit, message: error.to_string() }
+    CommandError { exit, message: error.to_string() }
 }
 
-fn ended(plan: &Plan, ending: Ending) -> Outcome {
+fn ended(plan: &Plan, ending: Ending) -> Result {
     let id = &plan.parts.node.id;
     match ending {
         Ending::Graceful => Ok(()),
-        Ending::IdentityConflict => Err(Failure::refused(format!(
+        Ending::IdentityConflict => Err(CommandError::refused(format!(
             "another process of the cluster uses the node id {id}: give each its own (--id)"
         ))),
-        Ending::Aborted => Err(Failure::failed(format!("node {id} ended unexpectedly: see the log"))),
+        Ending::Aborted => Err(CommandError::failed(format!("node {id} ended unexpectedly: see the log"))),
     }
 }
 
-fn cut_short(signal: Signal) -> Failure {
-    Failure::failed(format!("{signal}: stopped at once; clients notice by themselves"))
+fn cut_short(signal: Signal) -> CommandError {
+    CommandError::failed(format!("{signal}: stopped at once; clients notice by themselves"))
 }

@@ -7,7 +7,6 @@ pub mod fleet;
 pub mod http;
 pub mod lab;
 pub mod seen;
-pub mod terminal;
 pub mod three;
 
 use convoke_testkit::{Network, NodeProcess, Process, ProcessCluster, ProcessClusterPlan, run, skip};

@@ -1,11 +1,10 @@
-//! Forgetting: collection of tombstones (D8), names of silent origins (D10).
+//! Collection of tombstones and of inferred `left` records (D8), and what others collected of silent origins (D10).
 
-use super::{CausalMap, ItemRef};
+use super::{CausalMap, ItemRef, Key};
 use crate::liveness::Inferred;
-use crate::member::{Kind, Member, Record, Space};
+use crate::member::{Kind, Member, Record};
 use crate::mutant::Mutant;
 use crate::time::{Clock, Duration, Heard, Time};
-use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -79,7 +78,7 @@ impl CausalMap {
             }
             match item {
                 ItemRef::Stated(slot) => removed.push((slot, self.remove_slot(slot))),
-                ItemRef::Inferred(id) => removed.extend(self.collect_inferred(&id)),
+                ItemRef::Inferred(key) => removed.extend(self.collect_inferred(&key)),
             }
         }
         for (item, tombstone) in later {
@@ -95,33 +94,32 @@ impl CausalMap {
                 let record = self.slots.get(*slot).filter(|record| record.kind == Kind::Left)?;
                 (&record.origin, record.n)
             }
-            ItemRef::Inferred(id) => {
-                let inferred = self.inferred.get(id)?;
+            ItemRef::Inferred(key) => {
+                let inferred = self.inferred.get(key)?;
                 (&inferred.origin, inferred.n)
             }
         };
         (origin.tag == tombstone.tag && n == tombstone.n).then_some(origin.index)
     }
 
-    /// An inferred `left` that still applies takes the slot with it (H11); a void one just goes.
-    fn collect_inferred(&mut self, id: &SmolStr) -> Option<(u32, Arc<Record>)> {
-        let inferred = self.drop_inferred(id)?;
-        let record = self.slots.find(Space::Member, id)?;
-        let owner = self.origins.entry(record.origin.index);
-        // The news of an owner that returns are believed before it is (L3).
-        let believed = owner.admitted || record.n > owner.news_above;
-        let applies = !believed && inferred.applies(record, owner.judged_life);
+    /// Collects an inferred `left`. If it still applies, its slot is collected too: the stated record alone would show the
+    /// member as `down` again (L4).
+    fn collect_inferred(&mut self, key: &Key) -> Option<(u32, Arc<Record>)> {
+        let inferred = self.drop_inferred(key)?;
+        let record = self.slots.find(key.0, &key.1)?;
+        let judged = self.origins.entry(record.origin.index).standing.judges(record.n);
+        let applies = judged.is_some_and(|life| inferred.applies(record, life));
         if !applies || self.mutation.is(Mutant::InferredCollectedAlone) {
             return None;
         }
         let (slot, owner) = (record.slot, record.origin.index);
-        self.write_off(owner, true);
+        self.origins.write_off(owner, self.origins.entry(owner).seen);
         self.raise_floor(inferred.origin.index, inferred.n);
         Some((slot, self.remove_slot(slot)))
     }
 
-    pub(super) fn drop_inferred(&mut self, id: &SmolStr) -> Option<Inferred> {
-        let inferred = self.inferred.remove(id)?;
+    pub(super) fn drop_inferred(&mut self, key: &Key) -> Option<Inferred> {
+        let inferred = self.inferred.remove(key)?;
         self.origins.entry_mut(inferred.origin.index).inferred.remove(&inferred.n);
         Some(inferred)
     }
@@ -134,18 +132,18 @@ impl CausalMap {
             marks.clear(slot);
         }
         self.raise_floor(record.origin.index, record.n);
-        if record.space == Space::Member
-            && self.inferred.get(&record.id).is_some_and(|held| self.is_baseless(&record.id, held))
-        {
-            self.drop_inferred(&record.id);
+        let key = record.key();
+        if self.inferred.get(&key).is_some_and(|held| self.is_baseless(&key, held)) {
+            self.drop_inferred(&key);
         }
         record
     }
 
-    /// Whether the record an inference speaks of was here and was collected: then it speaks of nothing (H12).
-    pub(super) fn is_baseless(&self, id: &str, inferred: &Inferred) -> bool {
+    /// Whether the record that an inference is about was here and was collected. Such an inference came from a node that
+    /// lags behind (L4).
+    pub(super) fn is_baseless(&self, key: &Key, inferred: &Inferred) -> bool {
         let about = &inferred.about.id;
-        self.slots.find(Space::Member, id).is_none()
+        self.slots.find(key.0, &key.1).is_none()
             && match self.origins.index_of(about) {
                 Some(index) => self.origins.covers(index, inferred.about_n),
                 None => self.origins.is_retired(about),
@@ -161,49 +159,17 @@ impl CausalMap {
         }
     }
 
-    /// Drops the names of an origin that has been silent for long (D10, L7). Returns them.
-    pub(crate) fn drop_names(&mut self, index: u32) -> Vec<(u32, Arc<Record>)> {
-        let entry = self.origins.entry_mut(index);
-        entry.names_dropped = Some(entry.stores);
-        let slots: Vec<u32> = entry.stated.values().copied().collect();
-        let names = slots.into_iter().filter(|slot| self.at(*slot).space == Space::Name && self.at(*slot).is_live());
-        let names: Vec<u32> = names.collect();
-        if !names.is_empty() {
-            self.write_off(index, false);
-        }
-        names.into_iter().map(|slot| (slot, self.remove_slot(slot))).collect()
-    }
-
-    /// Drops what others have written off of an origin that fell silent before it stated that again (D10). Returns the slots,
-    /// and what they showed.
+    /// Drops the live records that others have written off of an origin that fell silent before it stated them again (D10).
+    /// Returns the slots, and what they showed.
     pub(crate) fn drop_written_off(&mut self, index: u32) -> Vec<(u32, Member)> {
-        let entry = self.origins.entry_mut(index);
-        let (names, members) = (entry.written_off, entry.members_written_off);
-        entry.let_go = (names, members);
-        let written_off = entry.stated.range(0..).take_while(|(n, _)| *n <= names);
-        let slots: Vec<u32> = written_off.map(|(_, slot)| *slot).collect();
-        let names_go = !self.mutation.is(Mutant::NamesNotDropped);
-        let given_up = |record: &Record| match record.space {
-            Space::Name => record.is_live() && names_go,
-            Space::Member => record.is_live() && record.n <= members,
-        };
-        let live: Vec<u32> = slots.into_iter().filter(|slot| given_up(self.at(*slot))).collect();
-        if !live.is_empty() {
-            self.origins.entry_mut(index).lacks(names, members);
-        }
+        let entry = self.origins.entry(index);
+        let written_off = entry.stated.range(0..).take_while(|(n, _)| *n <= entry.written_off);
+        let live: Vec<u32> = written_off.map(|(_, slot)| *slot).filter(|slot| self.at(*slot).is_live()).collect();
         let drop = |slot| {
             let shown = self.member(self.at(slot));
             self.remove_slot(slot);
             (slot, shown)
         };
         live.into_iter().map(drop).collect()
-    }
-
-    /// Remembers that records were dropped that their origin may still stand by; if it lives, it states them again.
-    fn write_off(&mut self, index: u32, members: bool) {
-        let seen = self.origins.entry(index).seen;
-        let members = if members { seen } else { 0 };
-        self.origins.write_off(index, seen, members);
-        self.origins.entry_mut(index).lacks(seen, members);
     }
 }

@@ -1,18 +1,16 @@
 //! What a peer misses, in O(changes) (D5, D6).
 
-use super::CausalMap;
-use crate::member::Space;
+use super::{CausalMap, Key};
 use crate::mutant::Mutant;
 use crate::time::Clock;
 use crate::wire::{Context, ItemsWriter};
-use smol_str::SmolStr;
 use std::collections::BTreeSet;
 
 /// Where an item is found when its turn to be sent comes; by then it may have been replaced by a newer one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ItemRef {
     Stated(u32),
-    Inferred(SmolStr),
+    Inferred(Key),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -58,9 +56,9 @@ impl CausalMap {
                     items.record(record, age);
                 }
             }
-            ItemRef::Inferred(id) => {
-                if let Some(inferred) = self.inferred.get(id) {
-                    items.inferred(id, inferred, age);
+            ItemRef::Inferred(key) => {
+                if let Some(inferred) = self.inferred.get(key) {
+                    items.inferred(key.0, &key.1, inferred, age);
                 }
             }
         }
@@ -97,15 +95,15 @@ impl CausalMap {
             Cursor::Slot(start) => {
                 let held = (*start..self.slots.bound()).find_map(|slot| self.slots.get(slot));
                 let Some(record) = held else { return self.next_items(&Cursor::Inferred(None)) };
-                let is_inferred = record.space == Space::Member && self.inferred.contains_key(&record.id);
-                let inferred = is_inferred.then(|| ItemRef::Inferred(record.id.clone()));
+                let key = record.key();
+                let inferred = self.inferred.contains_key(&key).then_some(ItemRef::Inferred(key));
                 Some((ItemRef::Stated(record.slot), inferred, Cursor::Slot(record.slot + 1)))
             }
             Cursor::Inferred(after) => {
                 use std::ops::Bound;
                 let start = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-                let (id, _) = self.inferred.range::<SmolStr, _>((start, Bound::Unbounded)).next()?;
-                Some((ItemRef::Inferred(id.clone()), None, Cursor::Inferred(Some(id.clone()))))
+                let (key, _) = self.inferred.range((start, Bound::Unbounded)).next()?;
+                Some((ItemRef::Inferred(key.clone()), None, Cursor::Inferred(Some(key.clone()))))
             }
         }
     }
@@ -115,5 +113,5 @@ impl CausalMap {
 #[derive(Clone, Debug)]
 pub(crate) enum Cursor {
     Slot(u32),
-    Inferred(Option<SmolStr>),
+    Inferred(Option<Key>),
 }

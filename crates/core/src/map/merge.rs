@@ -1,6 +1,6 @@
 //! Taking in records and contexts (D4, D6, D8, D9, D11).
 
-use super::{CausalMap, ItemRef, OriginEntry};
+use super::{CausalMap, ItemRef, Key, OriginEntry, key};
 use crate::liveness::Inferred;
 use crate::member::{Kind, Member, Record, Space, Status};
 use crate::mutant::Mutant;
@@ -64,7 +64,7 @@ impl CausalMap {
                 }
             }
             Item::Inferred(item) => {
-                if let Some(held) = self.inferred.get_mut(item.id) {
+                if let Some(held) = self.inferred.get_mut(&key(item.space, item.id)) {
                     held.marked = true;
                 }
             }
@@ -143,10 +143,11 @@ impl CausalMap {
             marked: false,
         };
         // It came from a lagging copy.
-        if self.is_baseless(item.id, &inferred) {
+        let key = key(item.space, item.id);
+        if self.is_baseless(&key, &inferred) {
             return Outcome::Known;
         }
-        self.store_inferred(&SmolStr::new(item.id), inferred, Heard::ago(clock, item.age));
+        self.store_inferred(&key, inferred, Heard::ago(clock, item.age));
         Outcome::Inferred
     }
 
@@ -205,8 +206,8 @@ impl CausalMap {
         new.claim == old.claim || (n > 0 && self.origins.iter().any(|(_, entry)| predecessor_seen(entry)))
     }
 
-    pub(super) fn store_inferred(&mut self, id: &SmolStr, inferred: Inferred, learnt: Heard) {
-        if let Some(held) = self.inferred.get_mut(id) {
+    pub(super) fn store_inferred(&mut self, key: &Key, inferred: Inferred, learnt: Heard) {
+        if let Some(held) = self.inferred.get(key) {
             if held.precedence() >= inferred.precedence() {
                 return;
             }
@@ -214,9 +215,9 @@ impl CausalMap {
             self.origins.entry_mut(old.origin.index).inferred.remove(&old.n);
         }
         let origin = inferred.origin.index;
-        self.origins.entry_mut(origin).inferred.insert(inferred.n, id.clone());
-        self.tombstones.add(ItemRef::Inferred(id.clone()), learnt, inferred.origin.tag, inferred.n);
-        self.inferred.insert(id.clone(), inferred);
+        self.origins.entry_mut(origin).inferred.insert(inferred.n, key.clone());
+        self.tombstones.add(ItemRef::Inferred(key.clone()), learnt, inferred.origin.tag, inferred.n);
+        self.inferred.insert(key.clone(), inferred);
     }
 
     /// An ordinary update changes nothing but the dot: the service index stays as it is. False if more changed.
@@ -274,14 +275,9 @@ impl CausalMap {
     /// Claims everything in `context`. Only right after all of the sender's delta was applied (D6).
     pub(crate) fn join(&mut self, context: &Context, clock: Clock) {
         self.claim_floor = self.claim_floor.max(context.claim_floor);
-        for (origin, names) in context.written_off.iter() {
+        for (origin, n) in context.written_off.iter() {
             if let Some(index) = self.admit_origin(origin, clock) {
-                let members = context.members_written_off.get(origin);
-                self.origins.write_off(index, names, members);
-                let entry = self.origins.entry_mut(index);
-                // What this node has not seen before the sender dropped it, it will not see any more.
-                let unseen = |n| if entry.seen < n { n } else { 0 };
-                entry.lacks(unseen(names), unseen(members));
+                self.origins.write_off(index, n);
             }
         }
         for (origin, n) in context.clock.iter() {
@@ -298,7 +294,7 @@ impl CausalMap {
     pub(crate) fn note_written_off(&mut self, context: &Context) {
         for (origin, n) in context.written_off.iter() {
             if let Some(index) = self.origins.index_of(origin).filter(|index| self.origins.covers(*index, n)) {
-                self.origins.write_off(index, n, context.members_written_off.get(origin));
+                self.origins.write_off(index, n);
             }
         }
     }
@@ -350,25 +346,20 @@ impl CausalMap {
                 merge.removed.push((slot, shown));
             }
         }
-        let void: Vec<SmolStr> = self
+        let void: Vec<Key> = self
             .inferred
             .iter()
             .filter(|(_, i)| !i.marked && context.covers(&i.origin.id, i.n) && i.origin.index != self.origins.me())
-            .map(|(id, _)| id.clone())
+            .map(|(key, _)| key.clone())
             .collect();
-        for id in void {
-            merge.uninferred.extend(self.record(Space::Member, &id).map(|record| self.member(record)));
-            self.drop_inferred(&id);
+        for key in void {
+            merge.uninferred.extend(self.record(key.0, &key.1).map(|record| self.member(record)));
+            self.drop_inferred(&key);
         }
         self.join(context, clock);
-        let baseless = self.inferred.iter().filter(|(id, inferred)| self.is_baseless(id, inferred));
-        for id in baseless.map(|(id, _)| id.clone()).collect::<Vec<SmolStr>>() {
-            self.drop_inferred(&id);
-        }
-        for (origin, names) in context.written_off.iter() {
-            if let Some(index) = self.origins.index_of(origin) {
-                self.origins.entry_mut(index).lacks(names, context.members_written_off.get(origin));
-            }
+        let baseless = self.inferred.iter().filter(|(key, inferred)| self.is_baseless(key, inferred));
+        for key in baseless.map(|(key, _)| key.clone()).collect::<Vec<Key>>() {
+            self.drop_inferred(&key);
         }
         for (origin, n) in floor.iter() {
             if let Some(index) = self.origins.index_of(origin) {
@@ -383,8 +374,8 @@ impl CausalMap {
     /// off: then the sender collected a mere inference. Otherwise it was a tombstone, whoever wrote it.
     fn known_better(&self, record: &Record, context: &Context) -> bool {
         let (entry, origin) = (self.origins.entry(record.origin.index), &record.origin.id);
-        context.has_written_off(record.space, origin, record.n)
-            && entry.admitted
+        context.written_off.get(origin) >= record.n
+            && entry.standing.is_admitted()
             && entry.seen >= context.clock.get(origin)
     }
 }

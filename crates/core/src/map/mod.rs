@@ -9,11 +9,13 @@ mod delta;
 mod merge;
 mod origins;
 mod slots;
+mod standing;
 mod writes;
 
 pub(crate) use delta::{Cursor, Delta, ItemRef};
 pub(crate) use merge::{Outcome, Stored};
-pub(crate) use origins::{Evidence, OriginEntry, Origins};
+pub(crate) use origins::{Evidence, Look, OriginEntry, Origins};
+pub(crate) use standing::{Sign, Standing};
 
 use crate::config::Limits;
 use crate::intern::Interner;
@@ -30,13 +32,20 @@ use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+/// What a slot is found by.
+pub(crate) type Key = (Space, SmolStr);
+
+pub(crate) fn key(space: Space, id: &str) -> Key {
+    (space, SmolStr::new(id))
+}
+
 #[derive(Debug)]
 pub(crate) struct CausalMap {
     pub(crate) origins: Origins,
     pub(crate) interner: Interner,
     slots: Slots,
-    /// Inferred records by member id (L4). May be here before the stated record they speak of.
-    inferred: BTreeMap<SmolStr, Inferred>,
+    /// Inferred records (L4). One may be here before the stated record it is about.
+    inferred: BTreeMap<Key, Inferred>,
     /// Live members by service.
     services: BTreeMap<SmolStr, BTreeSet<u32>>,
     /// Live members by client.
@@ -109,11 +118,11 @@ impl CausalMap {
         self.slots.bound()
     }
 
-    pub(crate) fn inferred(&self, id: &str) -> Option<&Inferred> {
-        self.inferred.get(id)
+    pub(crate) fn inferred(&self, key: &Key) -> Option<&Inferred> {
+        self.inferred.get(key)
     }
 
-    pub(crate) fn inferences(&self) -> impl Iterator<Item = (&SmolStr, &Inferred)> {
+    pub(crate) fn inferences(&self) -> impl Iterator<Item = (&Key, &Inferred)> {
         self.inferred.iter()
     }
 
@@ -142,17 +151,15 @@ impl CausalMap {
         self.tombstones.len()
     }
 
-    /// The status to show for a record (L3, L7).
+    /// The status to show for a record (L3).
     pub(crate) fn shown(&self, record: &Record) -> Status {
         if record.kind == Kind::Left {
             return Status::Left;
         }
-        let owner = self.origins.entry(record.origin.index);
-        if owner.admitted || record.n > owner.news_above || record.space == Space::Name {
-            return record.status;
-        }
-        let life = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { owner.judged_life };
-        match self.inferred.get(&record.id) {
+        let judged = self.origins.entry(record.origin.index).standing.judges(record.n);
+        let Some(life) = judged else { return record.status };
+        let life = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { life };
+        match self.inferred.get(&record.key()) {
             Some(inferred) if inferred.applies(record, life) => Status::Left,
             _ if self.mutation.is(Mutant::SilentOwnerHidesMember) => Status::Left,
             _ => Status::Down,
@@ -187,7 +194,7 @@ impl CausalMap {
     }
 
     /// Writes an inferred record as this node (L4).
-    pub(crate) fn write_inferred(&mut self, id: &SmolStr, basis: &Record, life: u64, clock: Clock) {
+    pub(crate) fn write_inferred(&mut self, basis: &Record, life: u64, clock: Clock) {
         let me = self.origins.me();
         let entry = self.origins.entry(me);
         let inferred = Inferred {
@@ -200,8 +207,8 @@ impl CausalMap {
             marked: false,
         };
         self.origins.raise(me, inferred.n);
-        self.store_inferred(id, inferred, Heard::now(clock));
-        self.remember(ItemRef::Inferred(id.clone()));
+        self.store_inferred(&basis.key(), inferred, Heard::now(clock));
+        self.remember(ItemRef::Inferred(basis.key()));
     }
 
     fn remember(&mut self, item: ItemRef) {

@@ -1,12 +1,13 @@
 //! The table of origins: contexts, floors, indexes and retirement (D1, D6, D8, D10).
 
+use super::Key;
+use super::standing::{Known, Standing};
 use super::writes::Writes;
 use crate::member::{Origin, Space};
 use crate::time::{Clock, Heard};
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use crate::wire::Context;
 use foldhash::fast::FixedState;
-use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -19,37 +20,19 @@ pub(crate) struct OriginEntry {
     pub(crate) seen: u64,
     /// Writes up to this number may have been collected here.
     pub(crate) floor: u64,
-    /// Records of writes up to this number were dropped, here or elsewhere, although their origin may still stand by
-    /// them: its names, and up to the second number members, too (D10).
+    /// Records of writes up to this number were dropped, here or elsewhere, without a write of their origin, which may still
+    /// be alive (D10).
     pub(crate) written_off: u64,
-    pub(crate) members_written_off: u64,
-    /// What had been written off when that was last looked for here.
-    pub(crate) let_go: (u64, u64),
-    /// The same numbers, as far as this node may really lack such names and members: it dropped them itself, or never had
-    /// them. A node that holds records others have written off must not tell its subscribers otherwise (S3).
-    names_lacking: u64,
-    members_lacking: u64,
     /// n → slot of the stated records that carry this origin's dots.
     pub(crate) stated: Writes,
-    /// n → id of the inferred records that carry this origin's dots.
-    pub(crate) inferred: BTreeMap<u64, SmolStr>,
+    /// n → key of the inferred records that carry this origin's dots.
+    pub(crate) inferred: BTreeMap<u64, Key>,
     pub(crate) evidence: Evidence,
-    /// Whether the origin counts as alive (L2); kept up to date by the liveness rules.
-    pub(crate) admitted: bool,
-    /// The life number that inferred records are judged by (L4): the highest known when it was last admitted.
-    pub(crate) judged_life: u64,
-    /// It gives signs of life again, but what it wrote meanwhile, so many writes in all, is not here yet (L3).
-    pub(crate) returning: Option<u64>,
-    /// While it returns: writes above this number are its news, and believed.
-    pub(crate) news_above: u64,
-    /// Records stored so far; tells whether the takeover (L4) has anything new to look at.
+    pub(crate) standing: Standing,
+    /// Records stored so far.
     pub(crate) stores: u64,
-    /// Life number and `stores` when its members were last taken over by this node.
-    pub(crate) taken_over: Option<(u64, u64)>,
-    /// `stores` when what nobody promises of it was last shared with everyone.
-    pub(crate) shared: u64,
-    /// `stores` when its names were last dropped.
-    pub(crate) names_dropped: Option<u64>,
+    /// What the periodic rules saw when they last dealt with it.
+    pub(crate) looked: Option<Look>,
 }
 
 impl OriginEntry {
@@ -58,23 +41,22 @@ impl OriginEntry {
         self.stated.last().max(self.inferred.last_key_value().map_or(0, |(n, _)| *n))
     }
 
-    /// Some of its names up to a number are not held here, though nothing was written, and some of its members.
-    pub(crate) fn lacks(&mut self, names: u64, members: u64) {
-        self.names_lacking = self.names_lacking.max(names);
-        self.members_lacking = self.members_lacking.max(members);
+    /// What a sign about this origin is judged by.
+    pub(crate) fn known(&self) -> Known {
+        let Evidence { life, written, .. } = self.evidence;
+        Known { life, written, seen: self.seen, held: self.stated.last() }
     }
+}
 
-    pub(crate) fn lacking(&self, space: Space) -> u64 {
-        match space {
-            Space::Name => self.names_lacking,
-            Space::Member => self.members_lacking,
-        }
-    }
-
-    /// The life number that all of it is judged by, if all of it is shown as silent: not while it returns.
-    pub(crate) fn silent_life(&self) -> Option<u64> {
-        (!self.admitted && self.news_above == u64::MAX).then_some(self.judged_life)
-    }
+/// Everything that the periodic rules about a silent origin depend on. An origin that looks as it did last time is skipped:
+/// it may have a million records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) life: u64,
+    pub(crate) stores: u64,
+    pub(crate) written_off: u64,
+    /// This node has to expire its records (L4): members, and later names as well.
+    pub(crate) expires: Option<Space>,
 }
 
 /// Youngest sign of life.
@@ -148,21 +130,12 @@ impl Origins {
             seen: 0,
             floor: 0,
             written_off: 0,
-            members_written_off: 0,
-            let_go: (0, 0),
-            names_lacking: 0,
-            members_lacking: 0,
             stated: Writes::default(),
             inferred: BTreeMap::new(),
             evidence: Evidence { life: 0, written: 0, heard: Heard::now(clock), via: None, assumed: true },
-            admitted: true,
-            judged_life: 0,
-            returning: None,
-            news_above: u64::MAX,
+            standing: Standing::Admitted,
             stores: 0,
-            taken_over: None,
-            shared: 0,
-            names_dropped: None,
+            looked: None,
         });
         index
     }
@@ -202,18 +175,17 @@ impl Origins {
         if n == 0 { 0 } else { self.hasher.hash_one((tag_input(origin), n)) }
     }
 
-    /// Remembers what was written off of `index`: its names up to `n`, and members up to another number.
-    pub(crate) fn write_off(&mut self, index: u32, n: u64, members: u64) {
+    /// Remembers that records of `index` up to `n` were written off (D10).
+    pub(crate) fn write_off(&mut self, index: u32, n: u64) {
         let before = self.written_off_term(self.entry(index));
         let entry = self.entry_mut(index);
-        entry.written_off = entry.written_off.max(n).max(members);
-        entry.members_written_off = entry.members_written_off.max(members);
+        entry.written_off = entry.written_off.max(n);
         self.hash ^= before ^ self.written_off_term(self.entry(index));
     }
 
     fn written_off_term(&self, entry: &OriginEntry) -> u64 {
-        let written_off = (entry.written_off, entry.members_written_off);
-        if written_off == (0, 0) { 0 } else { self.hasher.hash_one((tag_input(&entry.origin.id), written_off)) }
+        let n = entry.written_off;
+        if n == 0 { 0 } else { self.hasher.hash_one((tag_input(&entry.origin.id), "written off", n)) }
     }
 
     /// Hash of the context and of what was written off, for comparison in pings (D7).
@@ -225,8 +197,7 @@ impl Origins {
         Context {
             clock: self.clock_of(|entry| entry.seen),
             retired: self.retired.clone(),
-            written_off: self.clock_of(|entry| entry.written_off),
-            members_written_off: self.clock_of(|entry| entry.members_written_off),
+            written_off: self.written_off(),
             claim_floor: 0,
             grace_ms: 0,
         }
@@ -236,8 +207,8 @@ impl Origins {
         self.clock_of(|entry| entry.floor)
     }
 
-    pub(crate) fn lacking(&self, space: Space) -> VectorClock {
-        self.clock_of(|entry| entry.lacking(space))
+    pub(crate) fn written_off(&self) -> VectorClock {
+        self.clock_of(|entry| entry.written_off)
     }
 
     /// The last writes that are held though the context does not tell of them (D7).

@@ -86,6 +86,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// What its slot is found by.
+    pub(crate) fn key(&self) -> (Space, SmolStr) {
+        (self.space, self.id.clone())
+    }
+
     pub fn id(&self) -> &str {
         &self.id
     }

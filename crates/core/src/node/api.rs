@@ -275,11 +275,6 @@ pub enum Event {
     OriginReturned {
         origin: OriginId,
     },
-    /// The names of a node that has been silent for long were dropped; they return with it.
-    NamesDropped {
-        origin: OriginId,
-        count: usize,
-    },
     /// An old run of a node was forgotten.
     OriginRetired {
         origin: OriginId,

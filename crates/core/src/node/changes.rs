@@ -14,7 +14,7 @@ impl Node {
     pub(super) fn apply_items(&mut self, items: &Items<'_>, merging: bool, out: &mut Output) {
         for item in items.iter() {
             let before = match &item {
-                Item::Inferred(inferred) => self.shown_member(inferred.id),
+                Item::Inferred(inferred) => self.shown_member(inferred.space, inferred.id),
                 Item::Record(_) => None,
             };
             let outcome =
@@ -38,26 +38,26 @@ impl Node {
                 Outcome::Inferred => {
                     self.counters.records_applied += 1;
                     if let Item::Inferred(inferred) = &item {
-                        self.route_shown(inferred.id, before, out);
+                        self.route_shown(inferred.space, inferred.id, before, out);
                     }
                 }
             }
         }
     }
 
-    /// The member under this id as shown now, tombstones and inferred ones included.
-    fn shown_member(&self, id: &str) -> Option<Member> {
+    /// The record of a key as it is shown now, tombstones and inferred ones included.
+    fn shown_member(&self, space: Space, id: &str) -> Option<Member> {
         if !self.is_watched() {
             return None;
         }
-        self.map.record(Space::Member, id).map(|record| self.map.member(record))
+        self.map.record(space, id).map(|record| self.map.member(record))
     }
 
-    pub(super) fn route_shown(&mut self, id: &str, before: Option<Member>, out: &mut Output) {
+    pub(super) fn route_shown(&mut self, space: Space, id: &str, before: Option<Member>, out: &mut Output) {
         self.subscribers.stamp += 1;
-        if let (Some(before), Some(after)) = (before, self.shown_member(id))
+        if let (Some(before), Some(after)) = (before, self.shown_member(space, id))
             && before.status() != after.status()
-            && let Some(slot) = self.map.slot_of(Space::Member, id)
+            && let Some(slot) = self.map.slot_of(space, id)
         {
             self.route(slot, Some(&before), Some(&after), false, out);
         }

@@ -1,10 +1,10 @@
 //! Pushes, deltas and full merges between two nodes (D5–D8).
 
 use super::{Effect, Event, LinkId, Node, Output, Phase};
-use crate::map::{Cursor, Delta};
+use crate::map::{CausalMap, Cursor, Delta, OriginEntry};
 use crate::mutant::Mutant;
 use crate::peer::{Incoming, Link, Outgoing, Pending};
-use crate::time::{Duration, Heard, Time};
+use crate::time::{Clock, Duration, Heard, Time};
 use crate::version::{NodeId, OriginId, VectorClock};
 use crate::wire::{Chunk, Context, EvidenceItem, Items, ItemsWriter, Message};
 use bytes::Bytes;
@@ -90,7 +90,7 @@ impl Node {
             self.counters.pushes_gapped += 1;
             self.want(id, out);
         } else if to > seen {
-            self.welcome_back(index, out);
+            self.try_readmit(index, out);
             self.forward(id, origin, frame, out);
         }
     }
@@ -135,7 +135,7 @@ impl Node {
         let exchange = self.peers.links.get_mut(&id).map_or(0, Link::next_exchange);
         self.counters.exchanges_started += 1;
         let context = self.context_to_send();
-        let evidence = self.all_evidence();
+        let evidence = evidence(&self.map, self.clock);
         self.send(id, &Message::Want { exchange, context, evidence }, out);
         true
     }
@@ -161,18 +161,8 @@ impl Node {
         Context { grace_ms: grace.as_millis() as u64, ..self.map.context() }
     }
 
-    /// Everything known of everyone's life: what a fresh replica needs to inherit (L2).
-    fn all_evidence(&self) -> Vec<EvidenceItem> {
-        let me = self.map.origins.me();
-        let others = self.map.origins.iter().filter(|(index, _)| *index != me);
-        others.map(|(index, _)| self.evidence_of(index)).collect()
-    }
-
     pub(super) fn evidence_of(&self, index: u32) -> EvidenceItem {
-        let entry = self.map.origins.entry(index);
-        let age_ms = entry.evidence.heard.silence(self.clock).as_millis() as u64;
-        let (life, written) = (entry.evidence.life, entry.evidence.written);
-        EvidenceItem { origin: entry.origin.id.clone(), life, written, age_ms }
+        evidence_item(self.map.origins.entry(index), self.clock)
     }
 
     pub(super) fn relayed_all(&mut self, evidence: &[EvidenceItem], via: &NodeId, out: &mut Output) {
@@ -218,7 +208,6 @@ impl Node {
 
     /// Sends the next chunk; `false` after the last.
     fn send_chunk(&mut self, id: LinkId, out: &mut Output) -> bool {
-        let evidence = self.all_evidence();
         let limit = self.config.limits.chunk_bytes;
         let Some(link) = self.peers.links.get_mut(&id) else { return false };
         let Some(outgoing) = &mut link.outgoing else { return false };
@@ -251,6 +240,7 @@ impl Node {
             return false;
         }
         let first = outgoing.next_index == 0;
+        let evidence = if first || done { evidence(&self.map, self.clock) } else { Vec::new() };
         let floor = self.map.origins.floor();
         let end = done.then_some((&outgoing.context, &floor));
         let reply = (first && outgoing.reply).then_some(&outgoing.context);
@@ -290,7 +280,6 @@ impl Node {
     }
 
     pub(super) fn handle_chunk(&mut self, id: LinkId, node: &NodeId, chunk: Chunk<'_>, out: &mut Output) {
-        self.relayed_all(&chunk.evidence, node, out);
         for context in chunk.reply.iter().chain(chunk.end.iter().map(|(context, _)| context)) {
             if self.check_namesakes(context, out) {
                 return;
@@ -298,6 +287,11 @@ impl Node {
         }
         if !self.begin_chunk(id, &chunk, out) {
             return;
+        }
+        // Old evidence before the records: those of a dead origin that is new here must not show as `up`.
+        let window = self.config.timers.admission_window();
+        for item in chunk.evidence.iter().filter(|item| Duration::from_millis(item.age_ms) >= window) {
+            self.relayed_evidence(item, node, out);
         }
         if self.mutation.is(Mutant::PartialDeltaClaimed)
             && let Some(context) = &chunk.reply
@@ -311,11 +305,11 @@ impl Node {
         self.send(id, &Message::ChunkAck { exchange: chunk.exchange, index: chunk.index }, out);
         if let Some(context) = chunk.reply {
             let exchange = self.peers.links.get_mut(&id).map_or(0, Link::next_exchange);
-            self.mind_forgotten(&context, out);
+            self.apply_peer_forgetting(&context, out);
             self.send_delta(id, exchange, context, false, out);
         }
         if let Some((context, floor)) = chunk.end {
-            self.finish_incoming(id, node, chunk.full, &context, &floor, out);
+            self.finish_incoming(id, node, &context, &floor, &chunk.evidence, out);
         }
     }
 
@@ -374,23 +368,15 @@ impl Node {
         &mut self,
         id: LinkId,
         node: &NodeId,
-        full: bool,
         context: &Context,
         floor: &VectorClock,
+        evidence: &[EvidenceItem],
         out: &mut Output,
     ) {
-        if let Some(link) = self.peers.links.get_mut(&id)
-            && let Some(incoming) = link.incoming.take()
-        {
-            let Incoming { full, next_index: chunks, records, began, .. } = incoming;
-            out.events.push(Event::Exchanged {
-                from: node.clone(),
-                full,
-                chunks,
-                records,
-                took: self.clock.now.since(began),
-            });
-        }
+        let Some(incoming) = self.peers.links.get_mut(&id).and_then(|link| link.incoming.take()) else { return };
+        let Incoming { full, next_index: chunks, records, began, .. } = incoming;
+        let took = self.clock.now.since(began);
+        out.events.push(Event::Exchanged { from: node.clone(), full, chunks, records, took });
         if full {
             self.counters.full_merges += 1;
             let merge = self.map.finish_full_merge(context, floor, self.clock);
@@ -402,14 +388,16 @@ impl Node {
                 self.claim_anew(slot, out);
             }
             for before in merge.uninferred {
-                let id = before.id().to_owned();
-                self.route_shown(&id, Some(before), out);
+                let (space, id) = before.record.key();
+                self.route_shown(space, &id, Some(before), out);
             }
         } else {
             self.map.join(context, self.clock);
         }
-        self.welcome_all_back(out);
-        self.mind_forgotten(context, out);
+        // Young evidence after the records: it admits an owner, and what others wrote over its records has just arrived (L3).
+        self.relayed_all(evidence, node, out);
+        self.try_readmit_all(out);
+        self.apply_peer_forgetting(context, out);
         self.subscribers.stamp += 1;
         if self.has_been_ready(node) {
             self.slept = Duration::ZERO;
@@ -417,4 +405,16 @@ impl Node {
             self.become_ready(false, Duration::from_millis(context.grace_ms), out);
         }
     }
+}
+
+/// The latest evidence of every origin but this node's own, for a peer that may never have heard of them (L2).
+fn evidence(map: &CausalMap, clock: Clock) -> Vec<EvidenceItem> {
+    let others = map.origins.iter().filter(|(index, _)| *index != map.origins.me());
+    others.map(|(_, entry)| evidence_item(entry, clock)).collect()
+}
+
+fn evidence_item(entry: &OriginEntry, clock: Clock) -> EvidenceItem {
+    let age_ms = entry.evidence.heard.silence(clock).as_millis() as u64;
+    let (life, written) = (entry.evidence.life, entry.evidence.written);
+    EvidenceItem { origin: entry.origin.id.clone(), life, written, age_ms }
 }

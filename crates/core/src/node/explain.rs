@@ -62,10 +62,10 @@ impl Node {
         } else {
             owner.evidence.heard.silence(self.clock)
         };
-        let inferred = self.map.inferred(id).map(|inferred| InferredView {
+        let inferred = self.map.inferred(&record.key()).map(|inferred| InferredView {
             by: inferred.origin.id.node.clone(),
             life: inferred.life,
-            applies: inferred.applies(record, owner.judged_life) && !owner.admitted,
+            applies: owner.standing.judges(record.n).is_some_and(|life| inferred.applies(record, life)),
         });
         let session = self.sessions.of_slot(record.slot).and_then(|id| self.sessions.get(id));
         let session = session.map(|session| SessionView {
@@ -82,10 +82,10 @@ impl Node {
             written: Dot { origin: record.origin.id.clone(), n: record.n },
             client: record.client.id.to_string(),
             claim: record.claim,
-            owner_admitted: owner.admitted,
+            owner_admitted: owner.standing.is_admitted(),
             evidence: EvidenceView { life: owner.evidence.life, age, via: owner.evidence.via.clone() },
             inferred,
-            responsible: (!owner.admitted).then(|| self.responsible_for(&record.origin.id)).flatten(),
+            responsible: (!owner.standing.is_admitted()).then(|| self.responsible_for(&record.origin.id)).flatten(),
             session,
         })
     }

@@ -70,7 +70,7 @@ impl Node {
             Message::Want { exchange, context, evidence } => {
                 self.relayed_all(&evidence, &node, out);
                 if !self.check_namesakes(&context, out) {
-                    self.mind_forgotten(&context, out);
+                    self.apply_peer_forgetting(&context, out);
                     self.send_delta(id, exchange, context, true, out);
                 }
             }

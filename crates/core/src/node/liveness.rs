@@ -149,7 +149,7 @@ impl Node {
             }
         }
         let share = silent_members as f64 / members.max(1) as f64;
-        if silent < super::judge::MASS_SESSIONS_MIN || share <= self.config.mass_failure_share {
+        if silent < super::guard::MASS_SESSIONS_MIN || share <= self.config.mass_failure_share {
             self.guard.sessions.sound_until = now + SOUND;
             return None;
         }

@@ -8,9 +8,10 @@ mod attach;
 mod changes;
 mod counters;
 mod exchange;
+mod expiry;
 mod explain;
-mod forget;
 mod frames;
+mod guard;
 mod handshake;
 mod health;
 mod judge;
@@ -102,7 +103,7 @@ pub struct Node {
     restated_at: u64,
     /// [`Legacy::ends`], until they are said again.
     inherited_ends: Vec<Arc<Record>>,
-    guard: judge::Guard,
+    guard: guard::Guard,
     /// Links over which an exchange is due as soon as there may be one (D7).
     to_ask: BTreeSet<LinkId>,
     /// Regions without a link from here or a sibling, and since when (P9).
@@ -166,7 +167,7 @@ impl Node {
             own_names: BTreeMap::new(),
             names_settled: false,
             restated_at: 0,
-            guard: judge::Guard::default(),
+            guard: guard::Guard::default(),
             to_ask: BTreeSet::new(),
             unserved: BTreeMap::new(),
             counters: Counters::default(),
@@ -248,8 +249,7 @@ impl Node {
         self.timers.set(self.clock.now + self.config.timers.ping_interval, Timer::Tick);
         self.life += 1;
         self.judge_origins(out);
-        self.forget_the_dead(out);
-        self.take_over(out);
+        self.forget_the_lost(out);
         self.check_readiness(out);
         self.check_stopping(out);
         if self.phase == Phase::Over {
@@ -257,7 +257,6 @@ impl Node {
         }
         self.mend_topology(out);
         self.ping_all(out);
-        self.share_loose_ends();
         self.ask_who_is_due(out);
         self.settle_names_in_time(out);
         self.subscribers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, out);

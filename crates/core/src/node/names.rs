@@ -34,9 +34,7 @@ impl Node {
         check_name(name, location, &self.config.limits)?;
         let held = self.map.record(Space::Name, name).filter(|record| record.is_live());
         match held {
-            Some(record)
-                if record.origin.id.node != self.me.node && self.map.origins.entry(record.origin.index).admitted =>
-            {
+            Some(record) if record.origin.id.node != self.me.node && self.map.shown(record) == Status::Up => {
                 let message = format!("name {name:?} is registered by node {}", record.origin.id.node);
                 Err(Refusal::new(ErrorCode::AlreadyRegistered, message).field("name"))
             }
@@ -133,9 +131,9 @@ impl Node {
         self.count_refusal(result)
     }
 
-    /// Where a name is, whether or not its node can be reached right now.
+    /// Where a name is. It is shown while its node is silent and expires like the members of a lost node (L4).
     pub fn name(&self, name: &str) -> Option<NameView> {
-        let record = self.map.record(Space::Name, name).filter(|record| record.is_live())?;
+        let record = self.map.record(Space::Name, name).filter(|record| self.map.shown(record) != Status::Left)?;
         Some(NameView {
             name: record.id.to_string(),
             location: record.address.to_string(),

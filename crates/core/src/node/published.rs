@@ -21,8 +21,8 @@ impl Node {
         out.changes.extend(after.cloned().or_else(|| before.map(gone)));
     }
 
-    /// Everything held so far is about to be dropped.
-    pub(super) fn publish_nothing(&self, out: &mut Output) {
+    /// Publishes the removal of everything that is held: it is about to be dropped.
+    pub(super) fn publish_all_removed(&self, out: &mut Output) {
         if self.publish {
             let shown = self.map.iter().filter(|record| record.is_live());
             out.changes.extend(shown.map(|record| Member { record: record.clone(), status: Status::Left }));
@@ -31,7 +31,7 @@ impl Node {
 
     /// Every name that is registered, in a stable order.
     pub fn names(&self) -> impl Iterator<Item = Member> {
-        let names = self.map.iter().filter(|record| record.space == Space::Name && record.is_live());
-        names.map(|record| self.map.member(record))
+        let names = self.map.iter().filter(|record| record.space == Space::Name).map(|record| self.map.member(record));
+        names.filter(|name| name.status() != Status::Left)
     }
 }

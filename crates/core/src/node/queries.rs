@@ -190,7 +190,7 @@ impl Node {
 
     /// Whether an origin counts as alive here (L2); unknown ones do not.
     pub fn admits(&self, origin: &OriginId) -> bool {
-        self.map.origins.index_of(origin).is_some_and(|index| self.map.origins.entry(index).admitted)
+        self.map.origins.index_of(origin).is_some_and(|index| self.map.origins.entry(index).standing.is_admitted())
     }
 
     /// Every slot, members and names, sorted, tombstones included.
@@ -219,9 +219,9 @@ impl Node {
 
     /// Inferences that wait for the record they speak of, or should not be here.
     pub fn lone_inferences(&self) -> Vec<LoneInference> {
-        let lone = self.map.inferences().filter(|(id, _)| self.map.record(Space::Member, id).is_none());
-        lone.map(|(id, inferred)| LoneInference {
-            id: id.to_string(),
+        let lone = self.map.inferences().filter(|(key, _)| self.map.record(key.0, &key.1).is_none());
+        lone.map(|(key, inferred)| LoneInference {
+            id: key.1.to_string(),
             written: Dot { origin: inferred.origin.id.clone(), n: inferred.n },
             about: Dot { origin: inferred.about.id.clone(), n: inferred.about_n },
         })
@@ -242,7 +242,7 @@ impl Node {
             nonce: record.client.nonce,
             drained: record.drained(),
             metadata: record.metadata.clone(),
-            inferred: record.space == Space::Member && self.map.inferred(&record.id).is_some(),
+            inferred: self.map.inferred(&record.key()).is_some(),
         }
     }
 

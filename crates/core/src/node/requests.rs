@@ -161,12 +161,19 @@ impl Node {
         self.sessions.get(id).filter(|session| !session.superseded).ok_or_else(session_gone)
     }
 
-    /// The session exists and the request was not overtaken by a later one (C5).
-    fn check_request(&self, id: SessionId, seq: u64) -> Result<(), Refusal> {
-        let session = self.session(id)?;
-        if seq <= session.last_seq && !self.mutation.is(Mutant::OldRequestsExecuted) {
-            let message = format!("request {seq} was overtaken by request {}", session.last_seq);
+    /// Accepts a request number of an existing session: higher than every number before it (C5). The number counts from
+    /// here on, whether the request is executed or rejected. A copy of a rejected request that arrives later is not
+    /// executed: its client has acted on the rejection.
+    fn check_request(&mut self, id: SessionId, seq: u64) -> Result<(), Refusal> {
+        let last = self.session(id)?.last_seq;
+        if seq <= last && !self.mutation.is(Mutant::OldRequestsExecuted) {
+            let message = format!("request {seq} arrived after request {last}");
             return Err(Refusal::new(ErrorCode::InvalidArgument, message).field("seq"));
+        }
+        if let Some(session) = self.sessions.get_mut(id)
+            && !self.mutation.is(Mutant::RejectedRequestsRunLater)
+        {
+            session.last_seq = last.max(seq);
         }
         Ok(())
     }

@@ -60,12 +60,12 @@ impl Node {
         self.map.may_write = true;
         out.events.push(Event::Ready { alone });
         self.write_node_record(out);
-        self.say_ends_again(out);
+        self.restate_tombstones(out);
     }
 
     /// What the run before in this process had unregistered. Others may have refused to hear it, because its number was too
     /// low: they had retired higher ones (N1, D10).
-    fn say_ends_again(&mut self, out: &mut Output) {
+    fn restate_tombstones(&mut self, out: &mut Output) {
         for end in std::mem::take(&mut self.inherited_ends) {
             let held = self.map.record(end.space, &end.id);
             let since = |held: &&Arc<Record>| (held.claim, held.seq) > (end.claim, end.seq);
@@ -110,7 +110,7 @@ impl Node {
     /// Takes a higher incarnation while still starting: nothing has been written yet (N1).
     pub(super) fn renumber(&mut self, number: u64, out: &mut Output) {
         self.me.incarnation = Incarnation { number, nonce: self.me.incarnation.nonce };
-        self.publish_nothing(out);
+        self.publish_all_removed(out);
         let limits = &self.config.limits;
         self.map = CausalMap::new(self.me.clone(), limits, self.config.hash_seed, self.clock, self.mutation);
         self.self_client = self.map.interner.client(&self.member_id, self.me.incarnation.nonce);
@@ -212,7 +212,9 @@ impl Node {
         let me = self.map.origins.me();
         let pushed_to = |link: &Link| link.sent.is_some() && link.outgoing.is_none();
         let left = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.state == PeerState::Left);
-        let lives = |entry: &OriginEntry| entry.admitted && self.is_serving(entry) && !left(&entry.origin.id.node);
+        let lives = |entry: &OriginEntry| {
+            entry.standing.is_admitted() && self.is_serving(entry) && !left(&entry.origin.id.node)
+        };
         let alone = !self.map.origins.iter().any(|(index, entry)| index != me && lives(entry));
         alone || self.peers.up().any(|(_, link)| pushed_to(link))
     }

@@ -18,7 +18,7 @@ impl Node {
     }
 
     fn is_admitted(&self, node: &NodeId) -> bool {
-        self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).admitted)
+        self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).standing.is_admitted())
     }
 
     /// Dials peers that should be linked, lets go of region links that others have taken over, and finds another way
@@ -82,8 +82,16 @@ impl Node {
         }
     }
 
-    /// The counterparts of a region cannot reach each other: after a while anyone tries any way in, by those who live if there
-    /// are any.
+    /// The node of an unserved region to dial next: the one that was dialed longest ago. In turn, so that a live node is
+    /// dialed after at most as many intervals as the region has nodes; by chance it could be missed for longer than
+    /// `reconnect_timeout` (P9).
+    fn next_way_in(&self, ways: &[NodeId]) -> Option<NodeId> {
+        let retry_at = |node: &NodeId| self.peers.peers.get(node).and_then(|peer| peer.retry_at);
+        ways.iter().min_by_key(|node| retry_at(node)).cloned()
+    }
+
+    /// Dials into regions that nobody in this region has had a link to for `peer_retry_interval`: admitted nodes if there
+    /// are any, otherwise any node.
     fn serve_unserved_regions(&mut self, out: &mut Output) {
         let now = self.clock.now;
         let known = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left);
@@ -107,8 +115,8 @@ impl Node {
             let (live, silent): (Vec<NodeId>, Vec<NodeId>) =
                 inside.map(|(node, _)| node.clone()).partition(|node| self.is_admitted(node));
             let ways = if live.is_empty() { silent } else { live };
-            if let Some(way) = self.random.choice(&ways) {
-                self.dial_peer(way, out);
+            if let Some(way) = self.next_way_in(&ways) {
+                self.dial_peer(&way, out);
             }
         }
     }

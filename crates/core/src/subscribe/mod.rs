@@ -63,6 +63,25 @@ pub(crate) struct Subscribers {
     len: usize,
     /// Raised with every change that a mark would reflect.
     pub(crate) stamp: u64,
+    last_token: LastToken,
+}
+
+/// The resume token of the last mark. It is the same for all watchers at one stamp, so it is encoded once.
+#[derive(Debug, Default)]
+struct LastToken(Option<(u64, Vec<u8>)>);
+
+impl LastToken {
+    /// Returns the token at a stamp. Every change that a token reflects raises the stamp.
+    fn at(&mut self, stamp: u64, map: &CausalMap) -> Vec<u8> {
+        match &self.0 {
+            Some((at, token)) if *at == stamp => token.clone(),
+            _ => {
+                let token = Token::of(map).encode();
+                self.0 = Some((stamp, token.clone()));
+                token
+            }
+        }
+    }
 }
 
 /// What a subscriber's request to resume comes down to.
@@ -237,7 +256,7 @@ impl Subscribers {
         if *generation != id.generation {
             return false;
         }
-        let more = subscriber.take(context, stamp, max, events);
+        let more = subscriber.take(context, stamp, &mut self.last_token, max, events);
         subscriber.notified = more;
         more
     }
@@ -328,7 +347,14 @@ impl Subscriber {
         }
     }
 
-    fn take(&mut self, context: &TakeContext<'_>, stamp: u64, max: usize, events: &mut Vec<StreamEvent>) -> bool {
+    fn take(
+        &mut self,
+        context: &TakeContext<'_>,
+        stamp: u64,
+        token: &mut LastToken,
+        max: usize,
+        events: &mut Vec<StreamEvent>,
+    ) -> bool {
         let end = events.len() + max.max(2);
         if let Stage::Waiting { resumption, until } = &self.stage {
             if !resumption.reached(self.interest.space, context.map) && context.now < *until {
@@ -367,13 +393,15 @@ impl Subscriber {
                 return false;
             }
             while events.len() < end {
-                let Some((id, version)) = missing.pop_first() else { break };
+                let Some((id, had)) = missing.pop_first() else { break };
+                let held = context.map.record(self.interest.space, &id);
+                let version = held.map_or(had.absent(), |record| context.map.member(record).version());
                 events.push(StreamEvent::Unregistered { id, version });
             }
             if missing.is_empty() && events.len() < end {
                 self.stage = Stage::Live;
                 events.push(StreamEvent::CaughtUp);
-                self.mark(context, stamp, events);
+                self.mark(context, stamp, token, events);
                 return false;
             }
             return true;
@@ -382,7 +410,7 @@ impl Subscriber {
         let due = self.marked != stamp && (waited || self.eager);
         match self.stage {
             Stage::Live if due && events.len() < end => {
-                self.mark(context, stamp, events);
+                self.mark(context, stamp, token, events);
                 false
             }
             Stage::Live => false,
@@ -402,10 +430,10 @@ impl Subscriber {
         self.reset = reset;
     }
 
-    fn mark(&mut self, context: &TakeContext<'_>, stamp: u64, events: &mut Vec<StreamEvent>) {
+    fn mark(&mut self, context: &TakeContext<'_>, stamp: u64, token: &mut LastToken, events: &mut Vec<StreamEvent>) {
         self.marked_at = Some(context.now);
         self.marked = stamp;
-        events.push(StreamEvent::Mark(Token::of(context.map, self.interest.space).encode()));
+        events.push(StreamEvent::Mark(token.at(stamp, context.map)));
     }
 }
 
@@ -414,7 +442,7 @@ fn event(change: Change<'_>, before: bool, after: bool) -> Option<StreamEvent> {
         (None, None) => None,
         (None, Some(new)) => Some(StreamEvent::Registered(new.clone())),
         (Some(old), None) => {
-            let version = change.gone.or(change.after.map(Member::version)).unwrap_or(old.version());
+            let version = change.gone.or(change.after.map(Member::version)).unwrap_or(old.version().absent());
             Some(StreamEvent::Unregistered { id: old.id().to_owned(), version })
         }
         (Some(old), Some(new)) if old.record.origin.id != new.record.origin.id => {

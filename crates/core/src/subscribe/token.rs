@@ -1,7 +1,12 @@
-//! Resume tokens (S3): what a stream had shown at a mark, in a form that any node understands.
+//! Resume tokens (W3): what a watch had shown at a mark, in a form that any node can use.
+//!
+//! Example: a watcher of node A holds the token `clock {A: 9, B: 4}, silent {B: 40}` and reconnects to node C, whose context
+//! is `{A: 11, B: 4}` and which admits B. C sends the records of A's writes 10 and 11, and all records of B: nothing was
+//! written, but they show `up` again. Had C collected a tombstone with a write above the token's clock, the token would be
+//! too old, and C would compare versions or start with a new snapshot (W4).
 
 use super::Walk;
-use crate::map::{CausalMap, OriginEntry};
+use crate::map::{CausalMap, OriginEntry, Standing};
 use crate::member::Space;
 use crate::mutant::{Mutant, Mutation};
 use crate::node::{Interest, ResetReason};
@@ -11,83 +16,66 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
+    /// The node's context.
     clock: VectorClock,
-    /// What may have been lacking without a write where the token was made (D10).
-    lacking: VectorClock,
-    /// Origins that were not admitted, with the highest life number known of them.
+    /// Origins of which no record up to this write was shown, because others had written them off (D10).
+    written_off: VectorClock,
+    /// Origins that were not admitted, with the liveness counter their records were judged by.
     silent: BTreeMap<OriginId, u64>,
-    /// The last writes that were shown although the clock does not tell of them: part of a delta that was cut (D7).
+    /// The last writes that were shown although the clock does not cover them: part of a delta that was cut off (D7).
     beyond: VectorClock,
-    /// Of whom some of what was lacking elsewhere was held and shown: this node knew better (D8).
-    kept: VectorClock,
 }
 
-/// With nothing beyond the clock and nothing kept, which is nearly always, a token is what earlier releases understand.
-const FORMAT: u8 = 1;
-const FORMAT_UNUSUAL: u8 = 2;
-/// So many records of an origin are looked at to see whether any of them was kept.
+const FORMAT: u8 = 3;
+/// At most so many records of an origin are examined for one that is shown although others have written it off.
 const KEPT_LOOK: usize = 64;
 const LIFE_MAX: u64 = crate::wire::COUNTER_MAX;
-/// In place of a life number: some of it was shown as stated, some as silent (L3). No origin looks like that anywhere else.
+/// In place of a liveness counter: some records showed what the origin stated, others did not (L3). The records of no
+/// origin look like that anywhere else.
 const RETURNING: u64 = LIFE_MAX;
 
 impl Token {
-    /// The token of everything in this space that `map` shows now.
-    pub(crate) fn of(map: &CausalMap, space: Space) -> Self {
-        let silent = map
-            .origins
-            .iter()
-            .filter(|(_, entry)| !entry.admitted)
-            .map(|(_, entry)| (entry.origin.id.clone(), entry.silent_life().unwrap_or(RETURNING)))
-            .collect();
+    /// The token of everything that `map` shows now.
+    pub(crate) fn of(map: &CausalMap) -> Self {
+        let origins = || map.origins.iter().map(|(_, entry)| entry);
+        let silent = origins().filter_map(|entry| Some((entry.origin.id.clone(), silent_life(entry.standing)?)));
+        let dropped = origins().filter(|entry| entry.written_off > 0 && !keeps_written_off(map, entry));
         Token {
             clock: map.origins.context().clock,
-            lacking: map.origins.lacking(space),
-            silent,
+            written_off: dropped.map(|entry| (entry.origin.id.clone(), entry.written_off)).collect(),
+            silent: silent.collect(),
             beyond: map.origins.beyond(),
-            kept: kept(map, space),
         }
-    }
-
-    fn is_usual(&self) -> bool {
-        self.beyond.is_empty() && self.kept.is_empty()
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
-        w.byte(if self.is_usual() { FORMAT } else { FORMAT_UNUSUAL });
+        w.byte(FORMAT);
         encode_clock(&mut w, &self.clock);
-        encode_clock(&mut w, &self.lacking);
+        encode_clock(&mut w, &self.written_off);
         w.count(self.silent.len());
         for (origin, life) in &self.silent {
             encode_origin(&mut w, origin);
             w.varint(*life);
         }
-        if !self.is_usual() {
-            encode_clock(&mut w, &self.beyond);
-            encode_clock(&mut w, &self.kept);
-        }
+        encode_clock(&mut w, &self.beyond);
         w.into_bytes()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut reader = Reader::new(bytes);
         let r = &mut reader;
-        let format = r.byte("token format")?;
-        if ![FORMAT, FORMAT_UNUSUAL].contains(&format) {
+        if r.byte("token format")? != FORMAT {
             return Err(CodecError::Invalid("token format"));
         }
         let clock = decode_clock(r)?;
-        let lacking = decode_clock(r)?;
+        let written_off = decode_clock(r)?;
         let silent = (0..r.count("silent", 11, u64::MAX)?)
             .map(|_| Ok((decode_origin(r)?, r.bounded("life", LIFE_MAX)?)))
             .collect::<Result<_, CodecError>>()?;
-        let (beyond, kept) = match format {
-            FORMAT_UNUSUAL => (decode_clock(r)?, decode_clock(r)?),
-            _ => (VectorClock::new(), VectorClock::new()),
-        };
+        let beyond = decode_clock(r)?;
         reader.end()?;
-        Ok(Token { clock, lacking, silent, beyond, kept })
+        Ok(Token { clock, written_off, silent, beyond })
     }
 
     /// Whether this node has taken in everything the token has, and everything that was shown beyond that.
@@ -99,59 +87,62 @@ impl Token {
         // The rest of what a silent one wrote may never come. What there is of it, all nodes share (D7).
         let shares = |origin, n| {
             let entry = map.origins.index_of(origin).map(|index| map.origins.entry(index));
-            entry.is_some_and(|entry| !entry.admitted && entry.last() >= n)
+            entry.is_some_and(|entry| !entry.standing.is_admitted() && entry.last() >= n)
         };
         self.clock.iter().all(covers) && self.beyond.iter().all(|(origin, n)| covers((origin, n)) || shares(origin, n))
     }
 
-    /// Whether something the token knew may have been forgotten here without a trace.
-    fn too_old(&self, map: &CausalMap, space: Space) -> bool {
-        let collected = map.origins.floor().iter().any(|(origin, n)| !self.clock.covers(origin, n));
-        let mut named = self.clock.iter().chain(self.beyond.iter());
-        let retired = named.any(|(origin, _)| map.origins.is_retired(origin));
-        let lacking = map.origins.lacking(space);
-        let lost = self.kept.iter().any(|(origin, _)| lacking.get(origin) > 0);
-        collected || retired || lost || !self.lacking.includes(&lacking)
+    /// Whether something that was shown where the token was made may have been forgotten here without a trace: collected,
+    /// retired, or written off. Writing off counts although this node may still hold the records.
+    fn too_old(&self, map: &CausalMap) -> bool {
+        let collected = !self.clock.includes(&map.origins.floor());
+        let retired = self.clock.iter().chain(self.beyond.iter()).any(|(origin, _)| map.origins.is_retired(origin));
+        collected || retired || !self.written_off.includes(&map.origins.written_off())
     }
 
     /// The slots of everything that may look different now. Only once the token is reached; `None` if it is too old.
-    pub(crate) fn changed(&self, map: &CausalMap, space: Space, mutation: Mutation) -> Option<Vec<u32>> {
-        if self.too_old(map, space) && !mutation.is(Mutant::ResumeIgnoresFloor) {
+    pub(crate) fn changed(&self, map: &CausalMap, mutation: Mutation) -> Option<Vec<u32>> {
+        if self.too_old(map) && !mutation.is(Mutant::ResumeIgnoresFloor) {
             return None;
         }
         let mut slots = Vec::new();
         for (_, entry) in map.origins.iter() {
             let id = &entry.origin.id;
-            let from = match (self.silent.get(id), entry.admitted) {
+            let now = silent_life(entry.standing);
+            let from = match self.silent.get(id).copied() {
                 // Shown as stated then and now, or silent then and ever since: only writes count.
-                (None, true) => self.clock.get(id) + 1,
-                (Some(life), false) if Some(*life) == entry.silent_life() => self.clock.get(id) + 1,
+                then if then == now && now != Some(RETURNING) => self.clock.get(id) + 1,
                 _ if mutation.is(Mutant::ResumeIgnoresAdmission) => self.clock.get(id) + 1,
                 _ => 0,
             };
             slots.extend(entry.stated.range(from..).map(|(_, slot)| *slot));
-            // Given up where the token was made, but not here. That as much was written off here says nothing: what is known better is kept (D8).
-            let given_up = entry.stated.range(0..).take_while(|(n, _)| *n <= self.lacking.get(id));
-            slots.extend(given_up.map(|(_, slot)| *slot));
+            // Dropped where the token was made, and kept here.
+            let dropped = entry.stated.range(0..).take_while(|(n, _)| *n <= self.written_off.get(id));
+            slots.extend(dropped.map(|(_, slot)| *slot));
             let inferred = entry.inferred.range(self.clock.get(id) + 1..);
-            slots.extend(inferred.filter_map(|(_, id)| map.slot_of(Space::Member, id)));
+            slots.extend(inferred.filter_map(|(_, (space, id))| map.slot_of(*space, id)));
         }
         Some(slots)
     }
 }
 
-/// Of whom this node holds some of what it would lack if it did not know better. When in doubt, it does.
-fn kept(map: &CausalMap, space: Space) -> VectorClock {
-    let shown = |slot: u32| map.at(slot).space == space && map.at(slot).is_live();
-    let keeps = |entry: &OriginEntry| {
-        let given_up = entry.stated.range(0..).take_while(|(n, _)| *n <= entry.lacking(space));
-        given_up.enumerate().any(|(looked, (_, slot))| looked >= KEPT_LOOK || shown(*slot))
-    };
-    let of_whom = map.origins.iter().filter(|(_, entry)| entry.lacking(space) > 0 && keeps(entry));
-    of_whom.map(|(_, entry)| (entry.origin.id.clone(), entry.lacking(space))).collect()
+/// The liveness counter by which all records of an origin are judged; `None` if they show what it stated.
+fn silent_life(standing: Standing) -> Option<u64> {
+    match standing {
+        Standing::Admitted => None,
+        Standing::Silent { life } => Some(life),
+        Standing::Returning { .. } => Some(RETURNING),
+    }
 }
 
-/// All that a returning subscriber says (S3, S4).
+/// Whether this node still shows a record of an origin that others have written off. When in doubt, it does: then the token
+/// is too old at every node that has heard of the writing off.
+fn keeps_written_off(map: &CausalMap, entry: &OriginEntry) -> bool {
+    let written_off = entry.stated.range(0..).take_while(|(n, _)| *n <= entry.written_off);
+    written_off.enumerate().any(|(looked, (_, slot))| looked >= KEPT_LOOK || map.at(*slot).is_live())
+}
+
+/// All that a returning watcher sends (W3, W4).
 #[derive(Clone, Debug)]
 pub(crate) struct Resumption {
     /// Of the last mark; `None` if the subscriber only says what it knows.
@@ -176,7 +167,7 @@ impl Resumption {
 
     pub(crate) fn walk(self, interest: &Interest, map: &CausalMap, mutation: Mutation) -> (Walk, Option<ResetReason>) {
         let Some(token) = self.token else { return Walk::instead(interest, self.known, ResetReason::TooOld) };
-        let Some(mut slots) = token.changed(map, interest.space, mutation) else {
+        let Some(mut slots) = token.changed(map, mutation) else {
             return Walk::instead(interest, self.known, ResetReason::TooOld);
         };
         let differs = |(id, version): (&String, &Version)| {
@@ -195,20 +186,16 @@ mod tests {
     use super::*;
     use crate::version::{Incarnation, NodeId};
 
-    #[test]
-    fn tokens_round_trip_and_refuse_garbage() {
+    fn token(beyond: bool) -> Token {
         let origin = OriginId { node: NodeId::new("a").unwrap(), incarnation: Incarnation { number: 3, nonce: 9 } };
-        let mut clock = VectorClock::new();
-        clock.raise(&origin, 700);
-        let none = VectorClock::new();
-        for (beyond, kept) in [(&none, &none), (&clock, &none), (&none, &clock)] {
-            let token = Token {
-                clock: clock.clone(),
-                lacking: clock.clone(),
-                silent: [(origin.clone(), 12)].into(),
-                beyond: beyond.clone(),
-                kept: kept.clone(),
-            };
+        let clock: VectorClock = [(origin.clone(), 700)].into_iter().collect();
+        let beyond = if beyond { clock.clone() } else { VectorClock::new() };
+        Token { clock, written_off: VectorClock::new(), silent: [(origin, 12)].into(), beyond }
+    }
+
+    #[test]
+    fn tokens_round_trip_and_reject_garbage() {
+        for token in [token(false), token(true), Token { written_off: token(true).clock, ..token(true) }] {
             let bytes = token.encode();
             assert_eq!(Token::decode(&bytes), Ok(token));
             for len in 0..bytes.len() {
@@ -221,20 +208,11 @@ mod tests {
     /// Watchers resume with tokens from before an upgrade.
     #[test]
     fn tokens_are_fixed_byte_for_byte() {
-        let origin = OriginId { node: NodeId::new("a").unwrap(), incarnation: Incarnation { number: 3, nonce: 9 } };
-        let clock: VectorClock = [(origin.clone(), 700)].into_iter().collect();
-        let token = Token {
-            clock: clock.clone(),
-            lacking: VectorClock::new(),
-            silent: [(origin, 12)].into(),
-            beyond: VectorClock::new(),
-            kept: VectorClock::new(),
-        };
         let hex = |token: &Token| token.encode().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        // Clock, what was lacking, silent runs.
-        let told = ["01016103", "0900000000000000", "bc05", "00", "01016103", "0900000000000000", "0c"].concat();
-        assert_eq!(hex(&token), format!("01{told}"));
-        let beyond = Token { beyond: clock, ..token };
-        assert_eq!(hex(&beyond), format!("02{told}01016103{}bc0500", "0900000000000000"));
+        // Clock, written off, silent origins.
+        let common =
+            ["03", "01016103", "0900000000000000", "bc05", "00", "01016103", "0900000000000000", "0c"].concat();
+        assert_eq!(hex(&token(false)), format!("{common}00"));
+        assert_eq!(hex(&token(true)), format!("{common}01016103{}bc05", "0900000000000000"));
     }
 }

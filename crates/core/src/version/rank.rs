@@ -63,6 +63,14 @@ pub struct Version {
     pub inferred: Option<Status>,
 }
 
+impl Version {
+    /// The version of a member that is not shown any more although nothing was written. It differs from every version
+    /// that is shown, so a watcher that resumes elsewhere and has it is told if the member is shown there (S6).
+    pub(crate) fn absent(self) -> Self {
+        Version { inferred: Some(Status::Left), ..self }
+    }
+}
+
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{:08x}", self.claim, self.seq, self.tag)?;

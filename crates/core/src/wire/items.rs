@@ -46,6 +46,7 @@ pub(crate) struct RecordItem<'a> {
 pub(crate) struct InferredItem<'a> {
     pub(crate) origin: &'a OriginId,
     pub(crate) n: u64,
+    pub(crate) space: Space,
     pub(crate) id: &'a str,
     pub(crate) claim: u64,
     pub(crate) about: &'a OriginId,
@@ -120,6 +121,10 @@ impl<'a> Items<'a> {
     }
 }
 
+fn space(tag: u8) -> Space {
+    if tag & RECORD_NAME == 0 { Space::Member } else { Space::Name }
+}
+
 fn decode_item<'f: 'i, 'i>(
     reader: &mut Reader<'f>,
     origins: &'i [OriginId],
@@ -136,12 +141,12 @@ fn decode_item<'f: 'i, 'i>(
         return Err(CodecError::Invalid("id"));
     }
     let claim = reader.bounded("claim", MAX_CLAIM)?;
-    if tag == INFERRED {
+    if tag & !RECORD_NAME == INFERRED {
         let about = origin_at(reader, origins)?;
         let about_n = reader.bounded("n", COUNTER_MAX)?;
         let life = reader.bounded("life", COUNTER_MAX)?;
         let age = decode_age(reader)?;
-        return Ok(Item::Inferred(InferredItem { origin, n, id, claim, about, about_n, life, age }));
+        return Ok(Item::Inferred(InferredItem { origin, n, space: space(tag), id, claim, about, about_n, life, age }));
     }
     if tag & !(RECORD_NAME | RECORD_LEFT | RECORD_DOWN) != RECORD {
         return Err(CodecError::Invalid("item"));
@@ -158,7 +163,7 @@ fn decode_item<'f: 'i, 'i>(
         claim,
         seq,
         predecessor,
-        space: if tag & RECORD_NAME == 0 { Space::Member } else { Space::Name },
+        space: space(tag),
         kind: if tag & RECORD_LEFT == 0 { Kind::Live } else { Kind::Left },
         status: if tag & RECORD_DOWN == 0 { Status::Up } else { Status::Down },
         drain,
@@ -285,8 +290,9 @@ impl ItemsWriter {
         }
     }
 
-    pub(crate) fn inferred(&mut self, id: &str, inferred: &Inferred, age: Duration) {
-        self.head(INFERRED, &inferred.origin, inferred.n, id, inferred.claim);
+    pub(crate) fn inferred(&mut self, space: Space, id: &str, inferred: &Inferred, age: Duration) {
+        let tag = if space == Space::Name { INFERRED | RECORD_NAME } else { INFERRED };
+        self.head(tag, &inferred.origin, inferred.n, id, inferred.claim);
         let about = self.origin(&inferred.about.id);
         self.body.varint(about);
         self.body.varint(inferred.about_n);

@@ -5,7 +5,6 @@ use super::{
     ADDRESS_BYTES_MAX, COUNTER_MAX, CodecError, EvidenceItem, ID_BYTES_MAX, Items, ItemsWriter, MAX_CLAIM, MAX_DRAIN,
     Reader, Writer,
 };
-use crate::member::Space;
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use std::collections::BTreeMap;
 
@@ -14,10 +13,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Context {
     pub(crate) clock: VectorClock,
     pub(crate) retired: BTreeMap<NodeId, Incarnation>,
-    /// Whose records were dropped although they may still stand by them, as of which write (D10): names, or anything.
+    /// Up to which write an origin's records were dropped without a write of its own (D10).
     pub(crate) written_off: VectorClock,
-    /// The same for members.
-    pub(crate) members_written_off: VectorClock,
     /// Highest claim among what was collected (D8).
     pub(crate) claim_floor: u64,
     /// For how much longer the sender calls nothing absent (N3).
@@ -33,14 +30,6 @@ impl Context {
         self.clock.covers(origin, n) || self.is_retired(origin)
     }
 
-    /// Whether a record of this space was dropped by whoever's context this is, or by others it heard of, without a write.
-    pub(crate) fn has_written_off(&self, space: Space, origin: &OriginId, n: u64) -> bool {
-        match space {
-            Space::Name => self.written_off.get(origin) >= n,
-            Space::Member => self.members_written_off.get(origin) >= n,
-        }
-    }
-
     pub(crate) fn encode(&self, writer: &mut Writer) {
         encode_clock(writer, &self.clock);
         writer.count(self.retired.len());
@@ -49,7 +38,6 @@ impl Context {
             encode_incarnation(writer, *incarnation);
         }
         encode_clock(writer, &self.written_off);
-        encode_clock(writer, &self.members_written_off);
         writer.varint(self.claim_floor);
         writer.varint(self.grace_ms);
     }
@@ -60,10 +48,9 @@ impl Context {
             .map(|_| Ok((decode_node_id(reader)?, decode_incarnation(reader)?)))
             .collect::<Result<_, CodecError>>()?;
         let written_off = decode_clock(reader)?;
-        let members_written_off = decode_clock(reader)?;
         let claim_floor = reader.bounded("claim floor", MAX_CLAIM)?;
         let grace_ms = reader.bounded("grace", COUNTER_MAX)?;
-        Ok(Context { clock, retired, written_off, members_written_off, claim_floor, grace_ms })
+        Ok(Context { clock, retired, written_off, claim_floor, grace_ms })
     }
 }
 
@@ -112,6 +99,7 @@ pub(crate) struct Chunk<'a> {
     pub(crate) end: Option<(Context, VectorClock)>,
     /// With the first chunk: the sender's context, if the receiver should send a delta back.
     pub(crate) reply: Option<Context>,
+    /// With the first and the last chunk: the sender's evidence of every origin.
     pub(crate) evidence: Vec<EvidenceItem>,
 }
 

@@ -1,7 +1,7 @@
-//! Commands as they stand in log entries.
+//! Encoding of commands in log entries.
 
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
-use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
 use crate::id::{ReplicaId, RequestId, SessionId};
 use crate::keys::KeyRange;
 use crate::limits::{KEY_BYTES_MAX, REPLICAS_MAX, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
@@ -12,12 +12,14 @@ use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Version of the form of commands, the first byte of each.
+/// Version of the command format, the first byte of each command.
 pub const COMMAND_VERSION: u8 = 1;
 
 const OPEN: u8 = 0;
 const REQUEST: u8 = 1;
 const EXPIRE: u8 = 2;
+/// A request that is the last of its session.
+const LAST_REQUEST: u8 = 3;
 
 const FENCE: u8 = 0;
 const END: u8 = 1;
@@ -43,16 +45,17 @@ impl Command {
         w.into_bytes()
     }
 
-    /// The same for a log: what replicas could not read would stop every one of them, again after every start (A1).
-    pub fn encode_checked(&self) -> Result<Bytes, CodecError> {
+    /// The same for a log: what replicas could not read would stop every one of them, again after every start (A1). Also returns the
+    /// command as every replica will decode it, so that the leader need not decode it again.
+    pub fn encode_checked(&self) -> Result<(Bytes, Command), CodecError> {
         if let Command::Request(request) = self {
             request.check().map_err(|field| CodecError::Invalid(field.as_str()))?;
         }
         let encoded = Bytes::from(self.encode());
-        Command::decode(&encoded).map(|_| encoded)
+        Command::decode(&encoded).map(|command| (encoded, command))
     }
 
-    /// Keys and values share the memory of `bytes`.
+    /// Decodes a command. Keys and values share the memory of `bytes`.
     pub fn decode(bytes: &Bytes) -> Result<Self, CodecError> {
         let mut reader = Reader::new(bytes);
         let r = &mut reader;
@@ -62,7 +65,8 @@ impl Command {
         }
         let command = match r.byte("command")? {
             OPEN => Command::Open(decode_open(r)?),
-            REQUEST => Command::Request(decode_request(r, bytes)?),
+            REQUEST => Command::Request(decode_request(r, bytes, false)?),
+            LAST_REQUEST => Command::Request(decode_request(r, bytes, true)?),
             EXPIRE => Command::Expire(Expire {
                 epoch: epoch(r)?,
                 session: SessionId(r.counter("session")?),
@@ -100,9 +104,10 @@ fn decode_open(r: &mut Reader<'_>) -> Result<Open, CodecError> {
     })
 }
 
-/// `abandon_below` and `previous` are near the number, so they are written as distances from it.
+/// Encodes a request. `abandon_below` and `previous` are close to the number, so they are written as differences from
+/// it.
 fn encode_request(w: &mut Writer, request: &Request) {
-    w.byte(REQUEST);
+    w.byte(if request.last { LAST_REQUEST } else { REQUEST });
     w.varint(request.session.0);
     w.varint(request.number);
     w.varint(request.number.saturating_sub(request.abandon_below));
@@ -112,7 +117,7 @@ fn encode_request(w: &mut Writer, request: &Request) {
     encode_body(w, &request.body);
 }
 
-fn decode_request(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Request, CodecError> {
+fn decode_request(r: &mut Reader<'_>, bytes: &Bytes, last: bool) -> Result<Request, CodecError> {
     let session = SessionId(r.counter("session")?);
     let number = r.counter("number")?;
     let request = Request {
@@ -122,6 +127,7 @@ fn decode_request(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Request, CodecErr
         previous: number - r.bounded("previous", number)?,
         epoch: epoch(r)?,
         deadline: r.option("deadline", |r| r.varint("deadline").map(LogTime::from_micros))?,
+        last,
         body: decode_body(r, bytes)?,
     };
     request.check().map_err(|field| CodecError::Invalid(field.as_str()))?;
@@ -198,7 +204,7 @@ fn decode_body(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Body, CodecError> {
     })
 }
 
-pub(super) fn encode_replicas(w: &mut Writer, replicas: &BTreeMap<ReplicaId, Replica>) {
+pub(super) fn encode_replicas(w: &mut Writer, replicas: &BTreeMap<ReplicaId, ReplicaLocation>) {
     w.count(replicas.len());
     for (id, replica) in replicas {
         w.varint(id.0);
@@ -210,7 +216,7 @@ pub(super) fn encode_replicas(w: &mut Writer, replicas: &BTreeMap<ReplicaId, Rep
 pub(super) fn decode_replicas(
     r: &mut Reader<'_>,
     what: &'static str,
-) -> Result<BTreeMap<ReplicaId, Replica>, CodecError> {
+) -> Result<BTreeMap<ReplicaId, ReplicaLocation>, CodecError> {
     let mut replicas = BTreeMap::new();
     for _ in 0..r.count(what, 3, REPLICAS_MAX)? {
         let id = ReplicaId(r.varint("replica")?);
@@ -219,7 +225,7 @@ pub(super) fn decode_replicas(
         }
         let node = SmolStr::new(r.text("node", TEXT_BYTES_MAX)?);
         let address = SmolStr::new(r.text("address", TEXT_BYTES_MAX)?);
-        replicas.insert(id, Replica { node, address });
+        replicas.insert(id, ReplicaLocation { node, address });
     }
     Ok(replicas)
 }

@@ -1,7 +1,7 @@
-//! The form of commands and state in log entries and snapshots: versioned, bounded, one encoding per value.
+//! Encoding of commands and state in log entries and snapshots: versioned, bounded, one encoding per value.
 //!
-//! Integers are varints, strings and byte strings are length-prefixed, maps are in key order. Nothing is allocated for a
-//! count or length that the bytes at hand could not hold. Tags are added, never changed: old logs must stay readable.
+//! Integers are varints, strings and byte strings are length-prefixed, maps are in key order. Nothing is allocated for
+//! a count or length that exceeds the bytes present. Tags are added, never changed: old logs must stay readable.
 
 use crate::id::{Epoch, ReplicaId};
 

@@ -1,4 +1,4 @@
-//! Parts of the state as they stand in snapshots and are hashed (H1, H2).
+//! Encoding of the parts of the state, for snapshots and for the state hash (LH1, LH2).
 
 use super::command::{decode_replicas, encode_replicas};
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Everything but sessions and keys.
+/// Encodes everything except sessions and keys.
 pub(crate) fn encode_head(w: &mut Writer, machine: &Machine) {
     encode_limits(w, &machine.limits);
     w.varint(machine.applied.index);
@@ -29,7 +29,7 @@ pub(crate) fn encode_head(w: &mut Writer, machine: &Machine) {
     w.varint(machine.keys.revision());
 }
 
-/// A machine without sessions and keys, which follow.
+/// Decodes a machine without sessions and keys, which follow in later frames.
 pub(crate) fn decode_head(r: &mut Reader<'_>) -> Result<Machine, CodecError> {
     let limits = decode_limits(r)?;
     let applied = Position { index: r.counter("applied")?, epoch: epoch(r)? };
@@ -132,13 +132,13 @@ pub(crate) fn decode_session(r: &mut Reader<'_>) -> Result<Session, CodecError> 
     Ok(session)
 }
 
-/// A floor is one above a number.
+/// Upper bound of a floor, which is one above a request number.
 const COUNTER_AFTER_LAST: u64 = convoke_base::codec::COUNTER_MAX + 1;
 
 pub(crate) fn encode_ended(w: &mut Writer, ended: &Ended) {
     w.varint(ended.order);
     w.byte(match ended.reason {
-        EndReason::Asked => 0,
+        EndReason::Requested => 0,
         EndReason::Expired => 1,
         EndReason::Replaced => 2,
         EndReason::Evicted => 3,
@@ -149,7 +149,7 @@ pub(crate) fn encode_ended(w: &mut Writer, ended: &Ended) {
 pub(crate) fn decode_ended(r: &mut Reader<'_>) -> Result<Ended, CodecError> {
     let order = r.counter("order")?;
     let reason = match r.byte("reason")? {
-        0 => EndReason::Asked,
+        0 => EndReason::Requested,
         1 => EndReason::Expired,
         2 => EndReason::Replaced,
         3 => EndReason::Evicted,
@@ -180,7 +180,7 @@ const FENCED: u8 = 0;
 const ENDED: u8 = 1;
 const CHANGED: u8 = 2;
 const CONFIGURED: u8 = 3;
-/// Reasons come behind the responses.
+/// Tags of reasons follow the tags of responses.
 const NOT_APPLIED: u8 = 16;
 
 fn encode_outcome(w: &mut Writer, outcome: &Outcome) {

@@ -1,4 +1,4 @@
-//! Commands: fixed byte for byte, round trips, hostile bytes.
+//! Tests of commands: golden bytes, round trips, hostile bytes.
 
 mod golden;
 mod hostile;

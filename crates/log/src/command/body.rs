@@ -1,4 +1,4 @@
-//! What a request asks for.
+//! Bodies of requests.
 
 use crate::id::{ReplicaId, RequestId, SessionId};
 use crate::keys::KeyRange;
@@ -6,12 +6,12 @@ use bytes::Bytes;
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
 
-/// The body of a request. All of them are executed by the same rule (A3) and so under the same promise.
+/// The body of a request. The apply rule (A3) executes all bodies, so the same promise covers all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Makes the fate of a request final: of this session or another (F6).
+    /// Makes the fate of a request of any session final (F6).
     Fence(RequestId),
-    /// Ends a session: this one or another (S4).
+    /// Ends a session, its own or another one (LS4).
     End(SessionId),
     Put(Put),
     Delete(Delete),
@@ -23,9 +23,9 @@ pub enum Body {
 pub struct Put {
     pub key: Bytes,
     pub value: Bytes,
-    /// The modify revision the key must have; 0: it must not exist (K3).
+    /// The modify revision that the key must have, or 0 if the key must not exist (K3).
     pub if_revision: Option<u64>,
-    /// Whether to return the record before (K4).
+    /// Whether to return the previous record (K4).
     pub previous: bool,
 }
 
@@ -47,14 +47,14 @@ pub struct DeleteRange {
 pub struct Change {
     /// Number of the configuration it replaces, 0 for none.
     pub replaces: u64,
-    pub voters: BTreeMap<ReplicaId, Replica>,
-    pub learners: BTreeMap<ReplicaId, Replica>,
+    pub voters: BTreeMap<ReplicaId, ReplicaLocation>,
+    pub learners: BTreeMap<ReplicaId, ReplicaLocation>,
 }
 
-/// Where a replica is.
+/// Location of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Replica {
-    /// Id of the node it lives on.
+pub struct ReplicaLocation {
+    /// Id of the node that hosts the replica.
     pub node: SmolStr,
     pub address: SmolStr,
 }
@@ -64,7 +64,7 @@ impl Body {
         Body::Put(Put { key: key.into(), value: value.into(), if_revision: None, previous: false })
     }
 
-    /// Puts only if the key has that modify revision; 0: only if it does not exist.
+    /// Creates a put that requires the given modify revision, or that the key does not exist if it is 0.
     pub fn compare_and_set(key: impl Into<Bytes>, value: impl Into<Bytes>, revision: u64) -> Self {
         Body::Put(Put { key: key.into(), value: value.into(), if_revision: Some(revision), previous: false })
     }

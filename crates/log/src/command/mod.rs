@@ -1,10 +1,10 @@
-//! What can stand in a log entry.
+//! Commands: the content of log entries.
 //!
-//! Commands are values; what they do is decided at apply (A3) and nowhere else. Every one names the epoch it is meant for (E2).
+//! A command is a value; only apply decides what it does (A3). Every command names the epoch it is meant for (E2).
 
 mod body;
 
-pub use body::{Body, Change, Delete, DeleteRange, Put, Replica};
+pub use body::{Body, Change, Delete, DeleteRange, Put, ReplicaLocation};
 
 use crate::id::{Epoch, RequestId, SessionId};
 use crate::machine::Field;
@@ -21,17 +21,17 @@ pub enum Command {
     Expire(Expire),
 }
 
-/// Opens a session (S1, S2).
+/// Opens a session (LS1, LS2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
     pub epoch: Epoch,
     pub ttl: Duration,
-    /// Chosen at random by the client's process, to recognise copies.
+    /// Random number of the client process, which identifies duplicates.
     pub nonce: u64,
     pub client: Option<Client>,
 }
 
-/// A durable client name, and the session under it that this client knows of and means to end.
+/// A durable client name, and the session under that name that the client wants to replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
     pub name: SmolStr,
@@ -42,24 +42,26 @@ pub struct Client {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub session: SessionId,
-    /// From 1, rising.
+    /// Request number, starting at 1 and rising.
     pub number: u64,
-    /// The lowest number that is still wanted; `number` itself if the client has one request at a time.
+    /// The lowest number that the client still wants; equal to `number` if the client has one request at a time.
     pub abandon_below: u64,
-    /// The number issued before this one, 0 for none. If it is still wanted, this request waits for it.
+    /// The number issued before this one, or 0. If the client still wants it, this request waits for it.
     pub previous: u64,
     pub epoch: Epoch,
-    /// In log time.
+    /// Deadline in log time.
     pub deadline: Option<LogTime>,
+    /// The session ends with it, in the same entry, whatever its outcome is (S4).
+    pub last: bool,
     pub body: Body,
 }
 
-/// Ends a session that was silent for too long; proposed by the leader (S6).
+/// Ends a session after silence of its client; proposed by the leader (LS6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expire {
     pub epoch: Epoch,
     pub session: SessionId,
-    /// The session's activity as the leader knew it.
+    /// The session's activity when the leader proposed the expiry.
     pub activity: u64,
 }
 
@@ -74,17 +76,17 @@ impl Command {
 }
 
 impl Request {
-    /// A request in the seed's manner: it abandons all before it.
+    /// Creates a request that abandons all earlier ones.
     pub fn new(session: SessionId, number: u64, epoch: Epoch, body: Body) -> Self {
         let previous = number.saturating_sub(1);
-        Request { session, number, abandon_below: number, previous, epoch, deadline: None, body }
+        Request { session, number, abandon_below: number, previous, epoch, deadline: None, last: false, body }
     }
 
     pub fn id(&self) -> RequestId {
         RequestId::new(self.session, self.number)
     }
 
-    /// Names the field that makes the request malformed (A2), if one does.
+    /// Returns the field that makes the request malformed (A2), if there is one.
     pub fn check(&self) -> Result<(), Field> {
         if self.number == 0 || self.number > COUNTER_MAX {
             Err(Field::Number)

@@ -1,4 +1,4 @@
-//! Changing keys: all checks first, then the change, so that a refusal leaves no trace.
+//! Changes of keys. All checks precede the change, so a rejected change leaves no trace.
 
 use super::{Keys, RECORD_BYTES, Record};
 use crate::command::{Delete, DeleteRange, Put};
@@ -6,14 +6,14 @@ use crate::limits::Limits;
 use crate::machine::{Field, Reason};
 use std::sync::Arc;
 
-/// What a request changed (K4).
+/// The effect of a request on the keys (K4).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Keys put or deleted.
     pub keys: u64,
-    /// The records before, in key order, if they were asked for.
+    /// The previous records in key order, if the request asked for them.
     pub previous: Vec<Arc<Record>>,
-    /// How many of those were left out for their size.
+    /// Number of previous records that were omitted because of their size.
     pub omitted: u64,
 }
 
@@ -62,7 +62,7 @@ impl Keys {
         Ok(changed(limits, delete.previous, records.len() as u64, records))
     }
 
-    /// The record a key has now, if that is what the request expects (K3).
+    /// Returns the current record of a key if its revision is the expected one (K3).
     fn compare(&self, key: &[u8], if_revision: Option<u64>) -> Result<Option<&Arc<Record>>, Reason> {
         let held = self.get(key);
         let revision = held.map_or(0, |record| record.modify_revision);

@@ -1,7 +1,8 @@
 //! Ordered keys with revisions (K).
 //!
-//! Owns the records, the revision and the count of bytes. Knows nothing of sessions: whether a change may happen at all
-//! was decided before (A3). A copy costs nothing and stays as it is (H5): a reader that wants many pages of one state takes one.
+//! Owns the records, the revision and the byte count. It does not depend on sessions: the apply rule decides beforehand
+//! whether a change happens (A3). A copy is cheap and immutable (LH5), so a reader can take one and read many pages of
+//! one state.
 
 mod change;
 mod range;
@@ -14,27 +15,27 @@ pub use range::KeyRange;
 pub use record::{RECORD_BYTES, Record};
 use std::sync::Arc;
 
-/// All keys, as of one revision.
+/// All keys at one revision.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
     tree: Tree<Record>,
     revision: u64,
     bytes: u64,
-    /// Sum of the hashes of all records, which a change updates in no time (H2).
+    /// Sum of the hashes of all records, updated with every change (LH2).
     hash: u128,
 }
 
-/// Some records of a range, from its beginning.
+/// The first records of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     pub records: Vec<Arc<Record>>,
-    /// Whether the range has more; it goes on [`after`](KeyRange::after) the last key.
+    /// Whether the range contains more records, [`after`](KeyRange::after) the last key.
     pub more: bool,
     pub revision: u64,
 }
 
 impl Keys {
-    /// Raised by every request that changed something (K2).
+    /// Returns the revision, which every request that changes something raises (K2).
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -47,7 +48,7 @@ impl Keys {
         self.tree.len() == 0
     }
 
-    /// Bytes of all keys and values, with [`RECORD_BYTES`] for each record (K5).
+    /// Returns the bytes of all keys and values, plus [`RECORD_BYTES`] per record (K5).
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -56,7 +57,7 @@ impl Keys {
         self.tree.get(key)
     }
 
-    /// The first records of a range: at most `limit`, and no more than fit into `bytes`, but at least one (K6).
+    /// Returns the first records of a range: at most `limit` records and `bytes` bytes, but at least one record (K6).
     pub fn range(&self, range: &KeyRange, limit: usize, bytes: u64) -> Page {
         let mut page = Page { records: Vec::new(), more: false, revision: self.revision };
         let mut taken = 0;
@@ -71,7 +72,7 @@ impl Keys {
         page
     }
 
-    /// Every record of a range in order.
+    /// Iterates over all records of a range in order.
     pub fn records<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = &'a Arc<Record>> {
         self.tree.iter_from(&range.from).take_while(|record| range.is_before_end(record.key()))
     }
@@ -84,12 +85,12 @@ impl Keys {
         self.tree.iter()
     }
 
-    /// The store as a snapshot has it. Its records follow.
+    /// Creates the store of a snapshot, without its records.
     pub(crate) fn restored(revision: u64) -> Self {
         Keys { revision, ..Keys::default() }
     }
 
-    /// Takes in a record of a snapshot.
+    /// Adds a record of a snapshot.
     pub(crate) fn restore(&mut self, record: Record) {
         debug_assert!(record.key().len() as u64 <= KEY_BYTES_MAX && record.value().len() as u64 <= VALUE_BYTES_MAX);
         self.store(Arc::new(record));

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-/// The keys from one (included) until another (not included), in byte order (K6).
+/// A half-open range of keys in byte order (K6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     pub from: Bytes,
-    /// None: to the last key there is.
+    /// The end of the range, exclusive. `None` means no upper bound.
     pub until: Option<Bytes>,
 }
 
@@ -19,10 +19,10 @@ impl KeyRange {
         KeyRange { from: from.into(), until: Some(until.into()) }
     }
 
-    /// All keys that begin with `prefix`.
+    /// Returns the range of all keys that begin with `prefix`.
     pub fn prefix(prefix: impl Into<Bytes>) -> Self {
         let from = prefix.into();
-        // The first key behind the prefix: its last byte that can be raised, raised, and nothing after it.
+        // The first key after the prefix: raise the last byte that can be raised, and drop the bytes after it.
         let until = from.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
             let mut until = from[..=last].to_vec();
             until[last] += 1;
@@ -31,7 +31,7 @@ impl KeyRange {
         KeyRange { from, until }
     }
 
-    /// What is left of the range behind `key`: where the next page begins.
+    /// Returns the rest of the range after `key`, where the next page begins.
     #[must_use]
     pub fn after(&self, key: &[u8]) -> Self {
         let next = [key, &[0]].concat();

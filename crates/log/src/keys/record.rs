@@ -1,27 +1,27 @@
-//! One key with its value and revisions.
+//! A key with its value and revisions.
 
 use crate::tree::Keyed;
 use std::fmt;
 use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
-/// What a record is counted with in the store's bytes, beside its key and value. Rounded up from what it takes.
+/// Bytes counted per record in addition to key and value. Rounded up from the actual size.
 pub const RECORD_BYTES: u64 = 112;
 
-/// A key as it stands in the store (K1). Never changed, only replaced; whoever holds one shares it.
+/// A record of the store (K1). Immutable and shared; a change replaces it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
     pub create_revision: u64,
     pub modify_revision: u64,
-    /// 1 at creation, plus one per change.
+    /// Number of changes, 1 at creation.
     pub version: u64,
     key_bytes: u32,
-    /// Key, then value: one allocation, since most of both are small.
+    /// Key, then value, in one allocation, because most keys and values are small.
     data: Box<[u8]>,
 }
 
 impl Record {
-    /// The caller has checked that the key is within the format's bound.
+    /// Creates a record. The caller has checked that the key is within the format's limit.
     pub(crate) fn new(key: &[u8], value: &[u8], revisions: [u64; 3]) -> Self {
         let [create_revision, modify_revision, version] = revisions;
         let key_bytes = u32::try_from(key.len()).expect("keys are within KEY_BYTES_MAX");
@@ -36,12 +36,12 @@ impl Record {
         &self.data[self.key_bytes as usize..]
     }
 
-    /// What it counts for in the store's bytes (K5).
+    /// Returns the bytes counted for this record in the store (K5).
     pub(crate) fn bytes(&self) -> u64 {
         self.data.len() as u64 + RECORD_BYTES
     }
 
-    /// Its part of the state hash (H2).
+    /// Returns this record's contribution to the state hash (LH2).
     pub(crate) fn hash(&self) -> u128 {
         let mut numbers = [0; 28];
         numbers[..8].copy_from_slice(&self.create_revision.to_le_bytes());

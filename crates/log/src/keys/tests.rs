@@ -1,4 +1,4 @@
-//! Keys, rule by rule.
+//! Tests of keys, rule by rule.
 
 use super::*;
 use crate::command::{Body, Delete, DeleteRange, Put};
@@ -140,9 +140,9 @@ fn k6_pages_go_on_behind_the_last_key_and_a_copy_stays_as_it_is() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// H2: the hash says what is there, not how it came about.
+    /// LH2: the hash depends on the content, not on its history.
     #[test]
-    fn h2_the_hash_of_the_keys_is_kept_up_to_date(
+    fn lh2_the_hash_of_the_keys_is_kept_up_to_date(
         steps in prop::collection::vec((0..20u8, any::<bool>(), 0..3u8), 1..60),
     ) {
         let (mut keys, limits) = (Keys::default(), limits());

@@ -1,4 +1,4 @@
-//! What a leader appends, and barrier reads (R4).
+//! Admission of commands to the leader's log, and barrier reads (LR4).
 
 use crate::command::Command;
 use crate::id::{Epoch, Position, SessionId};
@@ -6,28 +6,28 @@ use crate::machine::Machine;
 use crate::mutant::{Mutant, Mutation};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stands before the leader's log. Admitting and appending must not be interleaved with other calls for the session in
-/// a way that appends in another order than admitted; one task does both.
+/// Admits commands before the leader appends them. One task must admit and append, so that the commands of a session
+/// are appended in the order of admission.
 #[derive(Debug)]
 pub struct Gate {
     first: Position,
     mutation: Mutation,
     tickets: u64,
-    /// Sessions that are open, so as many as there may be.
+    /// Open sessions; bounded by the session limit.
     lanes: BTreeMap<SessionId, Lane>,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
-    /// Nothing below is appended in this term.
+    /// The leader appends no request below this number in this term.
     floor: u64,
-    /// The last index that is known to have been appended for the session in this term.
+    /// The last index known to have been appended for the session in this term.
     appended: u64,
-    /// Admitted, and not known to have been appended or not.
+    /// Tickets of admitted commands whose position is not known yet.
     unsettled: BTreeSet<u64>,
 }
 
-/// A command that may be appended. To be settled when it is known where it went.
+/// A command that may be appended. Settle it when its position is known.
 #[must_use = "an admission that is never settled keeps barrier reads waiting"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Admission {
@@ -35,7 +35,7 @@ pub struct Admission {
     ticket: u64,
 }
 
-/// A barrier read that has raised its floor. Good for one confirmation of leadership, made after this.
+/// A barrier read that has raised the volatile floor. Valid for one leadership confirmation made afterwards.
 #[must_use]
 #[derive(Debug)]
 pub struct Barrier {
@@ -43,16 +43,16 @@ pub struct Barrier {
     ticket: u64,
 }
 
-/// This copy was not appended. Nothing is said about others.
+/// Why this copy of a command was not appended. Other copies may have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAppended {
-    #[error("the command was meant for another epoch than {current}")]
+    #[error("the command names another epoch; the current epoch is {current}")]
     StaleEpoch { current: Epoch },
-    #[error("the leader has not applied the beginning of its term yet")]
+    #[error("the leader has not applied the first entry of its term yet; retry")]
     NotReady,
-    #[error("the session is not open; peek tells what is known of the request")]
+    #[error("the log session is not open; use peek for the fate of the request")]
     SessionNotOpen,
-    #[error("the client has given up everything below {floor} in a barrier read")]
+    #[error("the client abandoned all requests below {floor} in a barrier read")]
     GivenUp { floor: u64 },
 }
 
@@ -61,7 +61,7 @@ impl Gate {
         Gate { first, mutation, tickets: 0, lanes: BTreeMap::new() }
     }
 
-    /// Whether a command may be appended now (E3). The state is that of the leader.
+    /// Checks whether a command may be appended now (E3). `machine` is the leader's state.
     pub fn admit(&mut self, command: &Command, machine: &Machine) -> Result<Admission, NotAppended> {
         self.check(command.epoch(), machine)?;
         self.tickets += 1;
@@ -78,7 +78,7 @@ impl Gate {
         Ok(Admission { lane: Some(request.session), ticket })
     }
 
-    /// The command was appended at an index, or is known not to have been.
+    /// Records that a command was appended at an index, or that it was not appended.
     pub fn settle(&mut self, admission: Admission, index: Option<u64>) {
         if let Some(lane) = admission.lane.and_then(|session| self.lanes.get_mut(&session)) {
             lane.unsettled.remove(&admission.ticket);
@@ -86,7 +86,7 @@ impl Gate {
         }
     }
 
-    /// Raises the volatile floor: nothing below is appended for the session in this term from now on.
+    /// Raises the volatile floor: the leader appends no request below it for the session in this term.
     pub fn barrier(
         &mut self,
         session: SessionId,
@@ -104,8 +104,9 @@ impl Gate {
         Ok(Barrier { session, ticket: self.tickets })
     }
 
-    /// The index that must be applied before a barrier read may read, given a commit index taken and a leadership
-    /// confirmed after the barrier was raised. None while it is not known yet where everything admitted before went.
+    /// Returns the index that must be applied before a barrier read may read. The commit index must have been taken,
+    /// and leadership confirmed, after the barrier was raised. Returns `None` while the position of an earlier
+    /// admission is unknown.
     pub fn wait_for(&self, barrier: &Barrier, read_index: u64) -> Option<u64> {
         let first = if self.mutation.is(Mutant::BarrierForgetsTerm) { 0 } else { self.first.index };
         let least = read_index.max(first);
@@ -114,12 +115,12 @@ impl Gate {
                 let unknown = lane.unsettled.first().is_some_and(|ticket| *ticket < barrier.ticket);
                 if unknown { None } else { Some(least.max(lane.appended)) }
             }
-            // The session has ended here: nothing of it takes effect any more.
+            // The session has ended here, so none of its requests can take effect.
             _ => Some(least),
         }
     }
 
-    /// The session has ended.
+    /// Removes an ended session.
     pub fn forget(&mut self, session: SessionId) {
         self.lanes.remove(&session);
     }

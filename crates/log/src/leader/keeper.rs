@@ -1,4 +1,4 @@
-//! Who was heard when, and who may be expired (S6).
+//! Tracks keep-alives and selects sessions to expire (LS6).
 
 use crate::command::Expire;
 use crate::id::{Epoch, SessionId};
@@ -8,32 +8,33 @@ use convoke_base::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The longest time between two calls that counts as silence of others. Beyond it the leader itself was away.
-const ATTENTION_MAX: Duration = Duration::from_secs(1);
-/// How often the keeper wants to be called, so that its attention counts in full.
-const ATTENTION_INTERVAL: Duration = Duration::from_millis(500);
+/// The longest interval between two calls that counts as silence of clients. A longer interval means that the leader
+/// itself was paused.
+const PAUSE_THRESHOLD: Duration = Duration::from_secs(1);
+/// How often the keeper must be called so that all elapsed time counts.
+const CALL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The answer to a keep-alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepAlive {
-    /// The session will not be expired by this leader for another ttl.
+    /// This leader will not expire the session for another ttl.
     Kept,
-    /// Too late: its expiry is on its way. It may still be stopped by a request, not by a keep-alive.
+    /// The leader has already proposed the expiry. A request can still prevent it, a keep-alive cannot.
     Expiring,
-    /// Not an open session, as far as this leader has applied.
+    /// The session is not open in the leader's applied state.
     Unknown,
 }
 
-/// The keep-alives a leader has heard in its term.
+/// The keep-alives that a leader has received in its term.
 #[derive(Debug)]
 pub struct Keeper {
     epoch: Epoch,
     mutation: Mutation,
     last_call: Time,
-    /// Time this leader was awake in its term; all silence is measured in it.
-    awake: Duration,
+    /// Time for which this leader was running in its term. All silence is measured in it.
+    running: Duration,
     sessions: BTreeMap<SessionId, Kept>,
-    /// The same sessions by when they are due, without those that are being expired.
+    /// The same sessions by due time, without those whose expiry is proposed.
     due: BTreeSet<(Duration, SessionId)>,
 }
 
@@ -45,14 +46,14 @@ struct Kept {
 }
 
 impl Keeper {
-    /// Nobody is due before a whole ttl of this term has passed.
+    /// Starts a term. No session is due before a full ttl of this term has passed.
     pub fn elected(now: Time, epoch: Epoch, machine: &Machine) -> Self {
         let mutation = machine.mutation;
         let mut keeper = Keeper {
             epoch,
             mutation,
             last_call: now,
-            awake: Duration::ZERO,
+            running: Duration::ZERO,
             sessions: BTreeMap::new(),
             due: BTreeSet::new(),
         };
@@ -64,18 +65,18 @@ impl Keeper {
     }
 
     pub fn opened(&mut self, now: Time, session: SessionId, ttl: Duration) {
-        self.attend(now);
-        self.set(session, ttl, self.awake + ttl);
+        self.account(now);
+        self.set(session, ttl, self.running + ttl);
     }
 
-    /// A keep-alive, or any other sign of life of the session's client.
-    pub fn heard(&mut self, now: Time, session: SessionId) -> KeepAlive {
-        self.attend(now);
+    /// Records a keep-alive or another sign of life of the session's client.
+    pub fn renew(&mut self, now: Time, session: SessionId) -> KeepAlive {
+        self.account(now);
         match self.sessions.get(&session) {
             None => KeepAlive::Unknown,
             Some(kept) if kept.expiring => KeepAlive::Expiring,
             Some(kept) => {
-                self.set(session, kept.ttl, self.awake + kept.ttl);
+                self.set(session, kept.ttl, self.running + kept.ttl);
                 KeepAlive::Kept
             }
         }
@@ -87,20 +88,21 @@ impl Keeper {
         }
     }
 
-    /// An expiry that was proposed did not end the session: it has another ttl.
+    /// Grants another ttl to a session whose proposed expiry did not end it.
     pub fn not_expired(&mut self, now: Time, session: SessionId) {
-        self.attend(now);
+        self.account(now);
         if let Some(kept) = self.sessions.get(&session) {
-            self.set(session, kept.ttl, self.awake + kept.ttl);
+            self.set(session, kept.ttl, self.running + kept.ttl);
         }
     }
 
-    /// Sessions that were silent for too long. Each is named once; then either `ended` or `not_expired` must follow.
+    /// Returns sessions that have been silent for too long. Each is returned once; the caller must then call `ended` or
+    /// `not_expired`.
     pub fn due(&mut self, now: Time, machine: &Machine) -> Vec<Expire> {
-        self.attend(now);
+        self.account(now);
         let mut found = Vec::new();
         while let Some(&(due, session)) = self.due.first() {
-            if due > self.awake {
+            if due > self.running {
                 break;
             }
             self.due.remove(&(due, session));
@@ -117,10 +119,10 @@ impl Keeper {
         found
     }
 
-    /// When to call [`due`](Self::due) next, at the latest.
+    /// Returns the latest time for the next call of [`due`](Self::due).
     pub fn wake(&self) -> Time {
-        let quiet = self.due.first().map_or(ATTENTION_INTERVAL, |(due, _)| due.saturating_sub(self.awake));
-        self.last_call + quiet.min(ATTENTION_INTERVAL)
+        let quiet = self.due.first().map_or(CALL_INTERVAL, |(due, _)| due.saturating_sub(self.running));
+        self.last_call + quiet.min(CALL_INTERVAL)
     }
 
     pub fn len(&self) -> usize {
@@ -138,11 +140,11 @@ impl Keeper {
         self.due.insert((due, session));
     }
 
-    fn attend(&mut self, now: Time) {
+    fn account(&mut self, now: Time) {
         let passed = now.since(self.last_call);
         let counted =
-            if self.mutation.is(Mutant::StallHeldAgainstClients) { passed } else { passed.min(ATTENTION_MAX) };
-        self.awake += counted;
+            if self.mutation.is(Mutant::StallHeldAgainstClients) { passed } else { passed.min(PAUSE_THRESHOLD) };
+        self.running += counted;
         self.last_call = self.last_call.max(now);
     }
 }

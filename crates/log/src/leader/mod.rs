@@ -1,8 +1,8 @@
-//! What a leader keeps in memory for its term, and for no longer.
+//! Volatile state of a leader for one term.
 //!
-//! None of this is replicated and nothing replicated depends on it: the apply rule stays right whatever a leader does. It gives
-//! barrier reads (R4), expiry (S6) and log time (S5). Losing leadership means dropping the value; a restarted leader
-//! begins a new epoch (E1).
+//! None of it is replicated, and replicated state does not depend on it: the apply rule is correct whatever a leader
+//! does. It provides barrier reads (LR4), expiry (LS6) and log time (LS5). A leader that loses leadership drops this
+//! value; a restarted leader starts a new epoch (E1).
 
 mod gate;
 mod keeper;
@@ -28,7 +28,7 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Begins a term whose first entry is `first`. `highest` is the highest stamp in the log at that moment.
+    /// Starts a term whose first entry is `first`. `highest` is the highest stamp in the log at that time.
     pub fn elected(now: Time, first: Position, highest: LogTime, machine: &Machine) -> Self {
         Leadership {
             first,
@@ -38,12 +38,12 @@ impl Leadership {
         }
     }
 
-    /// The first entry of the term.
+    /// Returns the first entry of the term.
     pub fn first(&self) -> Position {
         self.first
     }
 
-    /// To be told of every entry that was applied here, in order, with what it did.
+    /// Records an applied entry and its effect. Must be called for every entry, in order.
     pub fn applied(&mut self, now: Time, command: &crate::Command, applied: &Applied, machine: &Machine) {
         for (session, _) in &applied.ended {
             self.keeper.ended(*session);
@@ -56,7 +56,7 @@ impl Leadership {
                 }
             }
             (Reply::Request(answer), _) if answer.verdict.is_ok() => {
-                self.keeper.heard(now, answer.id.session);
+                self.keeper.renew(now, answer.id.session);
             }
             (Reply::Expired(Err(why)), crate::Command::Expire(Expire { session, .. }))
                 if *why != NotExpired::NotOpen =>
@@ -67,12 +67,12 @@ impl Leadership {
         }
     }
 
-    /// Sessions that may be expired now: commands to propose.
+    /// Returns the expiries to propose now.
     pub fn due(&mut self, now: Time, machine: &Machine) -> Vec<Expire> {
         self.keeper.due(now, machine)
     }
 
-    /// Starts a barrier read (R4, step 1); the caller then confirms that it leads, and waits.
+    /// Starts a barrier read (LR4, step 1). The caller then confirms its leadership and waits.
     pub fn barrier(
         &mut self,
         session: SessionId,

@@ -1,9 +1,9 @@
-//! Log time as one leader counts it (S5).
+//! Log time as counted by one leader (LS5).
 
 use crate::time::LogTime;
 use convoke_base::Time;
 
-/// Stamps entries: the highest stamp in the log at election, plus the leader's own time since.
+/// Stamps entries with the highest stamp in the log at election plus the leader's own time since then.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamper {
     base: LogTime,
@@ -16,7 +16,7 @@ impl Stamper {
         Stamper { base: highest, elected: now, last: highest }
     }
 
-    /// The stamp of an entry that is appended now. Never below one given before.
+    /// Returns the stamp for an entry that is appended now. Stamps never fall.
     pub fn stamp(&mut self, now: Time) -> LogTime {
         self.last = self.last.max(self.base + now.since(self.elected));
         self.last

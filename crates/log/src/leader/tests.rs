@@ -1,4 +1,4 @@
-//! What a leader keeps in memory, rule by rule.
+//! Tests of a leader's volatile state, rule by rule.
 
 use super::*;
 use crate::command::{Body, Command, Open, Request};
@@ -17,7 +17,7 @@ fn seconds(seconds: u64) -> Time {
     Time::from_secs(seconds)
 }
 
-/// Two sessions, opened under an earlier leader, and the first entry of the term.
+/// Two sessions that were opened under an earlier leader, and the first entry of the term.
 fn machine() -> Machine {
     let mut machine = Machine::new(Limits::default()).unwrap();
     for index in [1, 2] {
@@ -33,7 +33,7 @@ fn request(session: SessionId, number: u64) -> Command {
     Command::Request(Request::new(session, number, EPOCH, Body::delete("k")))
 }
 
-/// Calls the keeper as often as it wants to be called.
+/// Calls the keeper as often as it requires.
 fn attend(leadership: &mut Leadership, from: u64, until: u64, machine: &Machine) -> Vec<SessionId> {
     let mut found = Vec::new();
     for millis in (from * 1_000..=until * 1_000).step_by(250) {
@@ -44,7 +44,7 @@ fn attend(leadership: &mut Leadership, from: u64, until: u64, machine: &Machine)
 }
 
 #[test]
-fn s5_stamps_go_on_from_the_highest_in_the_log_and_never_fall() {
+fn ls5_stamps_go_on_from_the_highest_in_the_log_and_never_fall() {
     let mut stamper = Stamper::elected(seconds(100), LogTime::from_micros(5));
     assert_eq!(stamper.stamp(seconds(100)), LogTime::from_micros(5));
     assert_eq!(stamper.stamp(seconds(102)), LogTime::from_micros(2_000_005));
@@ -52,25 +52,25 @@ fn s5_stamps_go_on_from_the_highest_in_the_log_and_never_fall() {
 }
 
 #[test]
-fn s6_nobody_is_expired_before_a_ttl_of_the_term_has_passed() {
+fn ls6_nobody_is_expired_before_a_ttl_of_the_term_has_passed() {
     let machine = machine();
     let mut leadership = Leadership::elected(seconds(100), FIRST, LogTime::ZERO, &machine);
     assert_eq!(attend(&mut leadership, 100, 109, &machine), []);
-    assert_eq!(leadership.keeper.heard(seconds(109), ONE), KeepAlive::Kept);
+    assert_eq!(leadership.keeper.renew(seconds(109), ONE), KeepAlive::Kept);
     assert_eq!(attend(&mut leadership, 109, 111, &machine), [SessionId(2)]);
-    assert_eq!(leadership.keeper.heard(seconds(111), SessionId(2)), KeepAlive::Expiring);
+    assert_eq!(leadership.keeper.renew(seconds(111), SessionId(2)), KeepAlive::Expiring);
     assert_eq!(attend(&mut leadership, 111, 118, &machine), [], "each is named once");
     assert_eq!(attend(&mut leadership, 118, 120, &machine), [ONE]);
-    assert_eq!(leadership.keeper.heard(seconds(120), SessionId(9)), KeepAlive::Unknown);
+    assert_eq!(leadership.keeper.renew(seconds(120), SessionId(9)), KeepAlive::Unknown);
 }
 
 #[test]
-fn s6_a_session_that_was_not_expired_has_another_ttl() {
+fn ls6_a_session_that_was_not_expired_has_another_ttl() {
     let machine = machine();
     let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
     assert_eq!(attend(&mut leadership, 0, 10, &machine), [ONE, SessionId(2)]);
     leadership.keeper.not_expired(seconds(10), ONE);
-    assert_eq!(leadership.keeper.heard(seconds(11), ONE), KeepAlive::Kept);
+    assert_eq!(leadership.keeper.renew(seconds(11), ONE), KeepAlive::Kept);
     leadership.keeper.ended(SessionId(2));
     assert_eq!(leadership.keeper.len(), 1);
     assert_eq!(attend(&mut leadership, 11, 20, &machine), []);
@@ -78,13 +78,13 @@ fn s6_a_session_that_was_not_expired_has_another_ttl() {
 }
 
 #[test]
-fn s6_a_leader_does_not_hold_its_own_sleep_against_its_clients() {
+fn ls6_a_leader_does_not_hold_its_own_sleep_against_its_clients() {
     let due = |mutation| {
         let machine = machine().with_mutation(mutation);
         let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
         assert!(leadership.keeper.wake() <= Time::from_micros(500_000));
         attend(&mut leadership, 0, 5, &machine);
-        // A minute of sleep; the keep-alives of that minute are still unread.
+        // A pause of a minute; the keep-alives of that minute are still unread.
         leadership.due(seconds(65), &machine).len()
     };
     assert_eq!(due(Mutation::none()), 0);
@@ -104,7 +104,7 @@ fn e3_a_command_of_another_epoch_is_not_appended() {
 }
 
 #[test]
-fn r4_a_barrier_read_waits_for_what_was_appended_and_lets_nothing_given_up_pass() {
+fn lr4_a_barrier_read_waits_for_what_was_appended_and_lets_nothing_given_up_pass() {
     let machine = machine();
     let mut gate = Gate::new(FIRST, Mutation::none());
     let first = gate.admit(&request(ONE, 1), &machine).unwrap();
@@ -141,12 +141,12 @@ fn what_was_applied_reaches_keeper_and_gate() {
     let machine = apply(&mut leadership, seconds(1), 4, open);
     assert_eq!(leadership.keeper.len(), 3);
     assert_eq!(attend(&mut leadership, 1, 10, &machine), [ONE, SessionId(2)]);
-    // Request 1 of session 1 was on its way when its expiry was proposed: the session stays.
+    // Request 1 of session 1 was in flight when its expiry was proposed, so the session stays open.
     apply(&mut leadership, seconds(10), 5, request(ONE, 1));
     let expire = |session, activity| Command::Expire(Expire { epoch: EPOCH, session: SessionId(session), activity });
     apply(&mut leadership, seconds(11), 6, expire(1, 1));
     let machine = apply(&mut leadership, seconds(11), 7, expire(2, 2));
     assert_eq!(machine.sessions().map(|session| session.id.0).collect::<Vec<_>>(), [1, 4]);
-    assert_eq!(leadership.keeper.heard(seconds(11), ONE), KeepAlive::Kept);
+    assert_eq!(leadership.keeper.renew(seconds(11), ONE), KeepAlive::Kept);
     assert_eq!(leadership.keeper.len(), 2);
 }

@@ -1,4 +1,4 @@
-//! What whoever proposed an entry is told.
+//! Answers to those who proposed an entry.
 
 use super::outcome::{Field, Outcome};
 use super::session::EndReason;
@@ -7,13 +7,13 @@ use crate::time::LogTime;
 use convoke_base::ErrorCode;
 use std::sync::Arc;
 
-/// What an entry did.
+/// The effect of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     pub reply: Reply,
-    /// Sessions that ended with it, whoever asked for that.
+    /// Sessions that ended with this entry, for any reason.
     pub ended: Vec<(SessionId, EndReason)>,
-    /// Log time after the entry; what deadlines are made from.
+    /// Log time after the entry, the base for deadlines.
     pub log_time: LogTime,
 }
 
@@ -21,15 +21,15 @@ pub struct Applied {
 pub enum Reply {
     Opened(Result<Opened, Refused>),
     Request(Answer),
-    /// Whether the session ended; if not, why it goes on.
+    /// `Ok` if the session ended, otherwise why it did not.
     Expired(Result<(), NotExpired>),
 }
 
-/// An open session.
+/// An opened session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     pub session: SessionId,
-    /// The session it ended in the same entry (S2).
+    /// The session that ended in the same entry (LS2).
     pub replaced: Option<SessionId>,
 }
 
@@ -37,27 +37,27 @@ pub struct Opened {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub id: RequestId,
-    /// What became of it, or why this copy did nothing.
+    /// The outcome, or why this copy did nothing.
     pub verdict: Result<Arc<Outcome>, Refused>,
-    /// The fate of the request before it, or of the one it fenced (A5).
+    /// The fate of the previous request, or of the fenced one (A5).
     pub previous: Option<(RequestId, Fate)>,
 }
 
-/// What the state knows about a request (A5).
+/// What the state can tell about a request (A5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Decided, with this outcome.
+    /// The request has this outcome.
     Done(Arc<Outcome>),
-    /// Did not and will not take effect.
+    /// The request did not and will not take effect.
     Never,
-    /// Has not taken effect so far; may.
+    /// The request has not taken effect yet but still may.
     Open,
-    /// May have taken effect, and can no longer; which of the two is not known any more.
+    /// The request may have taken effect but no longer can; the outcome is no longer kept.
     TooOld,
 }
 
 impl Fate {
-    /// Whether no copy of the request can take effect from now on.
+    /// Returns whether no copy of the request can take effect any more.
     pub fn is_final(&self) -> bool {
         !matches!(self, Fate::Open)
     }
@@ -66,32 +66,32 @@ impl Fate {
 /// Why an entry did nothing. Nothing is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("the session has ended ({0}); the request can never take effect")]
+    #[error("the log session has ended ({0}); the request never takes effect")]
     SessionEnded(EndReason),
-    #[error("the session is not known (any more)")]
+    #[error("the log session is unknown or was dropped; open a new one")]
     SessionUnknown,
-    #[error("a later request took effect, or this one was fenced; it can never take effect")]
+    #[error("a later request took effect or fenced this one; it never takes effect")]
     Superseded,
-    #[error("too old to know what became of it")]
+    #[error("the outcome of the request is no longer kept; it cannot take effect any more")]
     TooOld,
-    #[error("the command was meant for another epoch than {current}")]
+    #[error("the command names another epoch; the current epoch is {current}")]
     StaleEpoch { current: Epoch },
-    #[error("request {missing} must come first")]
+    #[error("request {missing} must take effect first")]
     Gap { missing: u64 },
-    #[error("{limit} or more outcomes or bytes of outcomes are still wanted; raise abandon_below")]
+    #[error("the session keeps its limit of {limit} outcomes or outcome bytes; raise abandon_below")]
     WindowFull { limit: u64 },
-    #[error("the client name is held by session {holder}; open again and say that it is replaced")]
+    #[error("log session {holder} holds the client name; open again with replaces={holder}")]
     NameHeld { holder: SessionId },
-    #[error("there are {limit} sessions, none of them idle for longer than its ttl")]
+    #[error("the limit of {limit} log sessions is reached, and none is idle for longer than its ttl")]
     SessionsFull { limit: u64 },
-    #[error("{field} is not valid")]
+    #[error("{field} is invalid")]
     Invalid { field: Field },
-    #[error("{field} is {found}, which is not between {min} and {max}")]
+    #[error("{field} is {found}; it must be between {min} and {max}")]
     OutOfRange { field: Field, found: u64, min: u64, max: u64 },
 }
 
 impl Refused {
-    /// Whether sending the same request again, in time and order, may still work.
+    /// Returns whether a retry of the same request is pointless.
     pub fn is_final(&self) -> bool {
         !matches!(self, Refused::StaleEpoch { .. } | Refused::Gap { .. } | Refused::WindowFull { .. })
     }
@@ -110,15 +110,15 @@ impl Refused {
     }
 }
 
-/// Why a session was not expired (S6).
+/// Why a session was not expired (LS6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotExpired {
-    #[error("the session is not open")]
+    #[error("the log session is not open")]
     NotOpen,
-    #[error("proposed in another epoch than {current}")]
+    #[error("the expiry names another epoch; the current epoch is {current}")]
     StaleEpoch { current: Epoch },
-    #[error("the session was active in the meantime")]
+    #[error("the log session was active in the meantime")]
     Active,
-    #[error("its ttl has not passed in log time")]
+    #[error("the ttl of the log session has not passed in log time")]
     TooEarly,
 }

@@ -1,10 +1,10 @@
-//! The state hash: equal on replicas at the same index, or something is badly wrong (H2).
+//! The state hash. Replicas at the same index have the same hash; a difference means that they diverged (LH2).
 
 use super::Machine;
 use crate::codec::{Writer, state};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// What a part of the state is, so that equal bytes in different places do not look alike.
+/// Kind of a hashed part, so that equal bytes in different parts hash differently.
 #[derive(Clone, Copy)]
 enum Part {
     Head = 1,
@@ -13,7 +13,7 @@ enum Part {
 }
 
 impl Machine {
-    /// A hash of everything that is replicated. The part of the keys is at hand; the rest is computed.
+    /// Returns a hash of the whole replicated state. The hash of the keys is maintained; the rest is computed here.
     pub fn state_hash(&self) -> u128 {
         let mut w = Writer::default();
         state::encode_head(&mut w, self);

@@ -2,29 +2,29 @@
 
 use super::Machine;
 use super::outcome::{Field, Reason, Response};
-use crate::command::{Change, Replica};
+use crate::command::{Change, ReplicaLocation};
 use crate::id::{Position, ReplicaId};
 use crate::limits::Limits;
 use crate::mutant::Mutant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Who should form the group. The engine is moved there by the leader (M4).
+/// The wanted replica group. The leader moves the engine there (M4).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// Index of the entry that recorded it; 0 before the first.
+    /// Index of the entry that recorded it; 0 before the first one.
     pub number: u64,
-    pub voters: BTreeMap<ReplicaId, Replica>,
-    pub learners: BTreeMap<ReplicaId, Replica>,
+    pub voters: BTreeMap<ReplicaId, ReplicaLocation>,
+    pub learners: BTreeMap<ReplicaId, ReplicaLocation>,
 }
 
 impl Configuration {
-    pub fn replica(&self, id: ReplicaId) -> Option<&Replica> {
+    pub fn replica(&self, id: ReplicaId) -> Option<&ReplicaLocation> {
         self.voters.get(&id).or_else(|| self.learners.get(&id))
     }
 
-    /// Voters and learners.
-    pub fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &Replica)> {
+    /// Iterates over voters and learners.
+    pub fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &ReplicaLocation)> {
         self.voters.iter().chain(&self.learners).map(|(id, replica)| (*id, replica))
     }
 }
@@ -32,7 +32,7 @@ impl Configuration {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Membership {
     pub(crate) current: Arc<Configuration>,
-    /// The highest id ever recorded (M2).
+    /// The highest replica id ever recorded (M2).
     pub(crate) highest: ReplicaId,
 }
 

@@ -1,6 +1,7 @@
-//! The replicated state machine (A1): a function of its state and the entry, and of nothing else.
+//! The replicated state machine (A1): a function of its state and the entry only.
 //!
-//! Owns sessions, configuration and keys; changes them only in [`Machine::apply`]. Reads no clock and no configuration.
+//! Owns sessions, configuration and keys, and changes them only in [`Machine::apply`]. It reads no clock and no
+//! configuration.
 
 mod answer;
 mod hash;
@@ -31,14 +32,14 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub index: u64,
-    /// Of the leader that appended it.
+    /// Epoch of the leader that appended it.
     pub epoch: Epoch,
-    /// Put on it by that leader (S5).
+    /// Stamp set by that leader (LS5).
     pub stamp: LogTime,
     pub command: Command,
 }
 
-/// The state of one replica. A copy costs next to nothing and stays as it is.
+/// The state of one replica. A copy is cheap and immutable.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub(crate) limits: Limits,
@@ -50,15 +51,15 @@ pub struct Machine {
     pub(crate) keys: Keys,
 }
 
-/// An entry was applied out of turn: a fault of the engine or the storage. Nothing has changed.
+/// An entry was applied out of order: a fault of the engine or the storage. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("entry {found} came where entry {expected} should be")]
-pub struct OutOfTurn {
+#[error("entry {found} applied out of order; expected entry {expected}")]
+pub struct OutOfOrder {
     pub found: u64,
     pub expected: u64,
 }
 
-/// What is to be known about an open session.
+/// Public view of an open session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionState<'a> {
     pub id: SessionId,
@@ -71,7 +72,7 @@ pub struct SessionState<'a> {
 }
 
 impl Machine {
-    /// The state before the first entry. All replicas must begin with the same limits (H4).
+    /// Creates the state before the first entry. All replicas must start with the same limits (LH4).
     pub fn new(limits: Limits) -> Result<Self, LimitsError> {
         limits.check()?;
         Ok(Machine {
@@ -85,14 +86,14 @@ impl Machine {
         })
     }
 
-    /// The same with a deliberate bug.
+    /// Returns the machine with a deliberate bug.
     #[must_use]
     pub fn with_mutation(self, mutation: Mutation) -> Self {
         Machine { mutation, ..self }
     }
 
-    /// Applies the next entry: the only place that decides (A3).
-    pub fn apply(&mut self, entry: &Entry) -> Result<Applied, OutOfTurn> {
+    /// Applies the next entry. No other code decides what a request does (A3).
+    pub fn apply(&mut self, entry: &Entry) -> Result<Applied, OutOfOrder> {
         let position = Position { index: entry.index, epoch: entry.epoch };
         self.skip(position)?;
         self.log_time = match self.mutation.is(Mutant::LogTimeFalls) {
@@ -108,17 +109,17 @@ impl Machine {
         Ok(Applied { reply, ended, log_time: self.log_time })
     }
 
-    /// Passes over an entry of the engine itself (A1).
-    pub fn skip(&mut self, position: Position) -> Result<(), OutOfTurn> {
+    /// Skips an entry of the engine (A1).
+    pub fn skip(&mut self, position: Position) -> Result<(), OutOfOrder> {
         let expected = self.applied.index + 1;
         if position.index != expected {
-            return Err(OutOfTurn { found: position.index, expected });
+            return Err(OutOfOrder { found: position.index, expected });
         }
         self.applied = position;
         Ok(())
     }
 
-    /// What became of a request, without an entry (A5).
+    /// Returns the fate of a request without a log entry (A5).
     pub fn peek(&self, id: RequestId) -> Fate {
         self.sessions.fate(id.session, id.number, self.applied.index)
     }
@@ -127,17 +128,17 @@ impl Machine {
         &self.keys
     }
 
-    /// The newest recorded configuration (M1).
+    /// Returns the newest recorded configuration (M1).
     pub fn configuration(&self) -> &Configuration {
         &self.membership.current
     }
 
-    /// The highest replica id that was ever recorded; a new one must be above it (M2).
+    /// Returns the highest replica id ever recorded; a new id must be higher (M2).
     pub fn highest_replica(&self) -> ReplicaId {
         self.membership.highest
     }
 
-    /// The last entry applied.
+    /// Returns the position of the last applied entry.
     pub fn applied(&self) -> Position {
         self.applied
     }
@@ -154,7 +155,7 @@ impl Machine {
         self.sessions.open.get(&id).map(|session| session.state())
     }
 
-    /// All open sessions in order of their ids.
+    /// Iterates over all open sessions in order of their ids.
     pub fn sessions(&self) -> impl Iterator<Item = SessionState<'_>> {
         self.sessions.open.iter().map(|session| session.state())
     }
@@ -172,7 +173,7 @@ impl Machine {
         found
     }
 
-    /// Ends a session that was silent, unless it was not (S6).
+    /// Ends a session after silence, unless it was active in the meantime (LS6).
     fn expire(
         &mut self,
         at: Position,

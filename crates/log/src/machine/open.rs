@@ -1,4 +1,4 @@
-//! Opening sessions: names, bounds, eviction (S1, S2, S7).
+//! Opening sessions: names, bounds, eviction (LS1, LS2, LS7).
 
 use super::Machine;
 use super::answer::{Opened, Refused};
@@ -11,12 +11,12 @@ use crate::mutant::Mutant;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Who holds the name now.
+/// Current holder of a client name.
 enum Name {
     Free,
-    /// By a session that is to end.
+    /// Held by a session that the open replaces.
     Replaced(SessionId),
-    /// By a copy of this very open.
+    /// Held by a session that a copy of the same open created.
     Own(SessionId),
 }
 
@@ -74,7 +74,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Compares what the client knows about its name with what is so (S2).
+    /// Compares the client's knowledge of its name with the state (LS2).
     fn name(&self, client: &Client, nonce: u64) -> Result<Name, Refused> {
         let Some(holder) = self.sessions.holder(&client.name) else { return Ok(Name::Free) };
         if holder.nonce == nonce {
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// Who has to go so that there is room for one more (S7).
+    /// Returns the session to evict so that one more fits (LS7).
     fn room(&self, replaced: Option<SessionId>) -> Result<Option<SessionId>, Refused> {
         let limit = self.limits.sessions;
         if replaced.is_some() || (self.sessions.open.len() as u64) < limit || self.mutation.is(Mutant::SessionsUncapped)

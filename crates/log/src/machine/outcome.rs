@@ -1,15 +1,15 @@
-//! What became of a request, as it is stored (A4).
+//! Stored outcomes of requests (A4).
 
 use crate::id::ReplicaId;
 use crate::keys::Changed;
 use convoke_base::ErrorCode;
 
-/// Final. Stored with the session in the same entry as what it speaks of.
+/// The final result of a request. Stored with the session in the same entry as the change it describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Applied {
         index: u64,
-        /// Of the key store, after the request (K2).
+        /// Revision of the key store after the request (K2).
         revision: u64,
         response: Response,
     },
@@ -21,32 +21,32 @@ pub enum Outcome {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// The fate of the fenced request is final now, and stands beside this in the answer.
+    /// The fate of the fenced request is now final; the answer carries it.
     Fenced,
     Ended,
     Changed(Changed),
-    /// The number of the configuration recorded.
+    /// Number of the recorded configuration.
     Configured(u64),
 }
 
-/// Why a request that was in order did nothing. A function of the state, so the same on every replica.
+/// Why a well-formed request was not applied. A function of the state, so it is the same on every replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    #[error("its deadline had passed")]
+    #[error("the deadline of the request had passed")]
     Expired,
-    #[error("the key has modify revision {revision} (0: it does not exist): read it and decide anew")]
+    #[error("the key has modify revision {revision} (0: it does not exist); read it and try again")]
     Precondition { revision: u64 },
-    #[error("{field} would have {found} bytes, at most {limit} are allowed")]
+    #[error("{field} would have {found} bytes; the limit is {limit}")]
     TooLarge { field: Field, found: u64, limit: u64 },
-    #[error("{field} has more than {limit} entries")]
+    #[error("{field} has more entries than the limit of {limit}")]
     TooMany { field: Field, limit: u64 },
-    #[error("{field} is not valid")]
+    #[error("{field} is invalid")]
     Invalid { field: Field },
     #[error("configuration {current} was recorded in the meantime")]
     Replaced { current: u64 },
-    #[error("replica id {0} was used before; the next one is above every id ever recorded")]
+    #[error("replica id {0} was used before; use an id above every id ever recorded")]
     ReplicaIdUsed(ReplicaId),
-    #[error("there is no such session")]
+    #[error("the log session does not exist")]
     NoSession,
 }
 
@@ -68,7 +68,7 @@ impl Reason {
 
 macro_rules! fields {
     ($($name:ident: $code:literal, $text:literal;)*) => {
-        /// The part of a request that an answer speaks of.
+        /// The part of a request that an answer refers to.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Field { $($name,)* }
 
@@ -88,7 +88,7 @@ macro_rules! fields {
     };
 }
 
-// The codes are in snapshots: add, never change.
+// Snapshots contain these codes: add codes, never change them.
 fields! {
     Key: 0, "key";
     Value: 1, "value";
@@ -123,7 +123,7 @@ impl Outcome {
         matches!(self, Outcome::Applied { .. })
     }
 
-    /// What it counts for in the session's bytes (F3, F5).
+    /// Returns the bytes counted for this outcome in its session (F3, F5).
     pub(crate) fn bytes(&self) -> u64 {
         const FIXED: u64 = 128;
         match self {

@@ -1,4 +1,4 @@
-//! The apply rule (A3), step by step, and what bodies do.
+//! The apply rule (A3), step by step, and the execution of bodies.
 
 use super::answer::{Answer, Fate, Refused};
 use super::outcome::{Outcome, Reason, Response};
@@ -27,7 +27,7 @@ impl Machine {
 
     fn decide(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Result<Arc<Outcome>, Refused> {
         request.check().map_err(|field| Refused::Invalid { field })?;
-        // Step 1, log time, comes with every entry. Step 2:
+        // Step 1, log time, precedes every command. Step 2:
         let Some(session) = self.sessions.open.get(&request.session) else {
             return self.decide_without_session(at, request, ended);
         };
@@ -61,7 +61,7 @@ impl Machine {
         Ok(self.store(at, request, outcome, ended))
     }
 
-    /// Step 2: a session that has ended executes nothing, but still knows its outcomes (S8).
+    /// Step 2: an ended session executes nothing but still returns its outcomes (LS8).
     fn decide_without_session(
         &mut self,
         at: Position,
@@ -78,7 +78,7 @@ impl Machine {
         }
     }
 
-    /// A client that never says what it no longer wants is stopped before it fills the memory (F5).
+    /// Rejects a request of a client that never raises `abandon_below`, before its outcomes fill the memory (F5).
     fn check_window(&self, session: &Session, request: &Request) -> Result<(), Refused> {
         let (count, bytes) = session.kept_from(session.wanted.max(request.abandon_below));
         if self.mutation.is(Mutant::WindowIgnored) {
@@ -100,8 +100,9 @@ impl Machine {
             session.store(request.number, request.abandon_below, outcome.clone(), &self.limits, self.mutation);
         }
         // A session that ends itself does so last, so that the outcome of that is kept as well.
-        if outcome.is_applied() && request.body == Body::End(request.session) {
-            self.end(request.session, EndReason::Asked, ended);
+        let asked = outcome.is_applied() && request.body == Body::End(request.session);
+        if asked || (request.last && !self.mutation.is(Mutant::LastStaysOpen)) {
+            self.end(request.session, EndReason::Requested, ended);
         }
         outcome
     }
@@ -127,10 +128,10 @@ impl Machine {
         }
     }
 
-    /// Raises the floor of the session, so that the number and all below it are decided (F6).
+    /// Raises the floor of the session, so that the fates of the number and of all lower ones are final (F6).
     fn fence(&mut self, at: Position, fenced: RequestId) -> Result<Response, Reason> {
         if fenced.session.0 >= at.index {
-            // It may be opened yet; then the fence would not hold.
+            // The session may still be opened later; the fence would not hold then.
             return Err(Reason::NoSession);
         }
         if !self.mutation.is(Mutant::FenceDoesNothing)
@@ -142,7 +143,7 @@ impl Machine {
     }
 
     fn end_by_request(&mut self, own: SessionId, target: SessionId, ended: &mut Ending) -> Result<Response, Reason> {
-        if own == target || self.end(target, EndReason::Asked, ended) {
+        if own == target || self.end(target, EndReason::Requested, ended) {
             Ok(Response::Ended)
         } else {
             Err(Reason::NoSession)
@@ -150,7 +151,7 @@ impl Machine {
     }
 }
 
-/// The bounds that hold for keys: those of the state, or a mutant's.
+/// Returns the limits for keys: those of the state, or those of a mutant.
 fn limits_of_keys(limits: &Limits, mutation: Mutation) -> Cow<'_, Limits> {
     const ANY: u64 = u64::MAX;
     if mutation.is(Mutant::KeyBoundsIgnored) {

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A session as all replicas know it.
+/// The replicated state of an open session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -22,15 +22,15 @@ pub(crate) struct Session {
     pub(crate) ttl: Duration,
     /// The lowest number that can still take effect (F1).
     pub(crate) floor: u64,
-    /// Outcomes from here on are kept (F2).
+    /// Outcomes at or above this number are kept (F2).
     pub(crate) wanted: u64,
     /// The highest number whose outcome was dropped (F4).
     pub(crate) horizon: u64,
-    /// In order of their numbers.
+    /// Outcomes in order of their numbers.
     pub(crate) outcomes: VecDeque<(u64, Arc<Outcome>)>,
-    /// Index of its last outcome, or of its opening (S6).
+    /// Index of the last outcome, or of the opening (LS6).
     pub(crate) activity: u64,
-    /// Log time of that.
+    /// Log time of the activity.
     pub(crate) active_at: LogTime,
 }
 
@@ -40,7 +40,7 @@ impl Session {
         Some(&self.outcomes[at].1)
     }
 
-    /// What became of a number, while the session is open.
+    /// Returns the fate of a number while the session is open.
     pub(crate) fn fate(&self, number: u64) -> Fate {
         match self.outcome(number) {
             Some(outcome) => Fate::Done(outcome.clone()),
@@ -50,13 +50,13 @@ impl Session {
         }
     }
 
-    /// How many outcomes at or above a number are kept, and their bytes (F5).
+    /// Returns the count and bytes of outcomes at or above a number (F5).
     pub(crate) fn kept_from(&self, number: u64) -> (u64, u64) {
         let kept = self.outcomes.iter().rev().take_while(|(kept, _)| *kept >= number);
         kept.fold((0, 0), |(count, bytes), (_, outcome)| (count + 1, bytes + outcome.bytes()))
     }
 
-    /// Stores an outcome, raises the floor, and drops what need not be kept (F1–F4).
+    /// Stores an outcome, raises the floor, and drops outcomes that need not be kept (F1 to F4).
     pub(crate) fn store(
         &mut self,
         number: u64,
@@ -71,7 +71,7 @@ impl Session {
         if !mutation.is(Mutant::WantedForgotten) {
             self.wanted = self.wanted.max(wanted);
         }
-        // Numbers take effect in rising order, so this is the end of the list, unless the rule is switched off.
+        // Numbers take effect in rising order, so this is the end of the list unless a mutant switches the rule off.
         let at = self.outcomes.partition_point(|(kept, _)| *kept < number);
         self.outcomes.insert(at, (number, outcome));
         self.drop_old(limits, mutation);
@@ -110,17 +110,17 @@ impl Keyed for Session {
     }
 }
 
-/// A session that is over, with what it left behind (S8).
+/// An ended session with its outcomes (LS8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) session: Arc<Session>,
-    /// Counts endings: one entry may end several.
+    /// Sequence number of the ending, because one entry may end several sessions.
     pub(crate) order: u64,
     pub(crate) reason: EndReason,
 }
 
 impl Ended {
-    /// What became of a number: nothing can be open any more.
+    /// Returns the fate of a number. No request of an ended session is open.
     pub(crate) fn fate(&self, number: u64) -> Fate {
         match self.session.fate(number) {
             Fate::Open => Fate::Never,
@@ -142,7 +142,7 @@ impl Keyed for Ended {
     }
 }
 
-/// Who holds a client name (S2).
+/// Holder of a client name (LS2).
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) name: SmolStr,
@@ -165,20 +165,20 @@ impl Keyed for Holder {
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
-    /// A request asked for it (S4).
-    Asked,
-    /// Its client was silent for too long (S6).
+    /// A request ended it (LS4).
+    Requested,
+    /// Its client was silent for a ttl (LS6).
     Expired,
-    /// Its client opened a new one under its name (S2).
+    /// Its client opened a new session under the same name (LS2).
     Replaced,
-    /// It was idle, and there was no room (S7).
+    /// It was idle when the session limit was reached (LS7).
     Evicted,
 }
 
 impl EndReason {
     pub fn as_str(self) -> &'static str {
         match self {
-            EndReason::Asked => "asked for",
+            EndReason::Requested => "requested",
             EndReason::Expired => "expired",
             EndReason::Replaced => "replaced by a newer session of its client",
             EndReason::Evicted => "evicted while idle",

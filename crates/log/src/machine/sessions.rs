@@ -9,21 +9,21 @@ use crate::tree::Tree;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// All sessions that are known. Copying it costs next to nothing (H5).
+/// All known sessions. A copy is cheap (LH5).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     pub(crate) open: Tree<Session>,
     pub(crate) ended: Tree<Ended>,
-    /// How many have ended so far.
+    /// Number of sessions ended so far.
     pub(crate) endings: u64,
-    /// Who holds which name. Follows from `open`.
+    /// Holders of client names. Derived from `open`.
     names: Tree<Holder>,
-    /// Ended sessions in order of ending. Follows from `ended`.
+    /// Ended sessions in order of ending. Derived from `ended`.
     order: VecDeque<SessionId>,
 }
 
 impl Sessions {
-    /// As a snapshot has it, before its sessions.
+    /// Creates the tables of a snapshot, without its sessions.
     pub(crate) fn restored(endings: u64) -> Self {
         Sessions { endings, ..Sessions::default() }
     }
@@ -39,7 +39,8 @@ impl Sessions {
         self.open.insert(session);
     }
 
-    /// Ends an open session; its outcomes stay known until so many others have ended (S8). False if it is not open.
+    /// Ends an open session and keeps its outcomes until `kept` other sessions have ended (LS8). Returns false if it is
+    /// not open.
     pub(crate) fn end(&mut self, id: SessionId, reason: EndReason, kept: u64) -> bool {
         let Some(session) = self.open.remove(&id) else { return false };
         if let Some(name) = &session.client {
@@ -54,25 +55,25 @@ impl Sessions {
         true
     }
 
-    /// Takes in an ended session; they come in order of ending.
+    /// Adds an ended session; they are added in order of ending.
     pub(crate) fn restore_ended(&mut self, ended: Ended) {
         self.order.push_back(ended.session.id);
         self.ended.insert(Arc::new(ended));
     }
 
-    /// Ended sessions in order of ending.
+    /// Iterates over ended sessions in order of ending.
     pub(crate) fn ended_in_order(&self) -> impl Iterator<Item = &Arc<Ended>> {
         self.order.iter().filter_map(|id| self.ended.get(id))
     }
 
-    /// The session that has to make room, if one may (S7).
+    /// Returns the session to evict, if there is one (LS7).
     pub(crate) fn idle_longest(&self, log_time: LogTime, mutation: Mutation) -> Option<SessionId> {
         let is_idle = |session: &Session| log_time.since(session.active_at) >= session.ttl;
         let idle = self.open.iter().filter(|session| is_idle(session) || mutation.is(Mutant::BusyEvicted));
         idle.min_by_key(|session| (session.active_at, session.id)).map(|session| session.id)
     }
 
-    /// What became of a request, as of `applied` (A5, S8).
+    /// Returns the fate of a request at the applied index `applied` (A5, LS8).
     pub(crate) fn fate(&self, id: SessionId, number: u64, applied: u64) -> Fate {
         if let Some(session) = self.open.get(&id) {
             session.fate(number)

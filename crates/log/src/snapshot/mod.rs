@@ -1,7 +1,7 @@
-//! The whole state as a sequence of frames (H3).
+//! The whole state as a sequence of frames (LH3).
 //!
-//! Taking a snapshot copies nothing (H5); writing it goes on beside applying. Frames are small, so neither side needs the
-//! whole in memory. This module makes and checks bytes; it does not know where they go.
+//! Taking a snapshot copies nothing (LH5), and apply continues while it is written. Frames are small, so neither side
+//! needs the whole snapshot in memory. This module creates and checks bytes; it performs no I/O.
 
 mod restore;
 mod write;
@@ -13,21 +13,21 @@ use crate::codec::CodecError;
 use crate::id::Position;
 use crate::machine::Machine;
 
-/// Version of the form of snapshots, named in the first frame.
+/// Version of the snapshot format, stored in the first frame.
 pub const SNAPSHOT_VERSION: u8 = 1;
 
-/// Length and CRC32C before the content of each frame.
+/// Size of the frame header: length and CRC32C of the content.
 pub const FRAME_HEAD_BYTES: usize = 8;
 
-/// No frame has more content than this. Enough for the largest session and the largest record that limits may allow.
+/// Maximum size of the content of a frame. Enough for the largest session and record that the limits allow.
 pub const FRAME_CONTENT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// A frame is closed once it has this much content.
+/// A frame is closed once its content reaches this size.
 const FRAME_CONTENT_BYTES: usize = 128 * 1024;
 
 const MAGIC: &[u8; 7] = b"convoke";
 
-/// What a frame holds.
+/// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Section {
     Head = 0,
@@ -37,19 +37,19 @@ enum Section {
     End = 4,
 }
 
-/// A state to be written.
+/// A state to be written as a snapshot.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     machine: Machine,
 }
 
 impl Machine {
-    /// The state as it is now, in next to no time. Writing it is what takes long.
+    /// Returns a snapshot of the current state without copying it.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot { machine: write::as_written(self) }
     }
 
-    /// Reads a whole snapshot that is in memory.
+    /// Reads a complete snapshot from memory.
     pub fn from_snapshot(mut bytes: &[u8]) -> Result<Self, SnapshotError> {
         let mut restore = Restore::new();
         while !bytes.is_empty() {
@@ -64,7 +64,7 @@ impl Machine {
 }
 
 impl Snapshot {
-    /// The last entry in it.
+    /// Returns the position of the last entry in the snapshot.
     pub fn applied(&self) -> Position {
         self.machine.applied
     }
@@ -73,37 +73,37 @@ impl Snapshot {
         self.machine.state_hash()
     }
 
-    /// The frames, made one by one.
+    /// Returns the frames, created one by one.
     pub fn frames(&self) -> Frames<'_> {
         Frames::new(&self.machine)
     }
 
-    /// All frames at once, for those that have the room.
+    /// Returns all frames in one buffer.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.frames().flatten().collect()
     }
 }
 
-/// Why a snapshot was refused. Nothing has changed.
+/// Why a snapshot was rejected. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    #[error("a frame has {found} bytes of content, at most {limit} are allowed")]
+    #[error("a frame has {found} bytes of content; the limit is {limit}")]
     FrameTooLarge { found: usize, limit: usize },
-    #[error("the checksum of frame {frame} is wrong")]
+    #[error("frame {frame} has a wrong checksum")]
     Checksum { frame: u64 },
-    #[error("it is not a snapshot of a log")]
+    #[error("not a snapshot of a log")]
     Magic,
     #[error(transparent)]
     Content(#[from] CodecError),
-    #[error("frame {frame} is out of place")]
+    #[error("frame {frame} is out of order")]
     OutOfPlace { frame: u64 },
-    #[error("{0} are out of order, or there are two alike")]
+    #[error("{0} are out of order or duplicated")]
     Order(&'static str),
     #[error("{what} contradicts the first frame")]
     Contradiction { what: &'static str },
-    #[error("the restored state does not have the hash that the snapshot names")]
+    #[error("the restored state does not match the hash in the snapshot")]
     Hash,
-    #[error("it ends too early")]
+    #[error("the snapshot is incomplete")]
     Incomplete,
 }
 

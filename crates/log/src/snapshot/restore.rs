@@ -1,4 +1,4 @@
-//! Checking frames and building a machine from them.
+//! Checks frames and builds a machine from them.
 
 use super::{FRAME_CONTENT_BYTES_MAX, FRAME_HEAD_BYTES, MAGIC, SNAPSHOT_VERSION, Section, SnapshotError};
 use crate::codec::{CodecError, Reader, state};
@@ -6,7 +6,7 @@ use crate::machine::{Machine, Session};
 use convoke_base::codec::COUNTER_MAX;
 use std::sync::Arc;
 
-/// How much content follows the head of a frame. To be asked before room is made for it.
+/// Returns the length of the content that follows a frame header. Call it before you allocate memory for the content.
 pub fn frame_bytes(head: &[u8; FRAME_HEAD_BYTES]) -> Result<usize, SnapshotError> {
     let [a, b, c, d, ..] = *head;
     let found = u32::from_le_bytes([a, b, c, d]) as usize;
@@ -16,7 +16,7 @@ pub fn frame_bytes(head: &[u8; FRAME_HEAD_BYTES]) -> Result<usize, SnapshotError
     Ok(found)
 }
 
-/// A machine being built from frames. Nobody sees it before it is whole.
+/// A machine under construction from frames. Not visible before it is complete.
 #[derive(Debug, Default)]
 pub struct Restore {
     frames: u64,
@@ -27,7 +27,7 @@ pub struct Restore {
 struct State {
     machine: Machine,
     section: Section,
-    /// Sessions, ended sessions and keys that the first frame names.
+    /// Counts of sessions, ended sessions and keys from the first frame.
     expected: [u64; 3],
     last_key: Vec<u8>,
     last_ending: u64,
@@ -38,7 +38,7 @@ impl Restore {
         Restore::default()
     }
 
-    /// Takes in the next frame, head included. After an error the snapshot is lost.
+    /// Adds the next frame, including its header. After an error the snapshot is unusable.
     pub fn frame(&mut self, frame: &[u8]) -> Result<(), SnapshotError> {
         let content = self.content(frame)?;
         let mut r = Reader::new(content);
@@ -61,7 +61,7 @@ impl Restore {
         Ok(r.end()?)
     }
 
-    /// The machine, if the last frame was in place.
+    /// Returns the machine if the last frame was valid.
     pub fn finish(self) -> Result<Machine, SnapshotError> {
         match self.state {
             Some(state) if state.section == Section::End => Ok(state.machine),

@@ -1,7 +1,7 @@
-//! Snapshots: fixed byte for byte, and hostile ones.
+//! Tests of snapshots: golden bytes and hostile input.
 
 use super::*;
-use crate::command::{Body, Change, Client, Command, Delete, Open, Replica, Request};
+use crate::command::{Body, Change, Client, Command, Delete, Open, ReplicaLocation, Request};
 use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
 use crate::limits::Limits;
 use crate::machine::Entry;
@@ -25,7 +25,7 @@ fn open(nonce: u64, name: Option<&str>) -> Command {
     Command::Open(Open { epoch: EPOCH, ttl: Duration::from_secs(1), nonce, client })
 }
 
-/// A bit of everything that a snapshot holds.
+/// A machine with every kind of content.
 fn machine() -> Machine {
     let mut machine = Machine::new(Limits { sessions: 3, ended_sessions: 2, ..Limits::default() }).unwrap();
     apply(&mut machine, open(1, Some("job")));
@@ -38,7 +38,7 @@ fn machine() -> Machine {
     apply(&mut machine, request(3, 6, Body::put("", "w")));
     apply(&mut machine, request(3, 7, Body::Delete(delete)));
     apply(&mut machine, request(3, 8, Body::Fence(RequestId::new(SessionId(1), 9))));
-    let voters = [(ReplicaId(1), Replica { node: "a".into(), address: "h:1".into() })].into();
+    let voters = [(ReplicaId(1), ReplicaLocation { node: "a".into(), address: "h:1".into() })].into();
     apply(&mut machine, request(3, 9, Body::Membership(Change { replaces: 0, voters, learners: [].into() })));
     apply(&mut machine, open(3, None));
     machine
@@ -48,7 +48,7 @@ fn frames(machine: &Machine) -> Vec<Vec<u8>> {
     machine.snapshot().frames().collect()
 }
 
-/// A frame with this content and a right checksum.
+/// A frame with this content and a correct checksum.
 fn frame(content: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     frame.extend_from_slice(&u32::try_from(content.len()).unwrap().to_le_bytes());
@@ -58,17 +58,16 @@ fn frame(content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn h1_everything_comes_back() {
+fn lh1_everything_comes_back() {
     let machine = machine();
     let restored = Machine::from_snapshot(&machine.snapshot().to_bytes()).unwrap();
     assert_eq!(restored.state_hash(), machine.state_hash());
     assert_eq!(format!("{restored:?}"), format!("{machine:?}"));
 }
 
-/// The format cannot change unnoticed. If this has to change, raise [`SNAPSHOT_VERSION`] and keep a reader for the
-/// old form.
+/// Detects format changes. If this has to change, raise [`SNAPSHOT_VERSION`] and keep a reader for the old format.
 #[test]
-fn h3_the_form_is_fixed_byte_for_byte() {
+fn lh3_the_form_is_fixed_byte_for_byte() {
     assert_eq!(SNAPSHOT_VERSION, 1);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let found: Vec<String> = frames(&machine()).iter().map(|frame| hex(frame)).collect();
@@ -78,7 +77,7 @@ fn h3_the_form_is_fixed_byte_for_byte() {
 }
 
 #[test]
-fn h3_a_large_state_comes_in_many_frames_and_back() {
+fn lh3_a_large_state_comes_in_many_frames_and_back() {
     let mut machine = Machine::new(Limits::default()).unwrap();
     apply(&mut machine, open(1, None));
     for number in 1..=2_000 {
@@ -92,7 +91,7 @@ fn h3_a_large_state_comes_in_many_frames_and_back() {
 }
 
 #[test]
-fn h5_applying_goes_on_while_a_snapshot_is_written() {
+fn lh5_applying_goes_on_while_a_snapshot_is_written() {
     let mut machine = machine();
     let snapshot = machine.snapshot();
     let before = snapshot.to_bytes();
@@ -185,7 +184,7 @@ fn contradictions_inside_are_refused_though_checksums_are_right() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A right checksum does not make content right.
+    /// A correct checksum does not make the content valid.
     #[test]
     fn arbitrary_content_is_survived(which in 0..5usize, at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 0..12)) {
         let mut frames = frames(&machine());

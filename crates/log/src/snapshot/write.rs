@@ -1,4 +1,4 @@
-//! Making frames.
+//! Creates the frames of a snapshot.
 
 use super::{FRAME_CONTENT_BYTES, FRAME_HEAD_BYTES, MAGIC, SNAPSHOT_VERSION, Section};
 use crate::codec::{Writer, state};
@@ -8,7 +8,7 @@ use crate::mutant::Mutant;
 use crate::tree;
 use std::sync::Arc;
 
-/// The frames of a snapshot, from first to last.
+/// Iterator over the frames of a snapshot.
 pub struct Frames<'a> {
     machine: &'a Machine,
     next: Option<Section>,
@@ -89,7 +89,7 @@ fn fill<'a, T: 'a>(w: &mut Writer, items: &mut impl Iterator<Item = &'a Arc<T>>,
     }
 }
 
-/// Puts length and checksum before the content.
+/// Prepends length and checksum to the content.
 fn close(w: Writer) -> Vec<u8> {
     let mut frame = w.into_bytes();
     let content = &frame[FRAME_HEAD_BYTES..];
@@ -100,7 +100,7 @@ fn close(w: Writer) -> Vec<u8> {
     frame
 }
 
-/// What is written: everything (H1).
+/// Returns the state to write: all of it, unless a mutant removes a part (LH1).
 pub(super) fn as_written(machine: &Machine) -> Machine {
     let mut machine = machine.clone();
     if machine.mutation.is(Mutant::SnapshotWithoutOutcomes) {

@@ -1,4 +1,4 @@
-//! Walking a tree in order.
+//! Ordered iteration over a tree.
 
 use super::Keyed;
 use super::node::{self, Child, Node};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 pub(crate) struct Iter<'a, T: Keyed> {
     leaf: slice::Iter<'a, Arc<T>>,
-    /// What is left of the branches above, root first.
+    /// Remaining children of the branches above, root first.
     above: Vec<slice::Iter<'a, Child<T>>>,
 }
 

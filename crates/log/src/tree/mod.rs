@@ -1,7 +1,7 @@
-//! An ordered map that can be copied in no time (H5).
+//! An ordered persistent map with cheap copies (LH5).
 //!
-//! A B+ tree whose nodes are shared between copies until one of them changes. Changing a tree that has no copies changes
-//! it in place; otherwise the nodes on the path are copied, some dozens of pointers each. Items carry their own key.
+//! A B+ tree whose copies share nodes until one of them changes. A change to a tree without copies is made in place;
+//! otherwise the nodes on the path are copied, some dozens of pointers each. Items carry their own key.
 
 mod iter;
 mod node;
@@ -12,10 +12,10 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
-/// Something with a key.
+/// An item with a key.
 pub(crate) trait Keyed {
     type Key: Ord + ?Sized;
-    /// A key that stands between nodes. It outlives the item it was taken from, so it must not hold the item.
+    /// A separator key between nodes. It outlives the item it was taken from, so it must not hold the item.
     type Bound: Clone + fmt::Debug + Borrow<Self::Key>;
     fn key(&self) -> &Self::Key;
     fn bound(&self) -> Self::Bound;
@@ -49,7 +49,7 @@ impl<T: Keyed> Tree<T> {
         self.get(key).is_some()
     }
 
-    /// Puts an item in, and returns the one with the same key that it replaces.
+    /// Inserts an item and returns the replaced item with the same key.
     pub(crate) fn insert(&mut self, item: Arc<T>) -> Option<Arc<T>> {
         let (replaced, split) = node::insert(&mut self.root, item);
         if let Some(right) = split {
@@ -62,7 +62,7 @@ impl<T: Keyed> Tree<T> {
 
     pub(crate) fn remove(&mut self, key: &T::Key) -> Option<Arc<T>> {
         if !self.contains(key) {
-            // Nothing is copied for nothing.
+            // Avoid copying the path for an absent key.
             return None;
         }
         let removed = node::remove(&mut self.root, key);
@@ -75,19 +75,19 @@ impl<T: Keyed> Tree<T> {
         removed
     }
 
-    /// All items in order of their keys.
+    /// Iterates over all items in key order.
     pub(crate) fn iter(&self) -> Iter<'_, T> {
         Iter::new(&self.root, None)
     }
 
-    /// The items at and after a key.
+    /// Iterates over the items at and after a key.
     pub(crate) fn iter_from(&self, from: &T::Key) -> Iter<'_, T> {
         Iter::new(&self.root, Some(from))
     }
 }
 
 impl<T: Keyed + Clone> Tree<T> {
-    /// The item to change; it is copied first if someone else has it. Its key must stay as it is.
+    /// Returns an item for modification, copying it first if it is shared. Its key must not change.
     pub(crate) fn get_mut(&mut self, key: &T::Key) -> Option<&mut T> {
         if !self.contains(key) {
             return None;

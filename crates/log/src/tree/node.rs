@@ -1,24 +1,24 @@
-//! Nodes of the tree: finding, splitting, joining.
+//! Nodes of the tree: search, split and join.
 
 use super::Keyed;
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-/// Items in a leaf, children of a branch.
+/// Maximum number of items in a leaf or children in a branch.
 pub(super) const NODE_MAX: usize = 64;
-/// A node below this looks for a neighbour to join.
+/// A node below this size is joined with a neighbour if possible.
 const NODE_LOW: usize = NODE_MAX / 4;
-/// Joined nodes must have room, or the next insertion would split them again.
+/// Maximum size of joined nodes, so that the next insertion does not split them again.
 const JOINED_MAX: usize = NODE_MAX * 3 / 4;
 
 pub(super) enum Node<T: Keyed> {
     Leaf(Vec<Arc<T>>),
-    /// Not empty, except for a moment while the last item below it is removed.
+    /// Never empty, except while its last item is being removed.
     Branch(Vec<Child<T>>),
 }
 
 pub(super) struct Child<T: Keyed> {
-    /// At or below every key in the node, above every key in the one before. Means nothing for the first child.
+    /// Lower bound of the keys in the node, above all keys of the previous node. Unused for the first child.
     pub(super) from: T::Bound,
     pub(super) node: Arc<Node<T>>,
 }
@@ -51,12 +51,12 @@ pub(super) fn find<T: Keyed>(items: &[Arc<T>], key: &T::Key) -> Result<usize, us
     items.binary_search_by(|item| item.key().cmp(key))
 }
 
-/// The child a key belongs into.
+/// Returns the index of the child that a key belongs to.
 pub(super) fn child<T: Keyed>(children: &[Child<T>], key: &T::Key) -> usize {
     children.partition_point(|child| child.from.borrow() <= key).saturating_sub(1)
 }
 
-/// Returns what was replaced, and the right half if the node had to be split.
+/// Inserts an item. Returns the replaced item, and the right half if the node was split.
 pub(super) fn insert<T: Keyed>(node: &mut Arc<Node<T>>, item: Arc<T>) -> (Option<Arc<T>>, Option<Child<T>>) {
     match Arc::make_mut(node) {
         Node::Leaf(items) => match find(items, item.key()) {
@@ -84,8 +84,8 @@ pub(super) fn insert<T: Keyed>(node: &mut Arc<Node<T>>, item: Arc<T>) -> (Option
     }
 }
 
-/// Where to split a node that has just grown, if it is too large. After an insertion at its end the left part stays
-/// full, so that keys which arrive in order (as from a snapshot) fill their nodes.
+/// Returns where to split a node after an insertion, if it is too large. After an insertion at the end the left part
+/// stays full, so that keys in ascending order (as in a snapshot) fill their nodes.
 fn split_at(len: usize, inserted: usize) -> Option<usize> {
     if len <= NODE_MAX {
         None
@@ -98,7 +98,7 @@ fn split_at(len: usize, inserted: usize) -> Option<usize> {
 
 fn cut<E>(from: &mut Vec<E>, at: usize) -> Vec<E> {
     let right = from.split_off(at);
-    // A half that is not inserted into again should not keep room for the other half.
+    // Release the unused capacity of the left half.
     from.shrink_to(from.len() + from.len() / 8);
     right
 }
@@ -117,7 +117,7 @@ pub(super) fn remove<T: Keyed>(node: &mut Arc<Node<T>>, key: &T::Key) -> Option<
     }
 }
 
-/// Drops an empty child, or joins a small one with a neighbour that has room.
+/// Removes an empty child, or joins a small one with a neighbour that has space.
 fn relieve<T: Keyed>(children: &mut Vec<Child<T>>, at: usize) {
     let len = children[at].node.len();
     if len == 0 {
@@ -137,7 +137,7 @@ fn relieve<T: Keyed>(children: &mut Vec<Child<T>>, at: usize) {
     match (Arc::make_mut(&mut children[left].node), taken) {
         (Node::Leaf(items), Node::Leaf(more)) => items.extend(more),
         (Node::Branch(nodes), Node::Branch(mut more)) => {
-            // The bound of a first child means nothing; between two others it must be right.
+            // The bound of a first child is unused; between two other children it must be correct.
             if let Some(first) = more.first_mut() {
                 first.from = right.from;
             }

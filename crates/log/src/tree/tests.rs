@@ -1,4 +1,4 @@
-//! The tree is a `BTreeMap` with free copies.
+//! The tree behaves like a `BTreeMap` with cheap copies.
 
 use super::node::{NODE_MAX, Node};
 use super::*;
@@ -19,7 +19,7 @@ impl Keyed for Item {
     }
 }
 
-/// Depth, after a look at every bound and size.
+/// Returns the depth, after checking every bound and size.
 fn check(node: &Node<Item>, from: Option<u32>, until: Option<u32>) -> usize {
     let within = |key: u32| from.is_none_or(|from| from <= key) && until.is_none_or(|until| key < until);
     match node {

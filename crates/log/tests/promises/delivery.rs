@@ -1,6 +1,6 @@
-//! An adversary between clients and replicas: copies are delayed, doubled, delivered to other leaders in other terms;
-//! leaders are deposed without noticing, servers restart from snapshots, sleep and wake; clients give up, retry, resolve,
-//! pipeline, restart. A seed decides everything. The same seed gives the same run.
+//! An adversarial network between clients and replicas. Copies are delayed, duplicated and delivered to other leaders
+//! in other terms. Leaders are deposed without noticing; servers restart from snapshots and pause. Clients abandon,
+//! retry, resolve, pipeline and restart. The seed decides everything, and the same seed gives the same run.
 
 mod actions;
 mod bodies;
@@ -15,7 +15,7 @@ use convoke_log::Mutation;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A promise that was broken, and how.
+/// A broken promise.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
     pub(crate) check: &'static str,
@@ -36,15 +36,15 @@ impl fmt::Display for Violation {
 
 pub(crate) type Check = Result<(), Violation>;
 
-/// What happened in a run, counted.
+/// Counts of events in a run.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
 
-/// One run.
+/// Runs one seed.
 pub(crate) fn run(seed: u64, mutation: Mutation) -> Result<Tally, Violation> {
     world::World::new(seed, mutation).run()
 }
 
-/// Each must have happened at least this often in a thousand seeds, or the runs show nothing.
+/// Minimum number of occurrences in a thousand seeds; otherwise the runs prove nothing.
 const SOMETIMES: &[(&str, u64)] = &[
     ("abandoned request superseded", 1_000),
     ("barrier read", 1_000),
@@ -71,7 +71,7 @@ const SOMETIMES: &[(&str, u64)] = &[
     ("update applied", 2_000),
 ];
 
-/// How many seeds; `LOG_SEEDS=100000 cargo test --release -p convoke-log delivery` for a long search.
+/// Number of seeds; use `LOG_SEEDS=100000 cargo test --release -p convoke-log delivery` for a long search.
 fn seeds() -> u64 {
     std::env::var("LOG_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(2_000)
 }

@@ -1,8 +1,8 @@
-//! Every order of events there is, within bounds: two clients, three servers, two epochs (stateright).
+//! Exhaustive search over all orders of events within bounds: two clients, three servers, two epochs (stateright).
 //!
-//! One client abandons a request for another; one gives up a request and does a barrier read. Any message may be lost, doubled
-//! or delivered late, to either leader; the check of epochs before appending may always race. Entries are applied by the real
-//! machine and barrier reads wait as the real gate says.
+//! One client abandons a request for another one; the other client abandons a request and performs a barrier read. Any
+//! message may be lost, duplicated or delayed, and may reach either leader. The epoch check before an append may always
+//! race. The real machine applies entries, and the real gate controls barrier reads.
 
 mod state;
 mod steps;
@@ -78,7 +78,7 @@ fn every_order_of_two_clients_three_servers_and_two_epochs() {
     checker.assert_properties();
 }
 
-/// Shown able to fail: with a rule switched off there is an order that breaks the promise.
+/// Shows that the search can fail: without one rule, some order breaks the promise.
 #[test]
 fn a_missing_rule_is_found() {
     for (mutant, promise) in [

@@ -1,4 +1,4 @@
-//! The promises of docs/log-protocol.md: as stories, against a model, and under an adversary.
+//! The promises of docs/log-protocol.md: as scenarios, against a model, and under an adversary.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

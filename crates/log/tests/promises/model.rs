@@ -1,7 +1,7 @@
-//! The machine does what a tiny model does, step by step, from any snapshot on.
+//! Compares the machine with a simple model, step by step, starting from any snapshot.
 //!
-//! The model knows nothing of floors and horizons: it keeps every outcome for ever and works out from the whole history
-//! what the rules say. Where the machine keeps a number, the model keeps the facts it stands for.
+//! The model has no floors and horizons. It keeps every outcome for ever and derives the answers from the whole
+//! history. Where the machine keeps a number, the model keeps the facts behind it.
 
 mod reference;
 mod sessions;
@@ -17,7 +17,7 @@ use std::fmt::{Debug, Display};
 use std::time::Duration;
 use steps::{Step, Translator};
 
-/// So small that every bound is reached.
+/// Limits so small that each one is reached.
 fn tight() -> Limits {
     Limits {
         sessions: 3,
@@ -38,14 +38,14 @@ fn tight() -> Limits {
     }
 }
 
-/// How the machine differs from the model.
+/// A difference between machine and model.
 pub(crate) type Difference = String;
 
 fn same<T: PartialEq + Debug>(what: impl Display, machine: &T, model: &T) -> Result<(), Difference> {
     if machine == model { Ok(()) } else { Err(format!("{what}: {machine:?}, and should be {model:?}")) }
 }
 
-/// Everything there is to see.
+/// Compares everything that is observable.
 fn look(machine: &Machine, model: &Model) -> Result<(), Difference> {
     let keys: Vec<_> = machine.keys().records(&convoke_log::keys::KeyRange::all()).map(|r| steps::parts(r)).collect();
     same("keys", &keys, &model.keys.records())?;
@@ -63,7 +63,7 @@ fn look(machine: &Machine, model: &Model) -> Result<(), Difference> {
     Ok(())
 }
 
-/// One sequence of steps, on both sides; the machine's with a deliberate bug, perhaps.
+/// Runs one sequence of steps on both sides; the machine may have a deliberate bug.
 fn run(steps: &[Step], mutation: Mutation, seen: &mut BTreeMap<String, u64>) -> Result<(), Difference> {
     let mut machine = Machine::new(tight()).unwrap().with_mutation(mutation);
     let mut model = Model::new(tight());
@@ -88,7 +88,7 @@ fn run(steps: &[Step], mutation: Mutation, seen: &mut BTreeMap<String, u64>) -> 
     Ok(())
 }
 
-/// The first of the fixed cases in which a machine with a deliberate bug differs from the model, and how.
+/// Returns the first fixed case in which a machine with a deliberate bug differs from the model.
 pub(crate) fn notices(mutant: Mutant) -> Option<(usize, Difference)> {
     let run = |steps: &Vec<Step>| run(steps, Mutation::of(mutant), &mut BTreeMap::new()).err();
     samples(SAMPLES).iter().enumerate().find_map(|(number, steps)| Some((number, run(steps)?)))
@@ -98,16 +98,16 @@ fn sequences() -> impl Strategy<Value = Vec<Step>> {
     (steps::open(), prop::collection::vec(steps::step(), 1..60)).prop_map(|(first, rest)| [vec![first], rest].concat())
 }
 
-/// Everything an entry can answer.
+/// All possible answers of an entry.
 const ANSWERS: &[&str] = &[
     "Applied.Changed",
     "Applied.Configured",
     "Applied.Ended",
     "Applied.Fenced",
-    "Ended.Asked",
     "Ended.Evicted",
     "Ended.Expired",
     "Ended.Replaced",
+    "Ended.Requested",
     "Fate.Done",
     "Fate.Never",
     "Fate.Open",
@@ -147,10 +147,10 @@ fn the_machine_equals_the_model_and_every_answer_occurs() {
     assert_eq!(names, ANSWERS, "{seen:?}");
 }
 
-/// Fixed cases, for every answer to occur.
+/// Number of fixed cases, enough for every answer to occur.
 const SAMPLES: u32 = 400;
 
-/// The same cases in every run.
+/// Returns the same cases in every run.
 fn samples(count: u32) -> Vec<Vec<Step>> {
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
@@ -160,7 +160,7 @@ fn samples(count: u32) -> Vec<Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Other cases in every run, made small when they fail.
+    /// Random cases, minimized when they fail.
     #[test]
     fn the_machine_equals_the_model(steps in sequences()) {
         prop_assert_eq!(run(&steps, Mutation::none(), &mut BTreeMap::new()), Ok(()));

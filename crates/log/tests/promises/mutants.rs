@@ -1,14 +1,15 @@
-//! Each rule that carries a promise is switched off in turn; each time somebody must notice.
+//! Switches off each rule in turn; a check must detect every mutant.
 //!
-//! Only a difference counts: the same seeds pass without the mutant (`promises_hold_under_any_delivery`).
+//! The same seeds pass without the mutant (`promises_hold_under_any_delivery`).
 
 use crate::{delivery, model};
 use convoke_log::{Mutant, Mutation};
 
-/// Seeds tried for each.
+/// Seeds tried per mutant.
 const SEEDS: u64 = 200;
 
-/// Who notices: the first seed of the adversary, with what it says; else the first case in which the model differs.
+/// Returns what detects the mutant: the first seed of the adversarial network, otherwise the first case in which the
+/// model differs.
 fn hunt(mutant: Mutant) -> Option<String> {
     let seed = |seed| delivery::run(seed, Mutation::of(mutant)).err().map(|violation| (seed, violation));
     if let Some((seed, violation)) = (0..SEEDS).find_map(seed) {
@@ -29,7 +30,7 @@ fn every_mutant_is_caught_under_delivery_or_by_the_model() {
             None => missed.push(mutant.name()),
         }
     }
-    assert!(missed.is_empty(), "nobody noticed {missed:?}");
+    assert!(missed.is_empty(), "not detected: {missed:?}");
 }
 
 #[test]
@@ -42,42 +43,47 @@ fn every_mutant_is_in_the_table_of_the_protocol() {
 
 const PROTOCOL: &str = include_str!("../../../../docs/log-protocol.md");
 
-/// Numbers of the rules, as the protocol has them: `**A1 Input.**`, `**F2 Wanted** is …`, `**E1** …`.
-fn rules() -> Vec<&'static str> {
-    let rule = |line: &'static str| {
-        let name = line.strip_prefix("**")?.split([' ', '*']).next()?;
-        let (letter, number) = name.split_at_checked(1)?;
-        let is_rule = letter.chars().all(|c| c.is_ascii_uppercase()) && number.parse::<u8>().is_ok();
-        is_rule.then_some(name)
+/// The rules of the protocol: number and text of each section with a heading such as `### LS2 Client names`.
+fn rules() -> Vec<(&'static str, &'static str)> {
+    let rule = |section: &'static str| {
+        let name = section.split([' ', '\n']).next()?;
+        let digits = name.trim_start_matches(|c: char| c.is_ascii_uppercase());
+        let is_rule = digits.len() < name.len() && digits.parse::<u8>().is_ok();
+        is_rule.then_some((name, section.split("\n## ").next()?))
     };
-    PROTOCOL.lines().filter_map(rule).collect()
+    PROTOCOL.split("\n### ").skip(1).filter_map(rule).collect()
 }
 
-/// Every rule has a mutant, or a row that names tests which fail without it; and those are there.
+/// Every rule states its reason, is short, and names mutants of its own or tests that fail without it. All of those exist.
 #[test]
 fn every_rule_has_a_mutant_or_a_test_that_needs_it() {
-    let (_, table) = PROTOCOL.split_once("### Rules without a mutant\n").expect("the table of the other rules");
-    let table = table.split("\n## ").next().unwrap();
     let rules = rules();
     assert!(rules.len() > 40, "{rules:?}");
-    for rule in rules {
-        let mutated = |mutant: &Mutant| mutant.rule().split('.').next() == Some(rule);
-        if Mutant::ALL.iter().any(mutated) {
-            continue;
-        }
-        let row = table.lines().find(|line| line.starts_with(&format!("| {rule} |")));
-        let row = row.unwrap_or_else(|| panic!("{rule} has neither a mutant nor a row"));
-        // `file` and then the names of tests in it.
-        let (mut file, mut tests) = (String::new(), 0);
-        for quoted in row.split('`').skip(1).step_by(2) {
-            if let Some(path) = quoted.strip_suffix(".rs") {
+    for (rule, text) in &rules {
+        let (statement, rest) = text.split_once("\n*Why.*\n").unwrap_or_else(|| panic!("{rule} has no reason"));
+        let (_, checks) = rest.split_once("\n*Checked by.*\n").unwrap_or_else(|| panic!("{rule} has no checks"));
+        assert!(statement.split_whitespace().count() < 140, "{rule} is too long");
+        // `Mutant`, or `file.rs` and then the names of tests in it.
+        let (mut file, mut found) = (String::new(), 0);
+        for quoted in checks.split('`').skip(1).step_by(2) {
+            if let Some(mutant) = Mutant::ALL.iter().find(|mutant| mutant.name() == quoted) {
+                assert_eq!(mutant.rule().split('.').next(), Some(*rule), "{quoted} is a mutant of another rule");
+                found += 1;
+            } else if let Some(path) = quoted.strip_suffix(".rs") {
                 let path = format!("{}/../../{path}.rs", env!("CARGO_MANIFEST_DIR"));
                 file = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{rule}: {path}: {error}"));
-            } else if !file.is_empty() {
+            } else {
                 assert!(file.contains(&format!("fn {quoted}(")), "{rule}: no test {quoted}");
-                tests += 1;
+                found += 1;
             }
         }
-        assert!(tests > 0, "{rule}: {row}");
+        assert!(found > 0, "{rule} names neither a mutant nor a test");
+        for mutant in Mutant::ALL.iter().filter(|mutant| mutant.rule().split('.').next() == Some(rule)) {
+            assert!(checks.contains(&format!("`{}`", mutant.name())), "{rule} does not name {}", mutant.name());
+        }
+    }
+    for mutant in Mutant::ALL {
+        let rule = mutant.rule().split('.').next().unwrap();
+        assert!(rules.iter().any(|(name, _)| *name == rule), "{} is of {rule}, which does not exist", mutant.name());
     }
 }

@@ -1,4 +1,4 @@
-//! A log written line by line, and a machine that applies it.
+//! A log written entry by entry, and a machine that applies it.
 
 use bytes::Bytes;
 use convoke_log::command::{Body, Client, Expire, Open, Request};
@@ -28,7 +28,7 @@ impl Script {
     }
 
     pub(crate) fn apply(&mut self, command: &Command) -> Applied {
-        // What is applied has been through the log.
+        // Every applied command has been encoded and decoded.
         let command = Command::decode(&Bytes::from(command.encode())).unwrap();
         let entry = Entry { index: self.machine.applied().index + 1, epoch: self.epoch, stamp: self.now, command };
         let applied = self.machine.apply(&entry).unwrap();
@@ -47,7 +47,7 @@ impl Script {
         }
     }
 
-    /// A request that is made and delivered at once.
+    /// Submits and delivers a request.
     pub(crate) fn submit(&mut self, session: SessionId, number: u64, body: Body) -> Answer {
         let request = self.request(session, number, body);
         self.deliver(&request)
@@ -85,13 +85,13 @@ impl Script {
         Some(String::from_utf8(record.value().to_vec()).unwrap())
     }
 
-    /// The replica restarts from a snapshot.
+    /// Restarts the replica from a snapshot.
     pub(crate) fn restart(&mut self) {
         let bytes = self.machine.snapshot().to_bytes();
         self.machine = Machine::from_snapshot(&bytes).unwrap();
     }
 
-    /// Another leader takes over.
+    /// Elects another leader.
     pub(crate) fn elect(&mut self, leader: u64) {
         self.epoch = Epoch::new(self.epoch.term + 1, leader);
     }

@@ -1,4 +1,4 @@
-//! Stories with names: what went wrong in the seed's telling, and rule by rule.
+//! Named scenarios: the motivating examples, and each rule.
 
 mod abandoning;
 mod apply_rule;

@@ -1,4 +1,4 @@
-//! The handle: everything that can be asked of a node, from any task. Cloning it is cheap.
+//! The handle: every operation on a node, from any task. Cloning it is cheap.
 
 mod admin;
 mod names;
@@ -23,14 +23,14 @@ use std::sync::Arc;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
-/// Asks a node. Reads are answered from the published view and never wait; everything else goes to the owner task.
+/// A handle to a node. Reads use the published view and never wait; everything else goes through the event loop.
 #[derive(Clone, Debug)]
 pub struct NodeHandle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) owner: AbortHandle,
 }
 
-/// Who and where.
+/// Identity and addresses.
 impl NodeHandle {
     pub fn id(&self) -> &NodeId {
         &self.shared.id
@@ -44,12 +44,12 @@ impl NodeHandle {
         &self.shared.region
     }
 
-    /// The address bound to, with the port the system chose.
+    /// The bound address, with the port that the system chose.
     pub fn local_address(&self) -> SocketAddr {
         self.shared.local_address
     }
 
-    /// What other nodes dial.
+    /// The address that other nodes dial.
     pub fn peer_address(&self) -> &str {
         &self.shared.peer_address
     }
@@ -58,29 +58,29 @@ impl NodeHandle {
         &self.shared.client_address
     }
 
-    /// Connections to the peer port that are meant for the log plane, from now on. Whoever asked before gets no more.
+    /// Returns the receiver of future log connections on the peer port. A receiver from an earlier call gets no more.
     pub fn log_connections(&self) -> mpsc::Receiver<LogConnection> {
         self.shared.log_connections()
     }
 }
 
-/// The life of the node.
+/// Phases of the node.
 impl NodeHandle {
     pub fn phase(&self) -> Phase {
         *self.shared.phase.borrow()
     }
 
-    /// Follows the node through its life.
+    /// Watches the phase of the node.
     pub fn phases(&self) -> watch::Receiver<Phase> {
         self.shared.phase.subscribe()
     }
 
-    /// Whether the registry is complete and clients may come.
+    /// Whether the registry is complete and the node serves clients.
     pub fn is_ready(&self) -> bool {
         self.phase() == Phase::Ready
     }
 
-    /// Waits until the node is ready; refused if it stops instead.
+    /// Waits until the node is ready. Rejected if the node stops instead.
     pub async fn ready(&self) -> Result<(), Refusal> {
         let reached = |phase: &Phase| matches!(phase, Phase::Ready | Phase::Stopping | Phase::Stopped(_));
         match self.phases().wait_for(reached).await.as_deref() {
@@ -89,7 +89,7 @@ impl NodeHandle {
         }
     }
 
-    /// Waits until the node is no more, and says why.
+    /// Waits until the node has ended, and returns how.
     pub async fn stopped(&self) -> Ending {
         let ended = |phase: &Phase| matches!(phase, Phase::Stopped(_));
         match self.phases().wait_for(ended).await.as_deref() {
@@ -98,71 +98,70 @@ impl NodeHandle {
         }
     }
 
-    /// Graceful stop: clients are sent elsewhere, names unregistered, peers told (N6). Waits until it is done.
+    /// Stops gracefully: hands clients over, unregisters names, informs peers (N6). Waits until it is done.
     pub async fn stop(&self) -> Ending {
-        // If the owner task is gone, so is the node.
+        // An error means that the event loop, and so the node, has ended.
         let _ = self.shared.inbox.send(Input::Stop).await;
         self.stopped().await
     }
 
-    /// Ends at once, as if the process had died.
+    /// Ends the node at once, as if the process had died.
     pub fn abort(&self) {
         self.owner.abort();
     }
 }
 
-/// Reading. Never waits for anything.
+/// Reads. They never wait.
 impl NodeHandle {
-    /// One member, unless unknown or left.
+    /// Returns a member, unless it is unknown or left.
     pub fn member(&self, id: &str) -> Option<Member> {
         self.shared.view.member(id)
     }
 
-    /// Members that match, ordered by service and id, at most `limit`, from `cursor` on. The cursor works at every node.
+    /// Returns matching members, ordered by service and id, at most `limit`, starting at `cursor`. A cursor works at every node.
     pub fn members(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<Page, Refusal> {
         self.shared.view.list(filter, cursor, limit)
     }
 
-    /// Services that have members, by name.
+    /// Returns the services that have members, ordered by name.
     pub fn services(&self) -> Vec<ServiceView> {
         self.shared.view.services()
     }
 
-    /// Events that are still kept, with a sequence above `after`, oldest first.
+    /// Returns the kept events with a sequence above `after`, oldest first.
     pub fn events_after(&self, after: u64) -> Vec<Arc<TimelineEvent>> {
         self.shared.timeline.after(after)
     }
 
-    /// Events from now on.
+    /// Returns a receiver of future events.
     pub fn events(&self) -> broadcast::Receiver<Arc<TimelineEvent>> {
         self.shared.timeline.listen()
     }
 
-    /// Changes of members that are still kept, with a sequence above `after`, oldest first.
+    /// Returns the kept member changes with a sequence above `after`, oldest first.
     pub fn changes_after(&self, after: u64) -> Vec<Arc<MemberChange>> {
         self.shared.changes.after(after)
     }
 
-    /// The sequence of the last change of a member, whenever there is a new one.
+    /// Watches the sequence of the last member change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changes.listen()
     }
 }
 
-/// Clients and subscribers.
+/// Clients and watchers.
 impl NodeHandle {
     /// Opens a connection for a client.
     pub fn connect(&self) -> Result<Connection, Refusal> {
         Connection::open(&self.shared)
     }
 
-    /// Subscribes to members or names; see [`Resume`] for going on where an earlier subscription ended.
+    /// Watches members or names. [`Resume`] continues where an earlier watch ended.
     pub async fn subscribe(&self, interest: Interest, resume: Resume) -> Result<Subscription, Refusal> {
         self.subscribe_as(interest, resume, false).await
     }
 
-    /// Subscribes with a mark whenever everything has been told, and not only now and then: for readers that cannot
-    /// remember much beyond the last one.
+    /// Watches with a progress mark after every batch, for readers that keep little state beyond the last mark.
     pub async fn subscribe_marked(&self, interest: Interest, resume: Resume) -> Result<Subscription, Refusal> {
         self.subscribe_as(interest, resume, true).await
     }
@@ -181,7 +180,7 @@ impl NodeHandle {
 }
 
 impl NodeHandle {
-    /// Has the owner task do something; answered after the changes it made are published. Waits its turn.
+    /// Runs a function in the event loop. Returns after its changes are published.
     async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Owner, Time) -> T + Send + 'static,

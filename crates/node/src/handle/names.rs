@@ -1,4 +1,4 @@
-//! Names: what a node registers on its own behalf, like the actors that live in its process.
+//! Names: registrations that a node makes on its own behalf, for example for actors in its process.
 
 use super::NodeHandle;
 use crate::subscription::Subscription;
@@ -9,7 +9,7 @@ use convoke_core::node::{Interest, NameView, Resume};
 use convoke_core::version::Version;
 
 impl NodeHandle {
-    /// Registers a name at a location; again = new location. A name held by another live node is refused.
+    /// Registers a name with a location, or changes the location. Rejected if another live node holds the name.
     pub async fn register(&self, name: &str, location: &str) -> Result<Version, Refusal> {
         let (name, location) = (name.to_owned(), location.to_owned());
         self.ask(move |owner, now| {
@@ -32,18 +32,18 @@ impl NodeHandle {
         .await?
     }
 
-    /// Where a name is, whether or not its node can be reached right now. Never waits.
+    /// Returns the location of a name, whether or not its node is reachable. Never waits.
     pub fn lookup(&self, name: &str) -> Option<NameView> {
         self.shared.view.name(name)
     }
 
-    /// Everything that happens to names: the stream starts with those there are.
+    /// Watches names: a snapshot, then every change.
     pub async fn subscribe_names(&self, resume: Resume) -> Result<Subscription, Refusal> {
         self.subscribe(Interest { space: Space::Name, filter: Filter::all() }, resume).await
     }
 
-    /// After a restart: the application has registered all it has. Names of the earlier run that it did not repeat are
-    /// unregistered now, and not only one heartbeat timeout after the start (N2).
+    /// Declares, after a restart, that the application has registered all its names. Names of the earlier incarnation that
+    /// were not repeated are unregistered now instead of one `heartbeat_timeout` after the start (N2).
     pub async fn names_complete(&self) -> Result<(), Refusal> {
         self.ask(|owner, now| {
             let (core, out) = owner.core();

@@ -1,4 +1,4 @@
-//! Accepting peers: a bounded number of them may be undecided, for a bounded time.
+//! Accepting peers. The number of unidentified connections and the time they may take are limited.
 
 use super::{Connected, tell};
 use crate::counters::add;
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-/// Pause after the system could not accept, for example for want of file descriptors.
+/// Pause after a failed accept, for example when file descriptors run out.
 const TROUBLE_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Acceptor {
                     waiting.spawn(welcome(stream, address, permit, self.shared.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!(node = %self.shared.id, "cannot accept a peer: {error}");
+                    tracing::warn!(node = %self.shared.id, "peer accept failed error={error}");
                     tokio::time::sleep(TROUBLE_PAUSE).await;
                 }
             }
@@ -51,16 +51,16 @@ impl Acceptor {
     }
 }
 
-/// Waits for the first bytes; they tell a peer from anything else that may have found this port.
+/// Reads the preamble, which identifies the plane and rejects other protocols.
 async fn welcome(mut stream: TcpStream, address: SocketAddr, permit: OwnedSemaphorePermit, shared: Arc<Shared>) {
     let mut preamble = [0; REGISTRY_PREAMBLE.len()];
     let read = stream.read_exact(&mut preamble);
     match tokio::time::timeout(shared.network.handshake_timeout, read).await {
         Err(_) => add(&shared.counting.handshakes_timed_out, 1),
-        // Somebody looked whether the port is open.
+        // A port scan or health check: the connection ended without a preamble.
         Ok(Err(_)) => {}
         Ok(Ok(_)) if preamble == LOG_PREAMBLE => shared.hand_over(stream, address),
-        Ok(Ok(_)) if preamble != REGISTRY_PREAMBLE => shared.garbage(address, "does not speak the peer protocol"),
+        Ok(Ok(_)) if preamble != REGISTRY_PREAMBLE => shared.garbage(address, "it does not use the peer protocol"),
         Ok(Ok(_)) => {
             let connected = Connected { stream, address, unidentified: Some(permit) };
             tell(&shared, Input::Accepted(Box::new(connected))).await;

@@ -1,4 +1,4 @@
-//! Connecting to a peer. Names are resolved with every attempt: they may point elsewhere by now.
+//! Connecting to a peer. Names are resolved with every attempt, because their addresses may change.
 
 use super::{Connected, socket, tell};
 use crate::counters::add;
@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 
-/// Connects within the time allowed and tells the owner task how it went. `run` is the run of the node that asked.
+/// Connects within `dial_timeout` and sends the result to the event loop. `run` counts the incarnations of this process.
 pub(crate) async fn dial(run: u64, dial: DialId, address: String, shared: Arc<Shared>) {
     add(&shared.counting.dials, 1);
     let connecting = connect(&address, shared.local_address);
@@ -20,7 +20,7 @@ pub(crate) async fn dial(run: u64, dial: DialId, address: String, shared: Arc<Sh
         Ok(connected) => Input::Dialed { run, dial, connected: Box::new(connected) },
         Err(error) => {
             add(&shared.counting.dials_failed, 1);
-            tracing::debug!(node = %shared.id, %address, "cannot reach a peer: {error}");
+            tracing::debug!(node = %shared.id, %address, "peer dial failed error={error}");
             Input::DialFailed { run, dial }
         }
     };
@@ -45,8 +45,8 @@ async fn connect(address: &str, local: SocketAddr) -> io::Result<Connected> {
     Err(last)
 }
 
-/// A node that listens at one address dials from it, too: firewalls, and whoever else looks at the way between nodes,
-/// then see one address per node. Not where it could lead nowhere: from loopback to another machine, or the reverse.
+/// The source address for a dial. A node that listens on one address also dials from it, so that firewalls see one address per
+/// node. Returns `None` where that address has no route: from loopback to another machine, or the reverse.
 fn source(mut local: SocketAddr, peer: IpAddr) -> Option<SocketAddr> {
     let leads_there = local.is_ipv4() == peer.is_ipv4() && local.ip().is_loopback() == peer.is_loopback();
     local.set_port(0);

@@ -1,4 +1,5 @@
-//! Connections to peers: accepting, dialing, reading and writing frames (P7). Knows bytes and limits, not messages.
+//! Connections to peers: accepting, dialing, reading and writing frames (P7). This module handles bytes and limits; it must not
+//! interpret messages.
 
 mod accept;
 mod dial;
@@ -21,8 +22,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
-/// What the system may hold unread of a peer, and unsent for it: little, so that pings do not wait behind much and slow
-/// peers are noticed. The former also bounds what is on its way: 5 MB/s at 100 ms from one end to the other and back.
+/// Kernel buffers for received and unsent bytes of a peer. They are small, so that pings do not wait behind much data and slow
+/// peers are detected. The receive buffer also limits throughput: 5 MB/s at a round-trip time of 100 ms.
 const RECEIVE_BUFFER_BYTES: u32 = 512 * 1024;
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 64 * 1024;
@@ -32,11 +33,11 @@ const UNSENT_BYTES: u32 = 64 * 1024;
 pub(crate) struct Connected {
     pub(crate) stream: TcpStream,
     pub(crate) address: SocketAddr,
-    /// Held by inbound connections until they have said who they are.
+    /// Held by inbound connections until the handshake is complete.
     pub(crate) unidentified: Option<OwnedSemaphorePermit>,
 }
 
-/// A link as the owner task holds it.
+/// A link as the event loop holds it.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) queue: Arc<Queue>,
@@ -44,7 +45,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Starts reading and writing. Frames and the end of the connection go to the inbox.
+    /// Starts the reader and the writer. Frames and the end of the connection go to the inbox.
     pub(crate) fn open(id: LinkId, connected: Connected, shared: &Arc<Shared>, tasks: &mut LinkTasks) -> Self {
         let Connected { stream, address, unidentified } = connected;
         let queue = Arc::new(Queue::new(shared.network.link_queue_bytes));
@@ -65,28 +66,28 @@ pub(crate) struct LinkTasks {
 }
 
 impl LinkTasks {
-    /// Forgets tasks that have ended.
+    /// Removes tasks that have ended.
     pub(crate) fn reap(&mut self) {
         while self.readers.try_join_next().is_some() {}
         while self.writers.try_join_next().is_some() {}
     }
 }
 
-/// A socket with the buffer every peer connection has; accepted ones inherit it from the listener.
+/// Creates a socket with the receive buffer of peer connections. Accepted connections inherit it from the listener.
 pub(crate) fn socket(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
     Ok(socket)
 }
 
-/// Frames leave at once, and do not gather in the system. What it does not know it does not need.
+/// Sends frames at once and limits unsent bytes in the kernel. Errors are ignored: both are optimisations.
 fn prepare(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]
     let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES);
 }
 
-/// Tells the owner task; if there is none any more, nobody needs to know.
+/// Sends an input to the event loop. Returns false if the event loop has ended.
 async fn tell(shared: &Shared, input: Input) -> bool {
     shared.inbox.send(input).await.is_ok()
 }

@@ -1,28 +1,28 @@
-//! Whoever repeats itself is logged once in a while.
+//! Limits repeated log lines to one per window.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const WHILE: Duration = Duration::from_secs(60);
+const WINDOW: Duration = Duration::from_secs(60);
 const KEPT_MAX: usize = 1_024;
 
-/// Remembers what was said lately.
+/// Keys that were logged within the last window.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet(Mutex<HashMap<String, Instant>>);
 
 impl Quiet {
-    /// Whether this was not said within the last while.
+    /// Returns whether `what` was not logged within the last window, and records it.
     pub(crate) fn is_new(&self, what: &str) -> bool {
         let now = Instant::now();
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.get(what).is_some_and(|at| now.duration_since(*at) < WHILE) {
+        if said.get(what).is_some_and(|at| now.duration_since(*at) < WINDOW) {
             return false;
         }
         if said.len() >= KEPT_MAX {
-            said.retain(|_, at| now.duration_since(*at) < WHILE);
+            said.retain(|_, at| now.duration_since(*at) < WINDOW);
         }
-        // So many different ones within a while: then some are not worth a line.
+        // The table is full: suppress further keys until the window has passed.
         if said.len() >= KEPT_MAX {
             return false;
         }

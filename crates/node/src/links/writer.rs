@@ -257,12 +257,12 @@ mod tests {
     #[test]
     fn the_queue_is_bounded_in_bytes_until_they_are_written() {
         let queue = Queue::new(100);
-        assert_eq!(queue.push(Bytes::from(vec![0; 50])), Ok(54));
+        assert_eq!(queue.push(Bytes::from(vec![0; 50])), Ok(50 + HEADER_BYTES));
         assert_eq!(queue.push(Bytes::from(vec![0; 50])), Err(Full));
         let outgoing = queue.try_take().unwrap().unwrap();
         assert_eq!(queue.push(Bytes::from(vec![0; 50])), Err(Full), "still being written");
         queue.sent(outgoing.remaining());
-        assert_eq!(queue.push(Bytes::from(vec![0; 50])), Ok(54));
+        assert_eq!(queue.push(Bytes::from(vec![0; 50])), Ok(50 + HEADER_BYTES));
         queue.close();
         assert!(queue.try_take().unwrap().is_some(), "what is queued is sent before the end");
         assert!(queue.try_take().unwrap().is_none());

@@ -26,9 +26,7 @@ impl Owner {
                 self.replies.push(Reply::Deliver(outbox, conn, Delivery::Answers(answers)));
             }
             (ReplyTo::Outbox, None) => {}
-            (ReplyTo::Once(reply), _) => self.replies.push(Reply::Call(Box::new(move || {
-                let _ = reply.send(answers);
-            }))),
+            (ReplyTo::Once(reply), _) => self.replies.push(Reply::Answer(reply, answers)),
         }
     }
 

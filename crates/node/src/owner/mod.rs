@@ -11,7 +11,7 @@ pub(crate) use inputs::{Call, Frames, Input, Operations, ReplyTo, Signal, Subscr
 pub(crate) use lifecycle::Launch;
 
 use crate::clock::{Clock, wall_ms};
-use crate::connection::{Delivery, Outbox};
+use crate::connection::{Answer, Delivery, Outbox};
 use crate::counters::add;
 use crate::disk::DataDir;
 use crate::links::{Link, LinkTasks, Quiet};
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use streams::Streams;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 /// Inputs taken for one turn at most, and for how long they are handled: those at its start wait for their answers.
@@ -69,6 +69,7 @@ pub(crate) struct Owner {
 
 enum Reply {
     Deliver(Arc<Outbox>, ConnId, Delivery),
+    Answer(oneshot::Sender<Vec<Answer>>, Vec<Answer>),
     Call(Box<dyn FnOnce() + Send>),
 }
 
@@ -76,6 +77,7 @@ impl std::fmt::Debug for Reply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Reply::Deliver(_, conn, delivery) => f.debug_tuple("Deliver").field(conn).field(delivery).finish(),
+            Reply::Answer(_, answers) => f.debug_tuple("Answer").field(answers).finish(),
             Reply::Call(_) => f.write_str("Call"),
         }
     }
@@ -233,6 +235,8 @@ impl Owner {
         let mut overflowed = Vec::new();
         for reply in std::mem::take(&mut self.replies) {
             match reply {
+                // Nobody waits any more: the caller has gone.
+                Reply::Answer(reply, answers) => drop(reply.send(answers)),
                 Reply::Call(reply) => reply(),
                 Reply::Deliver(outbox, conn, delivery) => {
                     if !outbox.deliver(delivery, self.shared.network.notices) {

@@ -1,7 +1,7 @@
-//! The leader's driver: moves the engine to the newest recorded configuration, one step at a time (M4).
+//! Moves the engine to the newest recorded configuration, one step at a time, while this replica leads (M4).
 //!
-//! Every step is taken again if it fails, by this leader or the next: each looks at where the engine is, not at what was
-//! done before.
+//! A failed step is repeated by this leader or the next one. Each step starts from the engine's current configuration
+//! and does not depend on earlier steps.
 
 use super::{adopt, probe};
 use crate::handle::{Edit, LogHandle};
@@ -9,7 +9,7 @@ use crate::net::message::Probed;
 use crate::plane::{Member, Plane};
 use crate::raft::Membership;
 use crate::state::State;
-use convoke_log::command::{Body, Change, Replica as Place};
+use convoke_log::command::{Body, Change, ReplicaLocation};
 use convoke_log::machine::Configuration;
 use convoke_log::{Epoch, ReplicaId};
 use openraft::ChangeMembers;
@@ -21,31 +21,31 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Pause after a step that failed.
 const RETRY: Duration = Duration::from_millis(500);
-/// How often a replica looks although nothing seems to have changed.
-const LOOK: Duration = Duration::from_secs(5);
-/// The same while the group is on its way: that the engine has moved is no entry that anybody waits for.
-const LOOK_ON_THE_WAY: Duration = Duration::from_millis(100);
-/// Entries that a learner may lag behind when it becomes a voter.
+/// How often a replica checks although nothing has changed.
+const POLL: Duration = Duration::from_secs(5);
+/// How often a replica checks while a change is in progress. Progress of the engine produces no log entry to wait for.
+const POLL_PENDING: Duration = Duration::from_millis(100);
+/// Maximum number of entries that a learner may lag behind when it becomes a voter.
 const LAG_MAX: u64 = 1_000;
-/// How often a step that does not succeed is spoken of.
+/// Interval between log lines about a step that keeps failing.
 const REMIND: Duration = Duration::from_secs(10);
 
-/// What is to be done next.
+/// The next step towards the recorded configuration.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// The engine is where the record wants it.
+    /// The engine's configuration equals the recorded one.
     Arrived,
-    /// A node becomes a replica, and a learner.
-    Add(u64, Place),
-    /// A replica has moved.
-    Move(u64, Place),
-    /// All of the new voters are learners; these are to vote.
+    /// Make a node a replica and a learner.
+    Add(u64, ReplicaLocation),
+    /// Record a new address of a replica.
+    Move(u64, ReplicaLocation),
+    /// Change the voters. All new voters are learners already.
     Voters(BTreeSet<u64>),
-    /// Learners that are to go.
+    /// Remove learners.
     Remove(BTreeSet<u64>),
 }
 
-/// Drives while this replica leads.
+/// Runs the driver. It acts only while this replica leads.
 pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
     let state = member.engine.state.clone();
     let mut progress = state.progress();
@@ -56,7 +56,7 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
         let number = state.machine().configuration().number;
         let pause = match epoch {
             Some(epoch) if last != Some((epoch, number)) || number <= member.identity.inherited => {
-                // A leader that is out of the group hears of nothing any more, not even what became of its last step.
+                // A leader that has left the group gets no more messages, not even the result of its last step.
                 let stepped = tokio::select! {
                     biased;
                     stepped = step(&plane, &member, epoch) => stepped,
@@ -76,32 +76,32 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
                         plane.obstructed(Some(error.clone()));
                         if reminded.elapsed() > REMIND {
                             reminded = Instant::now();
-                            tracing::warn!(node = %plane.config.node, "the group is not yet as recorded: {error}");
+                            tracing::warn!(node = %plane.config.node, %error, "membership change pending");
                         }
                         RETRY
                     }
                 }
             }
-            // A follower knows where the group is from the leader's entries.
+            // A follower learns the group's configuration from the leader's entries.
             _ => {
                 plane.obstructed(None);
                 let arrived = observe(&plane, &member);
                 if let Some(epoch) = epoch.filter(|_| arrived) {
-                    // As above: whoever leads no more may wait in vain.
+                    // As above: a deposed leader may never get an answer.
                     tokio::select! {
                         biased;
                         () = follow_moves(&plane, &member) => {}
                         () = deposed(&state, epoch) => {}
                     }
                 }
-                if arrived { LOOK } else { LOOK_ON_THE_WAY }
+                if arrived { POLL } else { POLL_PENDING }
             }
         };
         if pause == RETRY {
             sleep(pause).await;
         } else {
             let changed = async {
-                // Entries come by the thousand; only a new configuration or a new term matters.
+                // Entries are frequent; only a new configuration or a new term matters.
                 loop {
                     if progress.changed().await.is_err() {
                         return;
@@ -118,15 +118,15 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
     }
 }
 
-/// Waits until this replica leads no more in an epoch.
+/// Waits until this replica no longer leads in an epoch.
 async fn deposed(state: &State, epoch: Epoch) {
     while state.term().epoch() == Some(epoch) {
-        sleep(LOOK_ON_THE_WAY).await;
+        sleep(POLL_PENDING).await;
     }
 }
 
-/// Records where replicas are that are not where they were recorded (M5). A move is believed if the replica answers there, and no longer where it
-/// was.
+/// Records new addresses of replicas that have moved (M5). A move is accepted if the replica answers at the new address
+/// and no longer at the recorded one.
 async fn follow_moves(plane: &Arc<Plane>, member: &Member) {
     let machine = member.engine.state.machine();
     let configuration = machine.configuration();
@@ -140,29 +140,30 @@ async fn follow_moves(plane: &Arc<Plane>, member: &Member) {
         let edit = Edit::Move { node: place.node.clone(), address: address.clone() };
         match (LogHandle { plane: plane.clone() }).change_from(&edit, Some(configuration.number)).await {
             Ok(_) => {
-                tracing::info!(node = %plane.config.node, "{} has moved from {} to {address}", place.node, place.address);
+                tracing::info!(node = %plane.config.node, moved = %place.node, from = %place.address, to = %address, "replica address changed");
             }
-            // The next look finds it still to do.
+            // The next check retries it.
             Err(error) => {
-                tracing::debug!(node = %plane.config.node, "cannot record that {} has moved: {error}", place.node);
+                tracing::debug!(node = %plane.config.node, moved = %place.node, %error, "cannot record replica address");
             }
         }
         return;
     }
 }
 
-async fn is_at(plane: &Arc<Plane>, member: &Member, place: &Place, address: &str) -> bool {
+async fn is_at(plane: &Arc<Plane>, member: &Member, place: &ReplicaLocation, address: &str) -> bool {
     let is_it = |probed: Probed| probed.node == place.node && probed.log == Some(member.engine.log);
     probe(plane, address).await.is_ok_and(is_it)
 }
 
-/// Notes where the engine is, for those who wait for it at a replica that does not lead; says whether it has arrived. A replica that is taken out
-/// is not told the end of it: it has arrived when the leader says that the group goes on without it.
+/// Publishes the engine's progress at a replica that does not lead, and returns whether the change is complete. A
+/// removed replica does not receive the final entry; for it, the change is complete when the leader reports a group
+/// without it.
 fn observe(plane: &Plane, member: &Member) -> bool {
     let engine = &member.engine;
     let machine = engine.state.machine();
     let wanted = machine.configuration();
-    let outside = engine.is_recorded_out() && engine.without().is_some();
+    let outside = engine.is_recorded_removed() && engine.group_after_removal().is_some();
     let arrived = outside || next_step(wanted, &membership(member)) == Step::Arrived;
     if wanted.number > 0 && arrived {
         plane.settled.send_if_modified(|settled| std::mem::replace(settled, wanted.number) != wanted.number);
@@ -174,7 +175,7 @@ fn membership(member: &Member) -> Membership {
     member.engine.raft.metrics().borrow_watched().membership_config.membership().clone()
 }
 
-/// Takes one step; says whether there was none left.
+/// Takes one step. Returns true if none was left.
 async fn step(plane: &Arc<Plane>, member: &Member, epoch: Epoch) -> Result<bool, String> {
     let machine = member.engine.state.machine();
     let wanted = machine.configuration().clone();
@@ -207,12 +208,12 @@ async fn step(plane: &Arc<Plane>, member: &Member, epoch: Epoch) -> Result<bool,
             raft.change_membership(removed, false).await.map_err(|error| failed(&error))?;
         }
     }
-    tracing::info!(node = %plane.config.node, "epoch {epoch}: the group is now {}", membership(member));
+    tracing::info!(node = %plane.config.node, %epoch, group = %membership(member), "group changed");
     Ok(false)
 }
 
 fn next_step(wanted: &Configuration, current: &Membership) -> Step {
-    let nodes: BTreeMap<u64, &Place> = current.nodes().map(|(id, place)| (*id, place)).collect();
+    let nodes: BTreeMap<u64, &ReplicaLocation> = current.nodes().map(|(id, place)| (*id, place)).collect();
     for (ReplicaId(id), place) in wanted.replicas() {
         match nodes.get(&id) {
             None => return Step::Add(id, place.clone()),
@@ -221,7 +222,7 @@ fn next_step(wanted: &Configuration, current: &Membership) -> Step {
         }
     }
     let voters: BTreeSet<u64> = wanted.voters.keys().map(|id| id.0).collect();
-    // A joint membership was left behind by a leader that did not finish.
+    // A previous leader left a joint membership behind.
     if current.get_joint_config().len() != 1 || current.voter_ids().collect::<BTreeSet<_>>() != voters {
         return Step::Voters(voters);
     }
@@ -229,7 +230,7 @@ fn next_step(wanted: &Configuration, current: &Membership) -> Step {
     if gone.is_empty() { Step::Arrived } else { Step::Remove(gone) }
 }
 
-/// New voters must not hold up the log while they catch up.
+/// Checks that new voters have caught up, so that they do not delay commits.
 fn caught_up(member: &Member, voters: &BTreeSet<u64>) -> Result<(), String> {
     let metrics = member.engine.raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -239,17 +240,17 @@ fn caught_up(member: &Member, voters: &BTreeSet<u64>) -> Result<(), String> {
         let matched = metrics.replication.as_ref().and_then(|replication| replication.get(id)).copied().flatten();
         if matched.is_none_or(|matched| matched.index + LAG_MAX < last) {
             let matched = matched.map_or(0, |matched| matched.index + 1);
-            return Err(format!("replica {id} has {matched} of {} entries, it is not yet to vote", last + 1));
+            return Err(format!("replica {id} has {matched} of {} entries and is not ready to vote", last + 1));
         }
     }
     Ok(())
 }
 
-/// Records the engine's group, if the record is of another log or there is none: whom the log was begun with.
+/// Records the engine's group if no configuration of this log is recorded yet: the founders.
 async fn record(plane: &Arc<Plane>, member: &Member, before: &Configuration) -> Result<(), String> {
     let current = membership(member);
     let voters: BTreeSet<u64> = current.voter_ids().collect();
-    let split = |voting: bool| -> BTreeMap<ReplicaId, Place> {
+    let split = |voting: bool| -> BTreeMap<ReplicaId, ReplicaLocation> {
         let side = current.nodes().filter(|(id, _)| voters.contains(id) == voting);
         side.map(|(id, place)| (ReplicaId(*id), place.clone())).collect()
     };
@@ -269,8 +270,8 @@ async fn record(plane: &Arc<Plane>, member: &Member, before: &Configuration) -> 
 mod tests {
     use super::*;
 
-    fn place(id: u64) -> Place {
-        Place { node: format!("n{id}").into(), address: format!("h:{id}").into() }
+    fn place(id: u64) -> ReplicaLocation {
+        ReplicaLocation { node: format!("n{id}").into(), address: format!("h:{id}").into() }
     }
 
     fn wanted(voters: &[u64], learners: &[u64]) -> Configuration {
@@ -296,7 +297,7 @@ mod tests {
         let voting = group(&[&[1, 2, 4]], &[1, 2, 3, 4]);
         assert_eq!(next_step(&replaced, &voting), Step::Remove(BTreeSet::from([3])));
         let mut moved = wanted(&[1, 2, 3], &[]);
-        moved.voters.insert(ReplicaId(2), Place { node: "n2".into(), address: "elsewhere:2".into() });
+        moved.voters.insert(ReplicaId(2), ReplicaLocation { node: "n2".into(), address: "elsewhere:2".into() });
         assert!(matches!(next_step(&moved, &three), Step::Move(2, _)));
     }
 }

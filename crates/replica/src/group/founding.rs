@@ -1,28 +1,28 @@
-//! Making the members of a new log replicas of it.
+//! Makes the founders of a new log replicas of it.
 //!
-//! Whoever begins a log has written down with whom before it asks anybody. Each node agrees to be a replica of one log
-//! only, durably, before it answers; and nothing is committed without a majority. So whatever crashes in between, there
-//! is at most one log that can decide anything.
+//! The creating node writes the list of founders to disk before it asks them. Each founder agrees to one log only and
+//! writes this to disk before it answers, and nothing commits without a majority. A crash at any point therefore leaves
+//! at most one log that can commit entries.
 //!
-//! Each is asked until it has agreed, which is written down, and never again: a node that lost its disk since is not to come back under
-//! the id with which it has voted (M2). It is replaced.
+//! The creating node asks each founder until it agrees, records the agreement and never asks again. A founder that lost
+//! its disk must not return under an id with which it has voted (M2); it must be replaced.
 
 use super::adopt;
 use crate::plane::{Member, Plane};
-use convoke_log::command::Replica as Place;
+use convoke_log::command::ReplicaLocation;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const REMIND: Duration = Duration::from_secs(10);
 
-/// Asks every other member until each has agreed. After a restart it goes on with those who have not.
+/// Asks every other founder until each has agreed. After a restart it continues with those that have not.
 pub(crate) async fn gather(plane: Arc<Plane>, member: Member) {
     let mut identity = (*member.identity).clone();
     let Some(founding) = &member.identity.founding else { return };
     let others = founding.nodes().filter(|(id, _)| **id != identity.replica && !identity.agreed.contains(id));
-    let mut missing: Vec<(u64, Place)> = others.map(|(id, place)| (*id, place.clone())).collect();
-    // What it knew before a restart, it knows again before it asks: who was removed meanwhile is not wanted any more.
+    let mut missing: Vec<(u64, ReplicaLocation)> = others.map(|(id, place)| (*id, place.clone())).collect();
+    // Restore the state of before the restart first: a founder that was removed since must not be asked.
     let known = member.engine.store.committed().map_or(0, |committed| committed.index + 1);
     if member.engine.reach(known).await.is_err() {
         return;
@@ -31,7 +31,7 @@ pub(crate) async fn gather(plane: Arc<Plane>, member: Member) {
     while !missing.is_empty() {
         let mut still = Vec::new();
         for (id, place) in missing {
-            // Removed in the meantime, or never needed any more.
+            // Removed in the meantime.
             if !is_wanted(&member, id) {
                 continue;
             }
@@ -40,13 +40,13 @@ pub(crate) async fn gather(plane: Arc<Plane>, member: Member) {
                     identity.agreed.insert(id);
                     let saved = plane.disk().map_or(Ok(()), |disk| identity.save(&*disk));
                     if let Err(error) = saved {
-                        return plane.fail(format!("cannot write who has agreed to the log: {error}"));
+                        return plane.fail(format!("cannot record the agreement of a founder: {error}"));
                     }
                 }
                 Err(error) => {
                     if reminded.elapsed() > REMIND {
                         reminded = Instant::now();
-                        tracing::warn!(node = %plane.config.node, "node {} is not yet a replica: {error}", place.node);
+                        tracing::warn!(node = %plane.config.node, founder = %place.node, %error, "founder has not agreed yet");
                     }
                     still.push((id, place));
                 }
@@ -59,7 +59,7 @@ pub(crate) async fn gather(plane: Arc<Plane>, member: Member) {
     }
 }
 
-/// Whether a founding member is still to be a replica, as far as is recorded.
+/// Returns whether a founder is still part of the recorded configuration.
 fn is_wanted(member: &Member, id: u64) -> bool {
     let machine = member.engine.state.machine();
     let configuration = machine.configuration();

@@ -1,17 +1,17 @@
-//! Who belongs to the group: looking for a log, beginning one, and moving the engine to what was recorded (M4).
+//! Group membership: finding a log, creating one, and moving the engine to the recorded configuration (M4).
 
 pub(crate) mod driver;
 pub(crate) mod founding;
-pub(crate) mod outcast;
+pub(crate) mod removal;
 pub(crate) mod seek;
 
 use crate::net::client::{ANSWER_TIMEOUTS, link};
 use crate::net::link::LinkError;
 use crate::net::message::{Adopt, Probed, Target, kind};
 use crate::plane::{Member, Plane};
-use convoke_log::command::Replica as Place;
+use convoke_log::command::ReplicaLocation;
 
-/// Asks who is at an address.
+/// Asks the node at an address about itself.
 pub(crate) async fn probe(plane: &Plane, address: &str) -> Result<Probed, LinkError> {
     let patience = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
     let link = link(&plane.config, &plane.dialer, &plane.counting, address, None, patience);
@@ -20,7 +20,7 @@ pub(crate) async fn probe(plane: &Plane, address: &str) -> Result<Probed, LinkEr
 }
 
 /// Makes a node a replica of this log.
-async fn adopt(plane: &Plane, member: &Member, replica: u64, place: &Place) -> Result<(), LinkError> {
+async fn adopt(plane: &Plane, member: &Member, replica: u64, place: &ReplicaLocation) -> Result<(), LinkError> {
     let patience = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
     let link = link(&plane.config, &plane.dialer, &plane.counting, &place.address, None, patience);
     let adopt = Adopt {

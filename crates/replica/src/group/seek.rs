@@ -1,24 +1,24 @@
-//! A node without a log looks for one.
+//! Finds or creates a log for a node without one.
 //!
-//! Somebody it was told of is a replica: then it waits to be added. Nobody is, all of them are there and were told of the
-//! same addresses: then the one with the lowest id begins a log with all of them as voters. As long as one is missing,
-//! nobody begins anything: a joining node never begins a log alone.
+//! If a node on the join list is a replica, this node waits to be added. If no node is, all are present and all have
+//! the same list, the node with the lowest id creates a log with all of them as voters. While one is missing, no node
+//! creates a log: a joining node never creates a log alone.
 
 use super::probe;
 use crate::net::message::Probed;
 use crate::plane::Plane;
 use crate::replica::{begin, founder};
-use convoke_log::command::Replica as Place;
+use convoke_log::command::ReplicaLocation;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often a node that waits says so.
+/// Interval between log lines while the node waits.
 const REMIND: Duration = Duration::from_secs(10);
 
-/// Looks until this node is a replica; then somebody else goes on.
+/// Runs until this node is a replica.
 pub(crate) async fn seek(plane: Arc<Plane>) {
     let join = plane.join();
     let mut reminded = Instant::now();
@@ -45,15 +45,15 @@ pub(crate) async fn seek(plane: Arc<Plane>) {
         if !missing.is_empty() && reminded.elapsed() > REMIND {
             reminded = Instant::now();
             let missing = missing.join("; ");
-            tracing::warn!(node = %plane.config.node, "no log yet; to begin one with, these are missing: {missing}");
+            tracing::warn!(node = %plane.config.node, %missing, "waiting for founders of the log");
         }
         sleep(plane.config.timers.join_interval).await;
     }
 }
 
-async fn begin_log(plane: &Arc<Plane>, members: Vec<Place>) {
+async fn begin_log(plane: &Arc<Plane>, members: Vec<ReplicaLocation>) {
     let nodes: Vec<&str> = members.iter().map(|member| member.node.as_str()).collect();
-    tracing::info!(node = %plane.config.node, "begins a log with {}", nodes.join(", "));
+    tracing::info!(node = %plane.config.node, founders = %nodes.join(","), "creating log");
     let begun = match founder(plane, members) {
         Ok(identity) => begin(plane, identity).await,
         Err(error) => Err(error),
@@ -63,38 +63,41 @@ async fn begin_log(plane: &Arc<Plane>, members: Vec<Place>) {
     }
 }
 
-/// What those who answered amount to.
+/// The result of probing the join list.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict<'a> {
-    /// There is a log; this replica of it knows the group best.
+    /// A log exists; this replica has the newest knowledge of its group.
     Exists(&'a Probed),
-    /// If nobody is missing, this node begins a log with these.
-    Begin(Vec<Place>),
-    /// Somebody else will begin, or this node is not among those who do.
+    /// If no node is missing, this node creates a log with these founders.
+    Begin(Vec<ReplicaLocation>),
+    /// Another node will create the log, or this node is not on the list.
     Wait,
-    /// They cannot begin a log together.
+    /// These nodes cannot create a log together.
     Contradiction(String),
 }
 
 fn judge<'a>(node: &str, nonce: u64, join: &[smol_str::SmolStr], found: &'a [Probed]) -> Verdict<'a> {
-    // The one whose leader is the newest: a replica that was removed long ago knows less.
+    // Prefer the replica with the newest leader: a replica that was removed long ago knows less.
     let replicas = found.iter().filter(|probed| probed.log.is_some());
     if let Some(replica) = replicas.max_by_key(|probed| probed.group.epoch) {
         return Verdict::Exists(replica);
     }
     if !found.iter().any(|probed| probed.nonce == nonce) {
-        // Not among those it was told of. One of them may know a group.
+        // This node is not on its own list. A listed node may know a group.
         let knows = found.iter().filter(|probed| !probed.group.members.is_empty());
         return knows.max_by_key(|probed| probed.group.epoch).map_or(Verdict::Wait, Verdict::Exists);
     }
     let mut members = BTreeMap::new();
     for probed in found {
         if probed.join != join {
-            return Verdict::Contradiction(format!("{} was started with another list to join", probed.node));
+            return Verdict::Contradiction(format!(
+                "node {} has another join list; start all nodes with the same one",
+                probed.node
+            ));
         }
-        let place = Place { node: probed.node.clone(), address: probed.address.clone() };
+        let place = ReplicaLocation { node: probed.node.clone(), address: probed.address.clone() };
         if members.insert(probed.node.clone(), place).is_some() {
-            return Verdict::Contradiction(format!("two of them are node {}, or one is listed twice", probed.node));
+            return Verdict::Contradiction(format!("node {} occurs twice in the join list", probed.node));
         }
     }
     match members.keys().next() {

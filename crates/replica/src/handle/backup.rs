@@ -1,17 +1,17 @@
-//! Backups: the whole state in frames that are checked when they are read (H3).
+//! Backups: the whole state in checked frames (LH3).
 
 use super::{Consistency, LogHandle};
 use crate::refusal::Refusal;
 use convoke_log::{Position, Snapshot};
 
-/// A state to be written somewhere. Applying goes on meanwhile.
+/// A state to back up. Apply continues while it is written.
 #[derive(Clone, Debug)]
 pub struct Backup {
     snapshot: Snapshot,
 }
 
 impl LogHandle {
-    /// The state with everything that was answered before this call.
+    /// Returns the state with every write acknowledged before this call.
     pub async fn backup(&self) -> Result<Backup, Refusal> {
         let machine = self.read(Consistency::Linearizable).await?;
         Ok(Backup { snapshot: machine.snapshot() })
@@ -19,17 +19,17 @@ impl LogHandle {
 }
 
 impl Backup {
-    /// The last entry in it.
+    /// Returns the position of the last entry in the backup.
     pub fn applied(&self) -> Position {
         self.snapshot.applied()
     }
 
-    /// What a restored state must have; named in the last frame, too.
+    /// Returns the hash of the state, which the last frame also contains.
     pub fn state_hash(&self) -> u128 {
         self.snapshot.state_hash()
     }
 
-    /// Frames to be written one behind the other.
+    /// Returns the frames, to be written one after the other.
     pub fn frames(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
         self.snapshot.frames()
     }

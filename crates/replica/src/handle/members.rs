@@ -1,11 +1,11 @@
-//! Changing the group: a change is recorded in the log (M1); the leader's driver moves the engine there (M4).
+//! Membership changes: recorded in the log (M1), then executed by the leader's driver (M4).
 
 use super::LogHandle;
 use crate::group::probe;
 use crate::net::link::LinkError;
 use crate::net::message::Probed;
 use crate::refusal::{ChangeError, Refusal, SubmitError};
-use convoke_log::command::{Body, Change, Replica};
+use convoke_log::command::{Body, Change, ReplicaLocation};
 use convoke_log::machine::{Configuration, Outcome, Reason, Response};
 use convoke_log::{Machine, ReplicaId};
 use smol_str::SmolStr;
@@ -13,31 +13,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A wish of an operator. Nodes are named by their ids.
+/// A membership change requested by an operator. Nodes are named by their ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// A node becomes a learner. It must be running, and no replica of any log.
+    /// Add a node as a learner. It must be running and must not hold a replica.
     Add { node: SmolStr, address: SmolStr },
-    /// A learner becomes a voter, once it has caught up.
+    /// Make a learner a voter once it has caught up.
     Promote { node: SmolStr },
-    /// A voter becomes a learner.
+    /// Make a voter a learner.
     Demote { node: SmolStr },
-    /// A replica leaves the group. It never comes back under its id (M2).
+    /// Remove a replica. It never returns under its id (M2).
     Remove { node: SmolStr },
-    /// A replica leaves, another one takes its place, with the same vote. For nodes that died, and for the same node after it lost its disk.
+    /// Replace a replica with a new one that gets its vote. For a lost node, or for the same node after it lost its
+    /// disk.
     Replace { old: SmolStr, node: SmolStr, address: SmolStr },
-    /// A replica is found at another address (M5).
+    /// Record a new address of a replica (M5).
     Move { node: SmolStr, address: SmolStr },
 }
 
 impl LogHandle {
-    /// Records a change of the group, and returns its number. Only the leader can.
+    /// Records a change of the group and returns its number. Only the leader can.
     pub async fn change(&self, edit: &Edit) -> Result<u64, ChangeError> {
         self.change_from(edit, None).await
     }
 
-    /// The same, but only if the configuration it replaces has a certain number: a change that was delayed on its way here
-    /// does nothing (M1).
+    /// Records a change only if the current configuration has the given number, so that a delayed change does nothing
+    /// (M1).
     pub async fn change_from(&self, edit: &Edit, replaces: Option<u64>) -> Result<u64, ChangeError> {
         let machine = self.compared(replaces).await?;
         let change = edit.apply(&machine)?;
@@ -53,11 +54,11 @@ impl LogHandle {
         }
     }
 
-    /// The present state, if the configuration in it has the number that was named.
+    /// Returns the current state if its configuration has the given number.
     async fn compared(&self, replaces: Option<u64>) -> Result<Arc<Machine>, ChangeError> {
         let machine = self.read(super::Consistency::Linearizable).await.map_err(SubmitError::from)?;
         if machine.configuration().number <= self.plane.inherited() {
-            // The driver has yet to record whom the log was begun with.
+            // The driver has not recorded the founders yet.
             return Err(SubmitError::from(Refusal::NotReady).into());
         }
         if replaces.is_some_and(|replaces| replaces != machine.configuration().number) {
@@ -66,7 +67,8 @@ impl LogHandle {
         Ok(machine)
     }
 
-    /// Refuses a node that cannot become a replica as it is. One that does not answer may yet: the driver goes on asking it.
+    /// Rejects a node that cannot become a replica as it is. A node that does not answer is accepted: the driver keeps
+    /// asking it.
     async fn welcome(&self, node: &SmolStr, address: &SmolStr) -> Result<(), ChangeError> {
         let asked = tokio::time::timeout(self.plane.config.timers.rpc_timeout, probe(&self.plane, address)).await;
         match asked {
@@ -82,12 +84,12 @@ impl LogHandle {
         }
     }
 
-    /// Why the group has not arrived at what is recorded, if this node leads and knows.
+    /// Returns why the group has not reached the recorded configuration, if this node leads.
     pub fn obstacle(&self) -> Option<String> {
         self.plane.obstacle()
     }
 
-    /// Waits until the engine has arrived at a recorded configuration, or at a later one.
+    /// Waits until the engine has reached a recorded configuration or a later one.
     pub async fn settled(&self, number: u64, patience: Duration) -> Result<(), ChangeError> {
         let mut watch = self.plane.settled.subscribe();
         let arrived = watch.wait_for(|settled| *settled >= number);
@@ -98,12 +100,13 @@ impl LogHandle {
         }
     }
 
-    /// Asks the leader to hand over to another voter. It is done when [`status`](Self::status) names the other one.
+    /// Starts a leadership transfer to another voter. It is complete when [`status`](Self::status) shows the new
+    /// leader.
     pub async fn transfer(&self, node: &str) -> Result<(), ChangeError> {
         self.transfer_from(node, None).await
     }
 
-    /// The same, but only as long as the configuration has a certain number: whoever decided it has seen the present group.
+    /// Starts a leadership transfer only if the current configuration has the given number.
     pub async fn transfer_from(&self, node: &str, replaces: Option<u64>) -> Result<(), ChangeError> {
         let engine = self.engine().map_err(SubmitError::from)?;
         self.epoch().map_err(SubmitError::from)?;
@@ -122,7 +125,7 @@ impl LogHandle {
 }
 
 impl Edit {
-    /// The configuration that an edit makes of the present one.
+    /// Applies the edit to the current configuration.
     fn apply(&self, machine: &Machine) -> Result<Change, ChangeError> {
         let current = machine.configuration();
         let mut change =
@@ -133,7 +136,7 @@ impl Edit {
                 if find(current, node).is_some() {
                     return Err(ChangeError::IsReplica(node.clone()));
                 }
-                change.learners.insert(next, Replica { node: node.clone(), address: address.clone() });
+                change.learners.insert(next, ReplicaLocation { node: node.clone(), address: address.clone() });
             }
             Edit::Promote { node } => {
                 let id = known(current, node)?;
@@ -159,7 +162,7 @@ impl Edit {
                 if node != old && find(current, node).is_some() {
                     return Err(ChangeError::IsReplica(node.clone()));
                 }
-                let replica = Replica { node: node.clone(), address: address.clone() };
+                let replica = ReplicaLocation { node: node.clone(), address: address.clone() };
                 let side: &mut BTreeMap<_, _> =
                     if change.voters.remove(&id).is_some() { &mut change.voters } else { &mut change.learners };
                 side.remove(&id);

@@ -1,4 +1,4 @@
-//! The handle: everything that can be asked of a replica, from any task. Cloning it is cheap.
+//! The handle: the interface of a replica, usable from any task and cheap to clone.
 
 mod backup;
 mod members;
@@ -19,14 +19,14 @@ use crate::plane::Plane;
 use crate::refusal::Refusal;
 use std::sync::Arc;
 
-/// Asks a replica. A handle of a node that is no replica of any log refuses everything with what it knows of the group.
+/// A handle of a node's log. If the node is not a replica, all requests are rejected with the known group.
 #[derive(Clone, Debug)]
 pub struct LogHandle {
     pub(crate) plane: Arc<Plane>,
 }
 
 impl LogHandle {
-    /// The replica, if this node is one.
+    /// Returns the replica, if this node is one.
     pub(crate) fn engine(&self) -> Result<Arc<Engine>, Refusal> {
         self.plane.engine.load_full().ok_or_else(|| self.plane.outside())
     }

@@ -1,4 +1,4 @@
-//! Requests that a node makes on behalf of operators, in a session that lives only for them.
+//! Requests of a node on behalf of operators, each in a log session of its own.
 
 use super::LogHandle;
 use crate::entropy::random;
@@ -9,19 +9,19 @@ use convoke_log::command::{Body, Open, Request};
 use convoke_log::machine::{Answer, Fate, Refused};
 use std::time::Duration;
 
-/// Long enough for a few requests; if the leader is lost in between, the session expires by itself.
+/// Long enough for a few requests. If the leader is lost in between, the session expires.
 const SESSION_TTL: Duration = Duration::from_secs(60);
 
 impl LogHandle {
-    /// Makes the fate of a request final (F6), whoever's it was. Only the leader can.
+    /// Makes the fate of a request of any session final (F6). Only the leader can.
     pub async fn resolve(&self, id: RequestId) -> Result<Fate, SubmitError> {
         let machine = self.read(super::Consistency::Linearizable).await?;
         let applied = machine.applied().index;
         if id.session.0 == 0 || id.session.0 > applied {
-            // Nobody was told of such a session (F8).
+            // No client can have used such a session yet (F8).
             return Err(Refusal::NoSession { session: id.session, applied }.into());
         }
-        // Already final: no entry is needed for it.
+        // Already final, so no entry is needed.
         let before = machine.peek(id);
         if before.is_final() {
             return Ok(before);
@@ -33,7 +33,7 @@ impl LogHandle {
         }
     }
 
-    /// Puts one request through the log in a session of its own.
+    /// Submits one request in a log session of its own.
     pub(crate) async fn once(&self, body: Body) -> Result<Answer, SubmitError> {
         let epoch = self.epoch()?;
         let nonce = u64::from_le_bytes(random().map_err(|_| Refusal::Stopped)?);
@@ -45,7 +45,7 @@ impl LogHandle {
             Err(_) => return Err(SubmitError::Unknown),
         };
         let answered = self.submit(Request::new(session, 1, epoch, body)).await;
-        // Whether it ends now or expires later is all the same.
+        // If this fails, the session expires later.
         let _ = self.submit(Request::new(session, 2, epoch, Body::End(session))).await;
         Ok(answered?.answer)
     }

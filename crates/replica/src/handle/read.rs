@@ -1,4 +1,4 @@
-//! Reads (R).
+//! Reads (LR).
 
 use super::LogHandle;
 use crate::counters::add;
@@ -12,20 +12,20 @@ use openraft::error::{LinearizableReadError, RaftError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a read may miss.
+/// Consistency of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// The state of the replica asked, as of some index (R1).
+    /// The state of this replica at some index (LR1).
     Local,
-    /// Everything that was answered before the read began (R2).
+    /// Every write acknowledged before the read began (LR2).
     Linearizable,
-    /// The same, and nothing of the session below `below` can change it any more (R4). The client has given all of that
-    /// up and will not send it again.
+    /// Linearizable, and no request of the session below `below` can change the result later (LR4). The client has
+    /// abandoned those requests and will not send them again.
     Barrier { session: SessionId, epoch: Epoch, below: u64 },
 }
 
 impl LogHandle {
-    /// The state to read from. It stays as it is: all pages of a listing can come from it.
+    /// Returns the state to read from. It is immutable, so all pages of a list can come from it.
     pub async fn read(&self, consistency: Consistency) -> Result<Arc<Machine>, Refusal> {
         match consistency {
             Consistency::Local => self.local(),
@@ -36,7 +36,7 @@ impl LogHandle {
         }
     }
 
-    /// The state as of what this replica has applied. Who leads does not matter to it, only whether there is a replica.
+    /// Returns the applied state of this replica, whether or not there is a leader.
     pub fn local(&self) -> Result<Arc<Machine>, Refusal> {
         let engine = self.engine().map_err(|why| match why {
             Refusal::NotLeader(group) => Refusal::NoReplica(group),
@@ -46,7 +46,7 @@ impl LogHandle {
         Ok(engine.state.machine())
     }
 
-    /// What became of a request, without an entry (A5).
+    /// Returns the fate of a request without a log entry (A5).
     pub async fn peek(&self, id: RequestId, consistency: Consistency) -> Result<Fate, Refusal> {
         Ok(self.read(consistency).await?.peek(id))
     }
@@ -61,7 +61,7 @@ impl Engine {
 
     async fn read_behind_barrier(&self, session: SessionId, epoch: Epoch, below: u64) -> Result<Arc<Machine>, Refusal> {
         let _permit = self.permit()?;
-        // In this order (R4): floor, read index and confirmation, wait.
+        // The order matters (LR4): floor, read index and confirmation, wait.
         let raised = self.state.term().barrier(session, epoch, below, &self.state.machine());
         let barrier = raised.map_err(|_| self.not_leading())??;
         let read_index = self.confirm(Some(epoch)).await?;
@@ -82,8 +82,8 @@ impl Engine {
         })
     }
 
-    /// Confirms that this replica leads, afresh, and returns the read index: what was committed before, and no less than
-    /// the first entry of the term.
+    /// Confirms the leadership of this replica and returns the read index: the commit index, but at least the first
+    /// entry of the term.
     async fn confirm(&self, expected: Option<Epoch>) -> Result<u64, Refusal> {
         let fresh = LinearizerOption::new(Some(Duration::ZERO), true)
             .with_wait_timeout(2 * self.config.timers.election_timeout_max);

@@ -1,4 +1,4 @@
-//! Who waits for a proposal, and what the gate must be told of it.
+//! The responder of a proposal, which also settles its admission.
 
 use crate::raft::{self, LogId, Types, WriteResult};
 use crate::state::State;
@@ -14,12 +14,12 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::Span;
 
-/// Hands the engine's answer to whoever waits, and settles the admission, whether anybody waits or not.
+/// Delivers the engine's answer to the caller and settles the admission, even if no caller waits.
 pub struct Settling<T> {
     reply: oneshot::Sender<T>,
     pending: Option<Pending>,
     proposal: Span,
-    /// Waiting to be committed, then to be applied.
+    /// Span of the current stage: until commit, then until apply.
     stage: Span,
     _permit: OwnedSemaphorePermit,
 }
@@ -55,15 +55,15 @@ impl<T> Settling<T> {
 }
 
 impl<T: OptionalSend + 'static> Responder<Types, T> for Settling<T> {
-    /// Known where it went. Late enough: a barrier read waits until it is applied anyway.
+    /// The position is known. This is early enough, because a barrier read waits for apply anyway.
     fn on_commit(&mut self, log_id: LogId) {
         let index = raft::position(&log_id).index;
         self.stage = traces::apply(&self.proposal, index);
         self.settle(Some(index));
     }
 
-    /// Only a refusal says that it was not appended. Otherwise the admission stays unsettled, and with it every barrier
-    /// read of a term that must be over: the entry may yet be committed by another leader (R4).
+    /// Only a rejection proves that the command was not appended. Otherwise the admission stays unsettled, and with it
+    /// every barrier read of this term: another leader may still commit the entry (LR4).
     fn on_complete(mut self, result: T) {
         let refused = (&result as &dyn Any)
             .downcast_ref::<WriteResult>()
@@ -72,7 +72,7 @@ impl<T: OptionalSend + 'static> Responder<Types, T> for Settling<T> {
             traces::failed(&self.proposal, "NOT_LEADER");
             self.settle(None);
         }
-        // Nobody waits any more: the request was abandoned.
+        // The caller may have abandoned the request.
         let _ = self.reply.send(result);
     }
 }

@@ -1,4 +1,4 @@
-//! How a replica is.
+//! Status of a replica.
 
 use super::LogHandle;
 use crate::counters::Counters;
@@ -22,7 +22,7 @@ impl LogHandle {
         }
     }
 
-    /// The group as far as this node knows it.
+    /// Returns the group as far as this node knows it.
     pub fn group(&self) -> Group {
         match self.plane.engine.load_full() {
             Some(engine) => engine.group(),
@@ -34,12 +34,12 @@ impl LogHandle {
         self.plane.counting.read()
     }
 
-    /// How long batches took to become durable here.
+    /// Returns the histogram of fsync durations.
     pub fn sync_times(&self) -> SyncTimes {
         self.plane.counting.syncs.read()
     }
 
-    /// Whether there is a leader that could serve requests, as far as this node can tell: `/readyz?log`.
+    /// Returns whether a leader can serve requests, as far as this node knows (`/readyz?log`).
     pub fn is_available(&self) -> bool {
         self.status().available
     }
@@ -102,8 +102,8 @@ impl Engine {
             available: match role {
                 Role::Leader => leads && quorum,
                 Role::Failed | Role::Stopped | Role::Outside => false,
-                // What it was told lately by a leader.
-                Role::Removed => self.without().is_some(),
+                // A leader reported so recently.
+                Role::Removed => self.group_after_removal().is_some(),
                 _ => group.leader.is_some() && self.is_led(),
             },
             group,

@@ -1,4 +1,4 @@
-//! Submitting requests, opening and keeping sessions.
+//! Submitting requests, and opening and renewing log sessions.
 
 use super::LogHandle;
 use crate::counters::add;
@@ -10,27 +10,27 @@ use convoke_log::machine::{Answer, Applied, Opened, Refused, Reply};
 use convoke_log::{Command, Epoch, LogTime, SessionId};
 use openraft::error::ClientWriteError;
 
-/// The answer to a request that got through the log.
+/// The answer to a request that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     pub answer: Answer,
-    /// Log time when it was applied; deadlines are made from it.
+    /// Log time at apply, the base for deadlines.
     pub log_time: LogTime,
 }
 
-/// The answer to an open that got through the log.
+/// The answer to an open that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenAnswered {
-    /// The session, or why there is none.
+    /// The session, or why none was opened.
     pub opened: Result<Opened, Refused>,
     pub log_time: LogTime,
 }
 
 impl LogHandle {
-    /// Puts a request through the log and waits for its answer. Dropping the future changes nothing: the request is on
-    /// its way. A refusal means that this copy was not appended; [`SubmitError::Unknown`] that nobody here knows.
+    /// Submits a request and waits for its answer. Dropping the future does not cancel the request. A rejection means
+    /// that this copy was not appended; [`SubmitError::Unknown`] means that the outcome is unknown here.
     ///
-    /// There is no time limit: without a quorum the answer may be long in coming.
+    /// There is no time limit: without a quorum the answer may take arbitrarily long.
     pub async fn submit(&self, request: Request) -> Result<Answered, SubmitError> {
         let applied = self.engine()?.decide(&Command::Request(request)).await?;
         match applied.reply {
@@ -39,7 +39,7 @@ impl LogHandle {
         }
     }
 
-    /// Opens a session (S1, S2).
+    /// Opens a log session (LS1, LS2).
     pub async fn open(&self, open: Open) -> Result<OpenAnswered, SubmitError> {
         let applied = self.engine()?.decide(&Command::Open(open)).await?;
         match applied.reply {
@@ -48,7 +48,7 @@ impl LogHandle {
         }
     }
 
-    /// A sign of life of a session's client (S6). `epoch` is the one the client believes in.
+    /// Renews a log session (LS6). `epoch` is the one the client assumes.
     pub fn keep_alive(&self, session: SessionId, epoch: Epoch) -> Result<KeepAlive, Refusal> {
         let engine = self.engine()?;
         let heard = {
@@ -65,27 +65,27 @@ impl LogHandle {
         Ok(heard)
     }
 
-    /// The epoch that this replica leads, if it does and has applied the beginning of it: what clients stamp requests
-    /// with that they address to it.
+    /// Returns the epoch in which this replica leads, once it has applied the first entry of its term. Clients name it
+    /// in their requests.
     pub fn epoch(&self) -> Result<Epoch, Refusal> {
         let engine = self.engine()?;
         let epoch = engine.state.term().epoch();
         epoch.ok_or_else(|| engine.not_leading())
     }
 
-    /// Waits until this replica does not lead an epoch any more.
+    /// Waits until this replica no longer leads in an epoch.
     pub async fn deposed(&self, epoch: Epoch) {
-        // The engine is not kept meanwhile: a stop waits until nobody has it.
+        // Do not hold the engine while waiting: a stop waits until it is released.
         let led = self.engine().map(|engine| engine.state.term().led());
         if let Ok(mut led) = led {
-            // An error means that the replica is gone.
+            // An error means that the replica has stopped.
             let _ = led.wait_for(|led| *led != Some(epoch)).await;
         }
     }
 }
 
 impl Engine {
-    /// Puts a command through the log.
+    /// Submits a command and waits until it is applied.
     pub(crate) async fn decide(&self, command: &Command) -> Result<Applied, SubmitError> {
         let answer = self.propose(command)?;
         let unknown = || {
@@ -98,7 +98,7 @@ impl Engine {
                 add(&self.counting.refused, 1);
                 Err(self.not_leading().into())
             }
-            // The engine has stopped or was deposed with the entry in its log.
+            // The engine has stopped, or was deposed with the entry in its log.
             Ok(Err(_)) | Err(_) => Err(unknown()),
         }
     }

@@ -1,4 +1,4 @@
-//! The engine's way to other replicas.
+//! The engine's connections to other replicas.
 
 use super::dial::Dial;
 use super::link::{Link, LinkConfig, LinkError};
@@ -8,7 +8,7 @@ use crate::counters::{Counting, add};
 use crate::raft::{EngineSnapshot, Types, Vote};
 use crate::state::Image;
 use convoke_log::codec::CodecError;
-use convoke_log::command::Replica;
+use convoke_log::command::ReplicaLocation;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
@@ -20,7 +20,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Makes clients, one for each purpose, so that neither entries nor snapshots delay signs of life.
+/// Creates clients. Heartbeats, entries and snapshots use separate connections and do not delay each other.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     pub(crate) config: Arc<Config>,
@@ -30,25 +30,25 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    fn client(&self, target: u64, node: &Replica, patience: Duration) -> Client {
+    fn client(&self, target: u64, node: &ReplicaLocation, patience: Duration) -> Client {
         let to = Target { log: self.log, replica: target };
         let network = self.clone();
         let link = network.link(node, to, patience);
         Client { link, network, node: node.clone(), to, patience }
     }
 
-    fn link(&self, node: &Replica, to: Target, patience: Duration) -> Link {
+    fn link(&self, node: &ReplicaLocation, to: Target, patience: Duration) -> Link {
         link(&self.config, &self.dialer, &self.counting, &node.address, Some((to, node)), patience)
     }
 }
 
-/// A connection to whoever is at an address, or to a replica, wherever its node is now.
+/// Creates a link to the node at an address, or to a replica wherever its node is now.
 pub(crate) fn link(
     config: &Config,
     dialer: &Arc<dyn Dial>,
     counting: &Arc<Counting>,
     address: &str,
-    to: Option<(Target, &Replica)>,
+    to: Option<(Target, &ReplicaLocation)>,
     patience: Duration,
 ) -> Link {
     Link::open(LinkConfig {
@@ -67,22 +67,22 @@ pub(crate) fn link(
 impl RaftNetworkFactory<Types> for Network {
     type Network = Client;
 
-    async fn new_client(&mut self, target: u64, node: &Replica) -> Client {
+    async fn new_client(&mut self, target: u64, node: &ReplicaLocation) -> Client {
         self.client(target, node, ANSWER_TIMEOUTS * self.config.timers.rpc_timeout)
     }
 
-    /// Installing takes long; only there an answer may, too.
-    async fn new_snapshot_client(&mut self, target: u64, node: &Replica) -> Client {
+    /// Installing a snapshot takes long, so its answer has a longer deadline.
+    async fn new_snapshot_client(&mut self, target: u64, node: &ReplicaLocation) -> Client {
         self.client(target, node, INSTALL_STALLS * self.config.timers.snapshot_stall)
     }
 }
 
-/// Talks to one other replica.
+/// Client of one other replica.
 #[derive(Debug)]
 pub(crate) struct Client {
     link: Link,
     network: Network,
-    node: Replica,
+    node: ReplicaLocation,
     to: Target,
     patience: Duration,
 }
@@ -107,7 +107,7 @@ impl RaftNetworkV2<Types> for Client {
         message::decode_appended(&answer).map_err(garbled)
     }
 
-    /// Several messages are under way at once; they arrive in order, and so do the answers.
+    /// Pipelines messages. They arrive in order, and so do the answers.
     fn stream_append<'s, S>(
         &'s mut self,
         input: S,
@@ -119,7 +119,7 @@ impl RaftNetworkV2<Types> for Client {
         let link = &self.link;
         let answers = input
             .map(move |append| {
-                // In line before the next one is made: the order of messages is that of the log.
+                // Queued before the next message is created, so the order of messages is that of the log.
                 let pending = link.send(kind::APPEND, message::encode_append(&append));
                 let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
                 async move {
@@ -129,7 +129,7 @@ impl RaftNetworkV2<Types> for Client {
                 }
             })
             .buffered(self.network.config.limits.appends_in_flight);
-        // Behind a conflict or an error everything is void.
+        // After a conflict or an error, all later answers are void.
         let answers = answers.scan(false, |over, answer: Result<StreamAppendResult<Types>, RPCError<Types>>| {
             let item = (!*over).then_some(answer);
             *over |= !matches!(item, Some(Ok(Ok(_))));
@@ -163,7 +163,7 @@ impl RaftNetworkV2<Types> for Client {
             sent = self.send_snapshot(vote, snapshot) => sent,
         };
         if sent.is_err() {
-            // What is left of it in the connection is of no use, and the connection may be dead without knowing.
+            // The connection may be dead without an error, and its remaining content is useless.
             self.link = self.network.link(&self.node, self.to, self.patience);
         }
         sent
@@ -178,7 +178,7 @@ impl RaftNetworkV2<Types> for Client {
         message::decode_transferred(&answer).map_err(garbled)
     }
 
-    /// The other side is gone or not ready: soon again, then less often.
+    /// Backs off from a replica that is unreachable or not ready.
     fn backoff(&self) -> Option<Backoff> {
         let first = [20, 50, 100, 200].into_iter().map(Duration::from_millis);
         Some(Backoff::new(first.chain(std::iter::repeat(Duration::from_millis(500)))))
@@ -186,7 +186,7 @@ impl RaftNetworkV2<Types> for Client {
 }
 
 impl Client {
-    /// Frame by frame, as fast as the other side takes them, on a connection of its own.
+    /// Sends a snapshot frame by frame on its own connection, as fast as the other side reads.
     async fn send_snapshot(
         &mut self,
         vote: Vote,
@@ -200,7 +200,7 @@ impl Client {
         for frame in image.frames() {
             self.link.tell(kind::SNAPSHOT_FRAME, frame, stall).await.map_err(failed)?;
         }
-        // Everything is on its way; the other side reads it, checks it, writes it down and answers.
+        // All frames are sent; the other side checks and stores the snapshot before it answers.
         let ended = self.link.send_waiting(kind::SNAPSHOT_END, Vec::new(), stall).await;
         let answer = self.link.answer_within(ended, INSTALL_STALLS * stall).await.map_err(failed)?;
         let vote = message::decode_vote(&answer).map_err(|error| StreamingError::from(garbled(error)))?;
@@ -209,7 +209,7 @@ impl Client {
     }
 }
 
-/// How many times the time for an answer a connection may go without one.
+/// Number of answer deadlines after which a connection without an answer is closed.
 pub(crate) const ANSWER_TIMEOUTS: u32 = 3;
-/// How many times the stall limit a snapshot may take to be installed.
+/// Number of stall timeouts that installing a snapshot may take.
 const INSTALL_STALLS: u32 = 12;

@@ -1,4 +1,4 @@
-//! How connections come about: over TCP, or whatever a simulation puts in its place.
+//! Creation of connections: TCP, or a simulation's replacement.
 
 use futures_util::future::BoxFuture;
 use std::fmt::{self, Debug};
@@ -13,17 +13,17 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Duplex for T {}
 
 /// Opens connections.
 pub trait Dial: Debug + Send + Sync + 'static {
-    /// Connects to `host:port`. Whoever calls sets a time limit.
+    /// Connects to `host:port`. The caller sets a time limit.
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>>;
 
-    /// Where a node is now, if anybody knows. After it has moved its replica is not where it was recorded (M5). It need not be true: whoever
-    /// is there says which replica it is.
+    /// Returns the current address of a node, if it is known. After a move, the replica is not at its recorded address
+    /// (M5). The answer need not be correct: the handshake identifies the replica.
     fn find(&self, _node: &str) -> Option<String> {
         None
     }
 }
 
-/// The real thing. Names are resolved with every attempt.
+/// TCP connections. Names are resolved at every attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tcp;
 
@@ -37,7 +37,7 @@ impl Dial for Tcp {
     }
 }
 
-/// Over TCP as well, with somebody who knows where nodes are.
+/// TCP connections with a function that finds nodes.
 #[derive(Clone, Copy)]
 pub struct Guided<F>(pub F);
 

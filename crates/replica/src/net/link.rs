@@ -1,7 +1,7 @@
-//! One connection to another replica: questions go out as they come, answers come back in any order.
+//! One connection to another replica. Requests are sent in order; answers arrive in any order.
 //!
-//! It is opened when there is something to say, and closed when an answer is long overdue: a connection that is dead
-//! without knowing it must not be waited for. Questions that were on it fail; nobody here repeats them.
+//! The connection is opened on demand, and closed when an answer is overdue, because a dead connection may show no
+//! error. Its requests then fail; this module does not repeat them.
 
 use super::LOG_PREAMBLE;
 use super::dial::Dial;
@@ -18,25 +18,25 @@ use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// What a link needs to know.
+/// Configuration of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkConfig {
     pub(crate) dialer: Arc<dyn Dial>,
     pub(crate) address: String,
-    /// Whose address it was when that was recorded.
+    /// Node that had the address when it was recorded.
     pub(crate) node: Option<SmolStr>,
     pub(crate) hello: Hello,
     pub(crate) rpc_timeout: Duration,
-    /// A connection on which an answer is overdue for so long is dead.
+    /// A connection with an answer overdue for this time is considered dead.
     pub(crate) patience: Duration,
-    /// Questions that may wait.
+    /// Maximum number of queued requests.
     pub(crate) queue: usize,
     pub(crate) frame_bytes: usize,
     pub(crate) counting: Arc<Counting>,
 }
 
 impl LinkConfig {
-    /// Where to try this time: where the node is said to be and where it was recorded, in turn.
+    /// Returns the address for this attempt: the current and the recorded address of the node, in turn.
     fn at(&self, attempt: usize) -> LinkConfig {
         let found = self.node.as_deref().and_then(|node| self.dialer.find(node)).filter(|_| attempt.is_multiple_of(2));
         LinkConfig { address: found.unwrap_or_else(|| self.address.clone()), ..self.clone() }
@@ -48,15 +48,15 @@ impl LinkConfig {
 pub(crate) enum LinkError {
     #[error("cannot reach {address}: {error}")]
     Unreachable { address: String, error: String },
-    #[error("the connection to {0} broke")]
+    #[error("connection to {0} lost")]
     Broken(String),
     #[error("{0} did not answer in time")]
     Overdue(String),
-    #[error("{address} refused: {why}")]
+    #[error("{address} rejected the request: {why}")]
     Refused { address: String, why: String },
 }
 
-/// Asks one other replica. Dropping it ends the connection.
+/// Sends requests to one other replica. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     outgoing: mpsc::Sender<Question>,
@@ -69,11 +69,11 @@ pub(crate) struct Link {
 struct Question {
     kind: u8,
     content: Vec<u8>,
-    /// `None`: no answer is expected.
+    /// `None` if no answer is expected.
     reply: Option<oneshot::Sender<Result<Bytes, LinkError>>>,
 }
 
-/// An answer that is to come.
+/// A pending answer.
 #[derive(Debug)]
 pub(crate) struct Pending(Result<oneshot::Receiver<Result<Bytes, LinkError>>, LinkError>);
 
@@ -85,14 +85,14 @@ impl Link {
         Link { outgoing, address, rpc_timeout, counting }
     }
 
-    /// Puts a question in line, without waiting. If the line is full, the other side is not keeping up.
+    /// Queues a request without waiting. A full queue means that the other side is too slow.
     pub(crate) fn send(&self, kind: u8, content: Vec<u8>) -> Pending {
         let (reply, answer) = oneshot::channel();
         let sent = self.outgoing.try_send(Question { kind, content, reply: Some(reply) });
         Pending(sent.map(|()| answer).map_err(|_| LinkError::Overdue(self.address.clone())))
     }
 
-    /// Puts a question in line, waiting for room.
+    /// Queues a request and waits for space.
     pub(crate) async fn send_waiting(&self, kind: u8, content: Vec<u8>, patience: Duration) -> Pending {
         let (reply, answer) = oneshot::channel();
         let sent = timeout(patience, self.outgoing.send(Question { kind, content, reply: Some(reply) })).await;
@@ -102,7 +102,7 @@ impl Link {
         }
     }
 
-    /// Waits for an answer, but not for longer than the link allows.
+    /// Waits for an answer up to the link's deadline.
     pub(crate) async fn answer(&self, pending: Pending) -> Result<Bytes, LinkError> {
         self.answer_within(pending, self.rpc_timeout).await
     }
@@ -126,7 +126,7 @@ impl Link {
         self.answer(self.send(kind, content)).await
     }
 
-    /// Puts something in line that is not answered, waiting for room.
+    /// Queues a message without an answer and waits for space.
     pub(crate) async fn tell(&self, kind: u8, content: Vec<u8>, patience: Duration) -> Result<(), LinkError> {
         let sent = self.outgoing.send(Question { kind, content, reply: None });
         match timeout(patience, sent).await {
@@ -137,7 +137,7 @@ impl Link {
     }
 }
 
-/// Serves questions, connection after connection, until nobody can ask any more.
+/// Serves requests, one connection after the other, until the link is dropped.
 async fn run(recorded: LinkConfig, mut questions: mpsc::Receiver<Question>) {
     let mut attempt = 0;
     while let Some(first) = questions.recv().await {
@@ -161,9 +161,9 @@ async fn run(recorded: LinkConfig, mut questions: mpsc::Receiver<Question>) {
         if matches!(error, LinkError::Refused { .. }) {
             attempt += 1;
         }
-        tracing::debug!(address = %config.address, "a connection to a replica has ended: {error}");
+        tracing::debug!(address = %config.address, %error, "replica connection ended");
         waiting.fail(&error);
-        // What is in line was meant for the connection before: a snapshot's frames make no sense on another.
+        // Queued messages were meant for the previous connection: frames of a snapshot make no sense on another one.
         while let Ok(question) = questions.try_recv() {
             fail(question, &error);
         }
@@ -184,7 +184,7 @@ async fn connect(config: &LinkConfig) -> io::Result<Box<dyn super::dial::Duplex>
     Ok(stream)
 }
 
-/// Questions that were sent, by number.
+/// Sent requests by number.
 #[derive(Debug, Default)]
 struct Waiting(Mutex<Sent>);
 
@@ -215,7 +215,7 @@ impl Waiting {
         }
     }
 
-    /// When the question was sent that waits longest.
+    /// Returns when the oldest pending request was sent.
     fn oldest(&self) -> Option<Instant> {
         self.lock().waiting.values().map(|(sent, _)| *sent).min()
     }
@@ -227,7 +227,7 @@ impl Waiting {
     }
 }
 
-/// Until the connection ends, and why it did.
+/// Runs one connection. Returns why it ended.
 async fn converse(
     config: &LinkConfig,
     stream: Box<dyn super::dial::Duplex>,
@@ -237,7 +237,7 @@ async fn converse(
 ) -> LinkError {
     let (read, write) = tokio::io::split(stream);
     let broken = || LinkError::Broken(config.address.clone());
-    // In a fixed order, so that a simulation repeats itself.
+    // A fixed order keeps simulations reproducible.
     tokio::select! {
         biased;
         error = hear(config, read, waiting) => error.unwrap_or_else(broken),
@@ -246,8 +246,8 @@ async fn converse(
     }
 }
 
-/// Writes questions, all that have gathered at once, until that fails or nobody can ask any more. If the other side takes nothing for
-/// too long, that is a failure: what is not answered is not missed by anybody else.
+/// Writes requests, all waiting ones at once. Fails if the other side reads nothing for too long, because no other
+/// deadline covers messages without an answer.
 async fn speak(
     mut write: WriteHalf<Box<dyn super::dial::Duplex>>,
     first: Question,
@@ -278,11 +278,11 @@ async fn speak(
     }
 }
 
-/// What is written at once.
+/// Maximum bytes per write.
 const WRITE_BYTES: usize = 256 * 1024;
 const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
 
-/// Hands answers to those who wait for them. Returns a reason if the other side gave one.
+/// Delivers answers. Returns the reason if the other side rejected the connection.
 async fn hear(
     config: &LinkConfig,
     read: ReadHalf<Box<dyn super::dial::Duplex>>,
@@ -295,7 +295,7 @@ async fn hear(
     };
     while let Ok(Some(Frame { kind: found, number, content })) = frames.next().await {
         match found {
-            // Of the whole connection.
+            // Applies to the whole connection.
             kind::REFUSED if number == 0 => return Some(refused(&content)),
             kind::REFUSED => waiting.answer(number, Err(refused(&content))),
             _ => waiting.answer(number, Ok(content)),
@@ -304,7 +304,7 @@ async fn hear(
     None
 }
 
-/// Ends when the oldest question has waited for too long.
+/// Ends when the oldest request is overdue.
 async fn overdue(waiting: &Waiting, patience: Duration) {
     loop {
         let oldest = waiting.oldest();

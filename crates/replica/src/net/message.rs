@@ -1,8 +1,8 @@
-//! What replicas say to each other.
+//! Messages between replicas.
 
 use crate::codec::{meta, put_entry, put_meta, put_some_log_id, put_vote, some_log_id, vote};
 use crate::raft::{SnapshotMeta, Types, Vote};
-use crate::status::{Group, Member};
+use crate::status::{Group, GroupReplica};
 use convoke_log::codec::{CodecError, Reader, Writer, epoch, put_epoch};
 use convoke_log::{Epoch, ReplicaId};
 use openraft::raft::{
@@ -18,26 +18,26 @@ pub(crate) type Voted = VoteResponse<Types>;
 pub(crate) type Transfer = TransferLeaderRequest<Types>;
 pub(crate) type Transferred = TransferLeaderResponse<Types>;
 
-/// Version of this protocol, named in the first frame.
+/// Version of this protocol, sent in the first frame.
 pub(crate) const VERSION: u8 = 1;
 
-/// Kinds of frames. An answer has the kind of its question with the highest bit set.
+/// Kinds of frames. An answer has the kind of its request with the highest bit set.
 pub(crate) mod kind {
     pub(crate) const HELLO: u8 = 0;
     pub(crate) const APPEND: u8 = 1;
     pub(crate) const VOTE: u8 = 2;
     pub(crate) const PRE_VOTE: u8 = 3;
     pub(crate) const TRANSFER: u8 = 4;
-    /// A snapshot begins; its frames follow without an answer, then its end, which is answered.
+    /// Begins a snapshot. Its frames follow without answers; its end is answered.
     pub(crate) const SNAPSHOT: u8 = 5;
     pub(crate) const SNAPSHOT_FRAME: u8 = 6;
     pub(crate) const SNAPSHOT_END: u8 = 7;
-    /// Who is there?
+    /// Asks a node about itself.
     pub(crate) const PROBE: u8 = 8;
-    /// Be a replica of this log.
+    /// Asks a node to become a replica of a log.
     pub(crate) const ADOPT: u8 = 9;
     pub(crate) const ANSWER: u8 = 0x80;
-    /// The question was not answered; the content says why.
+    /// Rejects a request or a connection; the content is the reason.
     pub(crate) const REFUSED: u8 = 0xff;
 }
 
@@ -49,7 +49,7 @@ const GROUP_MAX: u64 = 1024;
 pub(crate) struct Hello {
     pub(crate) cluster: String,
     pub(crate) node: String,
-    /// Whom the connection is for; without it, only probes and adoptions are answered.
+    /// The replica that the connection is meant for. Without one, only probes and adoptions are answered.
     pub(crate) to: Option<Target>,
 }
 
@@ -249,16 +249,16 @@ pub(crate) fn decode_vote(bytes: &[u8]) -> Result<Vote, CodecError> {
     Ok(found)
 }
 
-/// What a node says of itself to whoever looks for a log.
+/// A node's answer to a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Probed {
     pub(crate) node: SmolStr,
     pub(crate) address: SmolStr,
-    /// Of this run, so that a node recognises itself.
+    /// Random number of the process, so that a node recognises itself.
     pub(crate) nonce: u64,
-    /// Addresses it looks for a log at, in order, without duplicates.
+    /// The node's join list, sorted and without duplicates.
     pub(crate) join: Vec<SmolStr>,
-    /// The log it is a replica of, if it is one.
+    /// The log of which the node is a replica, if any.
     pub(crate) log: Option<u128>,
     pub(crate) group: Group,
 }
@@ -300,7 +300,7 @@ impl Probed {
         let leader = r.option("leader", |r| r.varint("leader").map(ReplicaId))?;
         let mut members = Vec::new();
         for _ in 0..r.count("members", 4, GROUP_MAX)? {
-            members.push(Member {
+            members.push(GroupReplica {
                 replica: ReplicaId(r.varint("replica")?),
                 node: text(r, "node")?,
                 address: text(r, "address")?,
@@ -316,12 +316,12 @@ fn text(r: &mut Reader<'_>, what: &'static str) -> Result<SmolStr, CodecError> {
     r.text(what, NODE_MAX).map(SmolStr::new)
 }
 
-/// Makes a node a replica of a log, if it is none yet.
+/// Makes a node a replica of a log, if it is not one yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Adopt {
     pub(crate) target: Target,
     pub(crate) node: SmolStr,
-    /// Bounds of the state as the log has them, encoded as the machine without entries.
+    /// Limits of the log, encoded as a machine without entries.
     pub(crate) state: Vec<u8>,
 }
 
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn what_a_node_says_of_itself_comes_back_as_it_was() {
-        let member = Member { replica: ReplicaId(1), node: "a".into(), address: "h:1".into(), voter: true };
+        let member = GroupReplica { replica: ReplicaId(1), node: "a".into(), address: "h:1".into(), voter: true };
         let probed = Probed {
             node: "a".into(),
             address: "h:1".into(),

@@ -1,4 +1,5 @@
-//! Replicas talk: a connection of the peer port, its own preamble, bounded frames, a deadline on every question.
+//! Communication between replicas: connections to the peer port with their own preamble, bounded frames, and a deadline
+//! for every request.
 
 pub(crate) mod client;
 mod dial;

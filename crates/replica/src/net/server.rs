@@ -1,7 +1,7 @@
-//! Answering other replicas, one task per connection.
+//! Serves other replicas, one task per connection.
 //!
-//! Entries are handed to the engine in the order in which they arrived. Questions under way are bounded; beyond, the
-//! connection is not read, and TCP holds the other side back.
+//! Entries reach the engine in the order of arrival. The number of requests in progress is bounded; beyond it the
+//! connection is not read, and TCP slows the sender down.
 
 use super::dial::Duplex;
 use super::frame::{Frame, Frames, put};
@@ -25,19 +25,19 @@ use tokio::io::{AsyncWriteExt, WriteHalf};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long a connection may take to say for whom it is.
+/// Deadline for the first frame of a connection.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
-/// Questions of one connection that may be under way.
-const UNDER_WAY_MAX: usize = 64;
-/// How long the other side may take to read an answer.
+/// Maximum requests in progress per connection.
+const IN_PROGRESS_MAX: usize = 64;
+/// Deadline for writing an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection on which nothing was said for so long is closed; whoever needs it opens another.
+/// A connection without messages for this time is closed; the client opens another one when needed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An answer: its kind and content.
+/// Kind and content of an answer, or the reason for a rejection.
 type Answer = Result<(u8, Vec<u8>), String>;
 
-/// Serves a connection whose preamble has been read, until it ends.
+/// Serves a connection after its preamble, until it ends.
 pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: SocketAddr) {
     let (read, write) = tokio::io::split(stream);
     let mut frames = Frames::new(read, plane.config.limits.frame_bytes);
@@ -59,7 +59,7 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
             }
             Err(why) => {
                 add(&plane.counting.connections_refused, 1);
-                tracing::debug!(%from, "refused a connection to the log: {why}");
+                tracing::debug!(%from, reason = %why, "log connection rejected");
                 writer.put(kind::REFUSED, 0, why.as_bytes());
                 writer.flush().await
             }
@@ -73,47 +73,47 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
     if let Err(error) = ended {
         if error.kind() == io::ErrorKind::InvalidData {
             add(&plane.counting.garbage, 1);
-            tracing::warn!(%from, "a connection to the log was closed: {error}");
+            tracing::warn!(%from, %error, "log connection closed after malformed message");
         } else {
-            tracing::debug!(%from, "a connection to the log has ended: {error}");
+            tracing::debug!(%from, %error, "log connection ended");
         }
     }
 }
 
 impl Plane {
-    /// Whether a connection is meant for this replica. Without a target it may ask who is here.
+    /// Checks that a connection is meant for this replica. A connection without a target may only probe and adopt.
     fn welcome(&self, hello: &Hello) -> Result<Option<Arc<Engine>>, String> {
         if hello.cluster != self.config.cluster {
-            return Err(format!("this is a node of cluster {}", self.config.cluster));
+            return Err(format!("this node belongs to cluster {}", self.config.cluster));
         }
         let Some(target) = hello.to else { return Ok(None) };
         match self.engine.load_full() {
             Some(engine) if engine.log == target.log && engine.state.me().0 == target.replica => Ok(Some(engine)),
-            Some(engine) => Err(format!("here is replica {} of log {:032x}", engine.state.me(), engine.log)),
+            Some(engine) => Err(format!("this node is replica {} of log {:032x}", engine.state.me(), engine.log)),
             None => Err("this node is not a replica of any log".to_owned()),
         }
     }
 }
 
-/// One connection.
+/// State of one connection.
 struct Conversation {
     plane: Arc<Plane>,
     engine: Option<Arc<Engine>>,
-    /// Who is at the other end.
+    /// Id of the node at the other end.
     node: String,
     incoming: Option<Incoming>,
 }
 
-/// A snapshot that is arriving.
+/// A snapshot being received.
 struct Incoming {
     vote: Vote,
     meta: SnapshotMeta,
     restore: Restore,
-    /// Which arrival it is: if there is a later one, this is over. Each is a whole state.
+    /// Sequence number of the transfer. A later transfer replaces this one, because each snapshot is complete.
     number: u64,
 }
 
-type UnderWay = FuturesUnordered<BoxFuture<'static, (u64, Answer)>>;
+type InProgress = FuturesUnordered<BoxFuture<'static, (u64, Answer)>>;
 
 impl Conversation {
     async fn run<R: tokio::io::AsyncRead + Unpin>(
@@ -121,28 +121,28 @@ impl Conversation {
         frames: &mut Frames<R>,
         writer: &mut Writer,
     ) -> io::Result<()> {
-        let mut under_way = UnderWay::new();
+        let mut in_progress = InProgress::new();
         let mut arriving = self.plane.arriving.subscribe();
         loop {
             let number = self.incoming.as_ref().map(|incoming| incoming.number);
             tokio::select! {
                 biased;
                 () = overtaken(&mut arriving, number), if number.is_some() => {
-                    return Err(io::Error::other("its snapshot was overtaken by another one"));
+                    return Err(io::Error::other("another snapshot transfer replaced this one"));
                 }
-                Some((number, answer)) = under_way.next(), if !under_way.is_empty() => {
+                Some((number, answer)) = in_progress.next(), if !in_progress.is_empty() => {
                     writer.answer(number, answer);
-                    while let Some(Some((number, answer))) = under_way.next().now_or_never() {
+                    while let Some(Some((number, answer))) = in_progress.next().now_or_never() {
                         writer.answer(number, answer);
                     }
                     writer.flush().await?;
                 }
-                frame = timeout(IDLE_TIMEOUT, frames.next()), if under_way.len() < UNDER_WAY_MAX => {
+                frame = timeout(IDLE_TIMEOUT, frames.next()), if in_progress.len() < IN_PROGRESS_MAX => {
                     match frame {
-                        Ok(Ok(Some(frame))) => self.take(frame, &mut under_way, writer).await?,
+                        Ok(Ok(Some(frame))) => self.take(frame, &mut in_progress, writer).await?,
                         Ok(Ok(None)) => return Ok(()),
                         Ok(Err(error)) => return Err(error),
-                        Err(_) if under_way.is_empty() => return Ok(()),
+                        Err(_) if in_progress.is_empty() => return Ok(()),
                         Err(_) => {}
                     }
                 }
@@ -150,7 +150,7 @@ impl Conversation {
         }
     }
 
-    async fn take(&mut self, frame: Frame, under_way: &mut UnderWay, writer: &mut Writer) -> io::Result<()> {
+    async fn take(&mut self, frame: Frame, in_progress: &mut InProgress, writer: &mut Writer) -> io::Result<()> {
         let Frame { kind, number, content } = frame;
         match kind {
             kind::PROBE => {
@@ -162,14 +162,14 @@ impl Conversation {
                 let adopt = Adopt::decode(&content).map_err(garbage)?;
                 let plane = self.plane.clone();
                 let adopted = async move { (number, plane.adopt(adopt).await.map(|()| (kind::ADOPT, Vec::new()))) };
-                under_way.push(adopted.boxed());
+                in_progress.push(adopted.boxed());
                 Ok(())
             }
             _ => {
                 let Some(engine) = self.engine.clone() else {
-                    return Err(garbage("a question for a replica on a connection that names none"));
+                    return Err(garbage("a request for a replica on a connection without a target"));
                 };
-                self.take_for(&engine, kind, number, content, under_way, writer).await
+                self.take_for(&engine, kind, number, content, in_progress, writer).await
             }
         }
     }
@@ -180,7 +180,7 @@ impl Conversation {
         kind: u8,
         number: u64,
         content: Bytes,
-        under_way: &mut UnderWay,
+        in_progress: &mut InProgress,
         writer: &mut Writer,
     ) -> io::Result<()> {
         let raft = engine.raft.clone();
@@ -191,44 +191,46 @@ impl Conversation {
                 async move {
                     let appended = raft.append_entries(append).await;
                     if !matches!(appended, Err(_) | Ok(Appended::HigherVote(_))) {
-                        engine.heard_leader();
+                        engine.record_leader_contact();
                     }
-                    said(kind, appended.map(|a| message::encode_appended(&a)))
+                    answer(kind, appended.map(|a| message::encode_appended(&a)))
                 }
                 .boxed()
             }
             kind::VOTE => {
                 let ballot = message::decode_ballot(&content).map_err(garbage)?;
-                async move { said(kind, raft.vote(ballot).await.map(|v| message::encode_voted(&v))) }.boxed()
+                async move { answer(kind, raft.vote(ballot).await.map(|v| message::encode_voted(&v))) }.boxed()
             }
             kind::PRE_VOTE => {
                 let ballot = message::decode_ballot(&content).map_err(garbage)?;
-                async move { said(kind, raft.pre_vote(ballot).await.map(|v| message::encode_voted(&v))) }.boxed()
+                async move { answer(kind, raft.pre_vote(ballot).await.map(|v| message::encode_voted(&v))) }.boxed()
             }
             kind::TRANSFER => {
                 let transfer = message::decode_transfer(&content).map_err(garbage)?;
                 let transferred = async move { raft.handle_transfer_leader(transfer).await };
-                async move { said(kind, transferred.await.map(|t| message::encode_transferred(&t))) }.boxed()
+                async move { answer(kind, transferred.await.map(|t| message::encode_transferred(&t))) }.boxed()
             }
             kind::SNAPSHOT => {
                 let (vote, meta) = message::decode_snapshot(&content).map_err(garbage)?;
                 let answer = match self.plane.arrival(vote) {
                     Some(number) => {
-                        tracing::info!(from = %self.node, "a snapshot is arriving: {meta}");
+                        tracing::info!(from = %self.node, snapshot = %meta, "receiving snapshot");
                         self.incoming = Some(Incoming { vote, meta, restore: Restore::new(), number });
                         Ok((kind, Vec::new()))
                     }
-                    None => Err("a later leader sends a snapshot".to_owned()),
+                    None => Err("a later leader is already sending a snapshot".to_owned()),
                 };
                 writer.answer(number, answer);
                 return writer.flush().await;
             }
             kind::SNAPSHOT_FRAME => {
-                let incoming = self.incoming.as_mut().ok_or_else(|| garbage("a snapshot that has no beginning"))?;
+                let incoming =
+                    self.incoming.as_mut().ok_or_else(|| garbage("a snapshot frame without a snapshot header"))?;
                 return incoming.restore.frame(&content).map_err(garbage);
             }
             kind::SNAPSHOT_END => {
-                let incoming = self.incoming.take().ok_or_else(|| garbage("a snapshot that has no beginning"))?;
+                let incoming =
+                    self.incoming.take().ok_or_else(|| garbage("a snapshot frame without a snapshot header"))?;
                 let counting = self.plane.counting.clone();
                 let installing = self.plane.installing.clone().try_acquire_owned();
                 async move {
@@ -242,21 +244,21 @@ impl Conversation {
             _ => return Err(garbage(format!("a message of unknown kind {kind}"))),
         };
         let answer = async move { (number, answer.await) };
-        under_way.push(begun(answer.boxed()));
+        in_progress.push(begun(answer.boxed()));
         Ok(())
     }
 }
 
-/// Ends when another snapshot may arrive than this one.
+/// Ends when another snapshot transfer replaces this one.
 async fn overtaken(arriving: &mut watch::Receiver<Arrival>, number: Option<u64>) {
-    // The sender is in the plane, which outlives its connections.
+    // The plane owns the sender and outlives its connections.
     let _ = arriving.wait_for(|arrival| Some(arrival.number) != number).await;
 }
 
-/// Lets a question begin: entries are in line at the engine when this returns, before those of the next frame.
+/// Polls a request once, so that entries reach the engine's queue before those of the next frame.
 fn begun(answer: BoxFuture<'static, (u64, Answer)>) -> BoxFuture<'static, (u64, Answer)> {
-    // The runtime's budget would make the engine's queue look full now and then. Whatever the first look finds, the
-    // second one, from the set of all that is under way, is the one that is woken.
+    // Without `unconstrained`, tokio's cooperative budget could make the engine's queue appear full. The waker of this
+    // first poll is irrelevant: `FuturesUnordered` polls again with its own.
     let mut answer = tokio::task::unconstrained(answer);
     match answer.poll_unpin(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => std::future::ready(answer).boxed(),
@@ -264,15 +266,15 @@ fn begun(answer: BoxFuture<'static, (u64, Answer)>) -> BoxFuture<'static, (u64, 
     }
 }
 
-fn said<E: std::fmt::Display>(kind: u8, said: Result<Vec<u8>, E>) -> Answer {
-    said.map(|content| (kind, content)).map_err(|error| error.to_string())
+fn answer<E: std::fmt::Display>(kind: u8, result: Result<Vec<u8>, E>) -> Answer {
+    result.map(|content| (kind, content)).map_err(|error| error.to_string())
 }
 
 async fn install(raft: Raft, incoming: Incoming) -> Result<Vote, String> {
     let Incoming { vote, meta, restore, .. } = incoming;
     let machine = restore.finish().map_err(|error| error.to_string())?;
     if crate::raft::log_id(machine.applied()) != meta.last_log_id {
-        return Err("the snapshot is not of the entry it names".to_owned());
+        return Err("the snapshot does not match the entry in its header".to_owned());
     }
     let image = Image { meta: meta.clone(), machine: Arc::new(machine) };
     let snapshot = EngineSnapshot { meta, snapshot: image };
@@ -284,7 +286,7 @@ fn garbage(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Err
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Writes answers, all that are there at once.
+/// Writes answers, all waiting ones at once.
 struct Writer {
     write: WriteHalf<Box<dyn Duplex>>,
     buffer: BytesMut,
@@ -321,7 +323,7 @@ mod tests {
     use crate::{Config, LogHandle, Replica};
     use tokio::io::DuplexStream;
 
-    /// Another replica, as this one sees it.
+    /// Another replica.
     struct Peer {
         frames: Frames<tokio::io::ReadHalf<DuplexStream>>,
         write: WriteHalf<DuplexStream>,
@@ -346,7 +348,7 @@ mod tests {
             self.write.write_all(&buffer).await.unwrap();
         }
 
-        /// Begins a snapshot as the leader of a term; whether it may.
+        /// Begins a snapshot as the leader of a term. Returns whether it was accepted.
         async fn begin(&mut self, term: u64) -> bool {
             let vote = Vote { leader_id: LeaderId { term, node_id: 2 }, committed: true };
             self.send(kind::SNAPSHOT, 1, &message::encode_snapshot(&vote, &SnapshotMeta::default())).await;

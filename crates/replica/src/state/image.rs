@@ -1,10 +1,10 @@
-//! A snapshot in the hands of the engine.
+//! A snapshot as the engine handles it.
 
 use crate::raft::{EngineSnapshot, SnapshotMeta};
 use convoke_log::Machine;
 use std::sync::Arc;
 
-/// The state as of one entry, and the engine's membership then. A copy costs nothing.
+/// The state at one entry, with the engine's membership at that entry. A copy is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
     pub(crate) meta: SnapshotMeta,

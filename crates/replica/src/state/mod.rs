@@ -1,7 +1,7 @@
-//! The state: the machine, fed by the engine, published for readers.
+//! The state machine as the engine drives it, published for readers.
 //!
-//! Applying and what a leader must know of it happen under one lock, so that whoever admits a command sees the state and
-//! the leadership of the same moment. Answers go out after the state that they speak of can be read.
+//! Apply and the leader's volatile state share one lock, so admission sees the state and the leadership of the same
+//! moment. Answers are sent after the state they refer to is readable.
 
 mod image;
 mod snapshots;
@@ -15,7 +15,7 @@ use crate::raft::{self, Effect, EngineSnapshot, Entry, LogId, Payload, SnapshotM
 use arc_swap::ArcSwap;
 use convoke_base::Time;
 use convoke_log::machine::Applied;
-use convoke_log::{Command, Epoch, LogTime, Machine, ReplicaId};
+use convoke_log::{Epoch, LogTime, Machine, ReplicaId};
 use futures_util::{Stream, TryStreamExt};
 use openraft::storage::{ApplyResponder, RaftStateMachine};
 use openraft::{OptionalSend, RaftSnapshotBuilder};
@@ -24,16 +24,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The state as everybody shares it.
+/// The state shared between engine and readers.
 #[derive(Debug)]
 pub(crate) struct State {
     me: ReplicaId,
-    /// Terms up to this one are over: they were this replica's before it was started (E1).
+    /// Terms up to this one ended before this start of the replica (E1).
     over: u64,
     started: Instant,
     published: ArcSwap<Machine>,
     term: Mutex<Term>,
-    /// Applied index, for those who wait for it.
+    /// Applied index, for waiting tasks.
     progress: watch::Sender<u64>,
 }
 
@@ -53,7 +53,7 @@ impl State {
         self.me
     }
 
-    /// The state as of the last entry applied.
+    /// Returns the state after the last applied entry.
     pub(crate) fn machine(&self) -> Arc<Machine> {
         self.published.load_full()
     }
@@ -63,12 +63,12 @@ impl State {
         Time::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 
-    /// What this replica keeps for the term it leads. Not to be held while waiting for anything.
+    /// Returns the volatile state of the term that this replica leads. Do not hold it across an await.
     pub(crate) fn term(&self) -> MutexGuard<'_, Term> {
         self.term.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows the applied index; also says something when a command turned out not to be appended.
+    /// Returns a receiver for the applied index. It also fires when a command turns out not to be appended.
     pub(crate) fn progress(&self) -> watch::Receiver<u64> {
         self.progress.subscribe()
     }
@@ -77,8 +77,8 @@ impl State {
         self.progress.send_modify(|_| {});
     }
 
-    /// Ends the term in memory unless it is this one; says whether there was one to end. Those who wait behind a barrier
-    /// of it hear of that.
+    /// Ends the term in memory unless it has this epoch, and wakes tasks that wait for it. Returns whether a term
+    /// ended.
     pub(crate) fn end_term_unless(&self, epoch: Option<Epoch>) -> bool {
         let over = {
             let mut term = self.term();
@@ -94,7 +94,7 @@ impl State {
         over
     }
 
-    /// Whether an epoch can be this replica's present one.
+    /// Returns whether an epoch can be the current one of this replica.
     fn is_mine(&self, epoch: Epoch) -> bool {
         epoch.leader == self.me && epoch.term > self.over
     }
@@ -104,7 +104,7 @@ impl State {
     }
 }
 
-/// Applies entries. The engine has exactly one.
+/// Applies entries. The engine owns the only instance.
 #[derive(Debug)]
 pub(crate) struct StateMachine {
     shared: Arc<State>,
@@ -112,13 +112,13 @@ pub(crate) struct StateMachine {
     last: Option<LogId>,
     membership: StoredMembership,
     snapshots: Arc<Snapshots>,
-    /// What the engine voted last: it leads only in an epoch that it voted for itself in.
+    /// The engine's last vote: it leads only in an epoch for which it voted for itself.
     vote: crate::store::LogStore,
     #[cfg(test)]
     gaps: bool,
 }
 
-/// An entry that was applied, and who waits to hear of it.
+/// An applied entry and its responder.
 type Answer = (Option<ApplyResponder<Types>>, Effect);
 
 impl StateMachine {
@@ -137,7 +137,7 @@ impl StateMachine {
         }
     }
 
-    /// Lets entries be left out, as the engine's own tests do.
+    /// Accepts gaps in the log, which the engine's own tests produce.
     #[cfg(test)]
     pub(crate) fn with_gaps(mut self) -> Self {
         self.gaps = true;
@@ -175,7 +175,7 @@ impl StateMachine {
             }
             Payload::Normal(proposal) => {
                 // Skipping what others execute would be worse than stopping (A1).
-                let command = Command::decode(&proposal.command).map_err(io::Error::other)?;
+                let command = proposal.take_command().map_err(io::Error::other)?;
                 let entry =
                     convoke_log::Entry { index: position.index, epoch: position.epoch, stamp: proposal.stamp, command };
                 let applied = self.machine.apply(&entry).map_err(io::Error::other)?;
@@ -184,8 +184,8 @@ impl StateMachine {
             }
         }
         if self.shared.is_mine(position.epoch) && term.epoch() != Some(position.epoch) && self.leads(position.epoch) {
-            // The first entry of a term that this replica leads; everything before it in the log has been applied, so
-            // that log time is the highest stamp in the log (S5).
+            // The first entry of a term that this replica leads. All earlier entries are applied, so log time is the
+            // highest stamp in the log (LS5).
             let highest: LogTime = self.machine.log_time();
             term.begin(now, position, highest, &self.machine);
         }
@@ -235,7 +235,7 @@ impl RaftStateMachine<Types> for StateMachine {
         self.membership = meta.last_membership.clone();
         {
             let mut term = self.shared.term();
-            // A leader gets no snapshots: whatever it led is over.
+            // A leader receives no snapshots, so its term is over.
             term.end();
             self.shared.publish(&self.machine);
         }
@@ -248,7 +248,7 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 }
 
-/// Writes a snapshot while the state goes on changing (H5).
+/// Writes a snapshot while apply continues (LH5).
 #[derive(Debug)]
 pub(crate) struct Builder {
     image: Image,

@@ -7,12 +7,12 @@ use crate::store::snapshot_file;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Keeps one snapshot, the newest: in memory, where it costs what has changed since, and on disk if there is one.
+/// The newest snapshot, in memory (sharing unchanged parts with the state) and on disk if there is one.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     current: Mutex<Option<Image>>,
     disk: Option<Arc<dyn Disk>>,
-    /// One is written at a time.
+    /// Only one snapshot is written at a time.
     writing: tokio::sync::Mutex<()>,
     counting: Arc<Counting>,
 }
@@ -26,7 +26,7 @@ impl Snapshots {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Keeps a snapshot instead of the one before, unless that is newer. It is durable when this returns.
+    /// Replaces the current snapshot unless it is newer. Durable when this returns.
     pub(crate) async fn save(&self, image: &Image) -> io::Result<()> {
         let _writing = self.writing.lock().await;
         let newer = |found: &Image| found.meta.last_log_id > image.meta.last_log_id;

@@ -6,15 +6,15 @@ use convoke_log::machine::Applied;
 use convoke_log::{Command, Epoch, LogTime, Machine, Position, SessionId};
 use tokio::sync::watch;
 
-/// What a leader keeps in memory for its term, and nothing for everybody else.
+/// Volatile state of a leader for its term; empty at other replicas.
 #[derive(Debug, Default)]
 pub(crate) struct Term {
     leadership: Option<Leadership>,
-    /// Its epoch, for those who wait for its end.
+    /// The current epoch, for tasks that wait for its end.
     led: watch::Sender<Option<Epoch>>,
 }
 
-/// This replica leads no term, or has not applied the beginning of it.
+/// This replica leads no term, or has not applied its first entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoTerm;
 
@@ -41,7 +41,7 @@ impl Term {
         self.led.send_replace(None);
     }
 
-    /// Follows the epoch.
+    /// Returns a receiver for the epoch.
     pub(crate) fn led(&self) -> watch::Receiver<Option<Epoch>> {
         self.led.subscribe()
     }
@@ -66,7 +66,7 @@ impl Term {
         Ok(Ok(Admitted { epoch: leadership.first().epoch, admission, stamp: leadership.stamper.stamp(now) }))
     }
 
-    /// Says where a command went, unless the term it was admitted in is over.
+    /// Settles an admission, unless its term is over.
     pub(crate) fn settle(&mut self, epoch: Epoch, admission: Admission, index: Option<u64>) {
         if let Some(leadership) = self.of(epoch) {
             leadership.gate.settle(admission, index);
@@ -74,7 +74,7 @@ impl Term {
     }
 
     pub(crate) fn keep_alive(&mut self, now: Time, session: SessionId) -> Result<KeepAlive, NoTerm> {
-        Ok(self.leadership.as_mut().ok_or(NoTerm)?.keeper.heard(now, session))
+        Ok(self.leadership.as_mut().ok_or(NoTerm)?.keeper.renew(now, session))
     }
 
     pub(crate) fn barrier(
@@ -87,19 +87,19 @@ impl Term {
         Ok(self.leadership.as_mut().ok_or(NoTerm)?.barrier(session, epoch, below, machine))
     }
 
-    /// The index a barrier read waits for; `Ok(None)` if that is not known yet.
+    /// Returns the index that a barrier read waits for, or `Ok(None)` if it is not known yet.
     pub(crate) fn wait_for(&mut self, epoch: Epoch, barrier: &Barrier, read_index: u64) -> Result<Option<u64>, NoTerm> {
         Ok(self.of(epoch).ok_or(NoTerm)?.gate.wait_for(barrier, read_index))
     }
 
-    /// Sessions to be expired, and when to ask again.
+    /// Returns the expiries to propose, and when to call again.
     pub(crate) fn due(&mut self, now: Time, machine: &Machine) -> Option<(Vec<Command>, Time)> {
         let leadership = self.leadership.as_mut()?;
         let due = leadership.due(now, machine).into_iter().map(Command::Expire).collect();
         Some((due, leadership.keeper.wake()))
     }
 
-    /// An expiry that was due could not be proposed.
+    /// Records that a due expiry could not be proposed.
     pub(crate) fn not_expired(&mut self, now: Time, command: &Command) {
         if let (Some(leadership), Command::Expire(expire)) = (&mut self.leadership, command) {
             leadership.keeper.not_expired(now, expire.session);

@@ -1,4 +1,4 @@
-//! The few things that are done to a disk, so that a test can be the disk.
+//! The disk operations that the log needs, as a trait, so that tests can simulate a disk.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -7,28 +7,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A directory. What was written survives a crash once its file was synced; that a file is there under its name, once
-/// the directory was.
+/// A directory. Content survives a crash once its file is synced; a file name survives once the directory is synced.
 pub trait Disk: Debug + Send + Sync + 'static {
     fn list(&self) -> io::Result<Vec<String>>;
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>>;
-    /// A new, empty file; one of the same name is gone.
+    /// Creates an empty file, replacing an existing one.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
-    /// A file to be continued behind its first `len` bytes. What was behind them is gone.
+    /// Opens a file for appending after its first `len` bytes, and truncates the rest.
     fn resume(&self, name: &str, len: u64) -> io::Result<Box<dyn DiskFile>>;
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
     fn sync(&self) -> io::Result<()>;
-    /// For people.
+    /// Returns the path of a file for messages.
     fn path(&self, name: &str) -> PathBuf;
-    /// `None`: a real disk. Whoever uses it is held up, so writing has threads of its own. A simulated disk holds nobody up and takes so
-    /// long, in simulated time, for what is written to it next.
+    /// Returns the latency of a simulated disk for the next write. `None` means a real disk, whose calls block and
+    /// therefore run on their own threads.
     fn simulated_latency(&self) -> Option<Duration> {
         None
     }
 }
 
-/// A file that is only ever appended to.
+/// A file that only grows by appends.
 pub trait DiskFile: Debug + Send {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn sync(&mut self) -> io::Result<()>;
@@ -41,12 +40,12 @@ pub(crate) fn read(disk: &dyn Disk, name: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same error, with the file it is about: a number alone helps nobody.
+/// Adds the path to an error.
 pub(crate) fn naming(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Writes a file so that after a crash it is there as it is or as it was before.
+/// Writes a file atomically: after a crash it has its old or its new content.
 pub(crate) fn replace(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<()> {
     let aside = format!("{name}.new");
     let mut file = disk.create(&aside)?;
@@ -67,10 +66,10 @@ pub(crate) struct Directory {
 const LOCK: &str = "lock";
 
 impl Directory {
-    /// Opens a directory, making it if need be. `WouldBlock`: another process uses it.
+    /// Opens a directory and creates it if needed. Fails with `WouldBlock` if another process uses it.
     pub(crate) fn open(path: &Path) -> io::Result<Arc<Self>> {
         fs::create_dir_all(path)?;
-        // The directory itself must survive, too.
+        // The entry of the directory itself must survive a crash too.
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             File::open(parent)?.sync_all()?;
         }

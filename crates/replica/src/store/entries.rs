@@ -1,23 +1,23 @@
-//! Entries in memory: a piece of the log without holes.
+//! Entries in memory: a contiguous part of the log.
 
 use crate::raft::{Entry, LogId, Payload};
 use std::collections::VecDeque;
 use std::io;
 
-/// What an entry is counted with beside its command. Rounded up from what it takes.
-const ENTRY_BYTES: u64 = 128;
+/// What an entry is counted with beside its command. Rounded up from what it takes, with the place of a decoded command that was taken.
+const ENTRY_BYTES: u64 = 192;
 
-/// Entries from the first that was not purged to the last.
+/// Entries from the first one that is not purged to the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     entries: VecDeque<Entry>,
     purged: Option<LogId>,
-    /// Up to here entries were in segments that are gone. They were purged; where, is yet to be read.
+    /// Entries up to this index were in deleted segments. They were purged; the purge record has not been read yet.
     assumed: Option<u64>,
     bytes: u64,
 }
 
-/// What an entry counts for.
+/// Returns the bytes counted for an entry.
 pub(crate) fn entry_bytes(entry: &Entry) -> u64 {
     let content = match &entry.payload {
         Payload::Normal(proposal) => proposal.command.len() as u64,
@@ -31,7 +31,7 @@ impl Entries {
         self.purged
     }
 
-    /// The last entry there is, or was before it was purged.
+    /// Returns the last entry, or the last purged one.
     pub(crate) fn last(&self) -> Option<LogId> {
         self.entries.back().map(|entry| entry.log_id).or(self.purged)
     }
@@ -40,7 +40,7 @@ impl Entries {
         self.bytes
     }
 
-    /// Entries of a range that are there.
+    /// Returns the entries of a range that are present.
     pub(crate) fn range(&self, start: u64, end: u64) -> impl Iterator<Item = &Entry> {
         let first = self.entries.front().map_or(0, |entry| entry.log_id.index);
         let count = self.entries.len();
@@ -49,18 +49,18 @@ impl Entries {
         self.entries.range(from..until.max(from))
     }
 
-    /// Refuses an entry that does not follow the last one: a hole would go unnoticed for ever.
+    /// Rejects an entry that does not follow the last one, because a gap would stay undetected.
     pub(crate) fn append(&mut self, entry: Entry) -> io::Result<()> {
         let found = entry.log_id.index;
         if let Some(last) = self.last_index().filter(|last| found != last + 1) {
-            return Err(io::Error::other(format!("entry {found} was to be appended behind entry {last}")));
+            return Err(io::Error::other(format!("entry {found} does not follow entry {last}")));
         }
         self.bytes += entry_bytes(&entry);
         self.entries.push_back(entry);
         Ok(())
     }
 
-    /// Removes `from` and everything behind it.
+    /// Removes `from` and all later entries.
     pub(crate) fn truncate(&mut self, from: u64) {
         while self.entries.back().is_some_and(|entry| entry.log_id.index >= from) {
             self.bytes -= self.entries.pop_back().map_or(0, |entry| entry_bytes(&entry));
@@ -70,7 +70,7 @@ impl Entries {
         }
     }
 
-    /// Index of the last entry there is, was, or must have been.
+    /// Returns the index of the last entry that is present, purged or assumed to be purged.
     pub(crate) fn last_index(&self) -> Option<u64> {
         match self.entries.back() {
             Some(entry) => Some(entry.log_id.index),
@@ -78,17 +78,17 @@ impl Entries {
         }
     }
 
-    /// Takes it that everything up to an entry was purged: the segments it was in are gone.
+    /// Assumes that all entries up to this one were purged, because their segments are deleted.
     pub(crate) fn assume(&mut self, last: LogId) {
         self.assumed = Some(last.index).filter(|last| Some(*last) > self.purged.map(|purged| purged.index));
     }
 
-    /// Whether that was not borne out.
+    /// Returns whether that assumption is still unconfirmed.
     pub(crate) fn is_missing(&self) -> bool {
         self.assumed.is_some()
     }
 
-    /// Removes everything up to an entry, which need not be there: a snapshot may reach further than the log.
+    /// Removes all entries up to this one, which need not be present: a snapshot may reach further than the log.
     pub(crate) fn purge(&mut self, upto: LogId) {
         while self.entries.front().is_some_and(|entry| entry.log_id.index <= upto.index) {
             self.bytes -= self.entries.pop_front().map_or(0, |entry| entry_bytes(&entry));
@@ -99,7 +99,7 @@ impl Entries {
         }
     }
 
-    /// Index of the last entry that can go while entries of at least `keep` bytes stay; never above `limit`.
+    /// Returns the last index that can be purged while at least `keep` bytes remain, up to `limit`.
     pub(crate) fn purgeable(&self, keep: u64, limit: u64) -> Option<u64> {
         let mut bytes = self.bytes;
         let mut found = None;

@@ -1,4 +1,5 @@
-//! Which replica of which log a directory belongs to. Written when the node becomes one; who begins a log adds who has agreed to it.
+//! The identity file: which replica of which log a directory belongs to. Written when the node becomes a replica; the
+//! creating node also records agreements.
 
 use super::StoreError;
 use super::disk::{Disk, read, replace};
@@ -19,16 +20,16 @@ const REPLICAS_MAX: u64 = 256;
 pub(crate) struct Identity {
     pub(crate) log: u128,
     pub(crate) replica: u64,
-    /// Id of the node. A directory is not moved to another node: its replica is known under this one.
+    /// Id of the node. The directory belongs to this node, under whose name the replica is recorded.
     pub(crate) node: String,
-    /// The state before the first entry: its limits are those of the log (H4).
+    /// The state before the first entry, with the limits of the log (LH4).
     pub(crate) genesis: Vec<u8>,
-    /// Index up to which recorded configurations are not this log's: it was begun from another one's state.
+    /// Index up to which recorded configurations belong to the log whose state this one inherited.
     pub(crate) inherited: u64,
-    /// Whom it begins the log with, if it is the one that does.
+    /// The founders, at the node that creates the log.
     pub(crate) founding: Option<Membership>,
-    /// Who of them has agreed. Nobody is asked again: one that has lost its disk since would agree anew, under an id with which it has
-    /// voted and promised to hold what it no longer holds.
+    /// The founders that have agreed. They are not asked again: a founder that lost its disk would agree under an id
+    /// with which it has voted and acknowledged entries.
     pub(crate) agreed: BTreeSet<u64>,
 }
 
@@ -43,7 +44,7 @@ impl Identity {
         Self::decode(&bytes).map(Some).map_err(|error| damaged(path, &error))
     }
 
-    /// The same of a directory that is not opened.
+    /// Reads the identity of a directory without opening it.
     pub(crate) fn read(directory: &Path) -> Result<Option<Self>, StoreError> {
         let path = directory.join(FILE);
         match std::fs::read(&path) {
@@ -57,7 +58,7 @@ impl Identity {
         replace(disk, FILE, &self.encode())
     }
 
-    /// The state before the first entry.
+    /// Returns the state before the first entry.
     pub(crate) fn machine(&self) -> Result<Machine, String> {
         Machine::from_snapshot(&self.genesis).map_err(|error| error.to_string())
     }
@@ -104,7 +105,7 @@ impl Identity {
     }
 }
 
-/// Not there in the first files of this form.
+/// Absent in the first version of this file.
 fn agreed(r: &mut Reader<'_>) -> Result<BTreeSet<u64>, CodecError> {
     if r.is_empty() {
         return Ok(BTreeSet::new());

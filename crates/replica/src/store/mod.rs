@@ -1,7 +1,7 @@
-//! The log as it is stored: entries, votes, what was purged.
+//! The stored log: entries, votes and the purge position.
 //!
-//! All entries that are not purged are in memory, where replication and apply read them; how much that is, is bounded by
-//! snapshots. The disk only ever gets appends, and is read once, when the store is opened.
+//! All entries that are not purged are also in memory, where replication and apply read them; snapshots bound their
+//! size. The disk receives only appends and is read once, when the store is opened.
 
 pub(crate) mod disk;
 mod entries;
@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 use writer::{Begin, Step, Writer};
 
-/// The log of one replica. Copies share it.
+/// The log of one replica. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct LogStore {
     shared: Arc<Shared>,
@@ -39,28 +39,28 @@ pub(crate) struct LogStore {
 #[derive(Debug)]
 struct Shared {
     held: Mutex<Held>,
-    /// `None`: everything is lost with the process.
+    /// `None` if the log is in memory only.
     writer: Option<Writer>,
     /// Bytes of all entries held.
     bytes: AtomicU64,
-    /// Told when they are more than so many.
+    /// Notified when the log has grown enough for a snapshot.
     grown: Notify,
     grown_bytes: u64,
-    /// Entries handed to replication at a time.
+    /// Bytes of entries per read for replication.
     read_bytes: usize,
 }
 
-/// What sizes matter to a log.
+/// Sizes that control a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Entries handed to replication at a time.
+    /// Bytes of entries per read for replication.
     pub(crate) read_bytes: usize,
     pub(crate) segment_bytes: u64,
-    /// From so much on a snapshot is worth it.
+    /// Size from which a snapshot is taken.
     pub(crate) grown_bytes: u64,
 }
 
-/// What is held in memory.
+/// The log in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) entries: Entries,
@@ -69,12 +69,12 @@ pub(crate) struct Held {
 }
 
 impl LogStore {
-    /// A log that is lost with the process.
+    /// Creates a log in memory.
     pub(crate) fn in_memory(sizes: Sizes) -> Self {
         LogStore::new(Held::default(), None, sizes)
     }
 
-    /// The log in a directory. It is read as a whole; only then it is written to.
+    /// Opens the log in a directory. It is read completely before the first write.
     pub(crate) fn open(disk: Arc<dyn Disk>, sizes: Sizes, counting: Arc<Counting>) -> Result<Self, StoreError> {
         let found = open::open(&*disk)?;
         let path = disk.path("");
@@ -98,17 +98,17 @@ impl LogStore {
         LogStore { shared: Arc::new(Shared { held, writer, bytes, grown: Notify::new(), grown_bytes, read_bytes }) }
     }
 
-    /// Bytes of all entries held.
+    /// Returns the bytes of all entries in memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether there are enough of them for a snapshot.
+    /// Returns whether the log has grown enough for a snapshot.
     pub(crate) fn has_grown(&self) -> bool {
         self.bytes() > self.shared.grown_bytes
     }
 
-    /// Waits until there are.
+    /// Waits until the log has grown enough for a snapshot.
     pub(crate) async fn grown(&self) {
         while !self.has_grown() {
             self.shared.grown.notified().await;
@@ -119,12 +119,12 @@ impl LogStore {
         self.lock().vote
     }
 
-    /// The last entry that may be purged so that entries of at least `keep` bytes stay, none behind `limit`.
+    /// Returns the last entry that may be purged so that at least `keep` bytes remain, up to `limit`.
     pub(crate) fn purgeable(&self, keep: u64, limit: u64) -> Option<u64> {
         self.lock().entries.purgeable(keep, limit)
     }
 
-    /// To find out when nobody holds the log any more.
+    /// Returns a weak reference, to detect when the log is released.
     pub(crate) fn downgrade(&self) -> std::sync::Weak<impl Sized + use<>> {
         Arc::downgrade(&self.shared)
     }
@@ -137,12 +137,12 @@ impl LogStore {
         self.lock().committed
     }
 
-    /// Every entry that is held, in order.
+    /// Returns all entries in memory, in order.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         self.lock().entries.range(0, u64::MAX).cloned().collect()
     }
 
-    /// Writes something and waits until it is synced.
+    /// Writes a step and waits until it is synced.
     async fn write(&self, step: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Step) -> io::Result<()> {
         let Some(writer) = &self.shared.writer else { return Ok(()) };
         let (reply, written) = oneshot::channel();
@@ -150,7 +150,7 @@ impl LogStore {
         written.await.unwrap_or_else(|_| Err(io::Error::other("the log is closed")))
     }
 
-    /// Puts something in line to be written with whatever comes next.
+    /// Queues a step that is written together with the next batch.
     fn note(&self, step: Step) -> io::Result<()> {
         self.shared.writer.as_ref().map_or(Ok(()), |writer| writer.push(step))
     }
@@ -194,7 +194,7 @@ impl RaftLogReader<Types> for LogStore {
         Ok(self.vote())
     }
 
-    /// No more than fits into one message, but at least one entry.
+    /// Returns entries that fit into one message, but at least one.
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
         let (held, mut bytes) = (self.lock(), 0);
         let fits = |entry: &&Entry| {

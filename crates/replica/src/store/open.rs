@@ -1,4 +1,4 @@
-//! Reading what is on the disk, once, and refusing what is not as it was written.
+//! Reads the log from disk at start, and rejects damaged files.
 
 use super::disk::{Disk, read};
 use super::record::{Opening, Record};
@@ -14,16 +14,16 @@ use std::path::PathBuf;
 pub enum StoreError {
     #[error("cannot {action} {path}: {source}")]
     Disk { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("another process uses {path}")]
+    #[error("another process uses {path} (stop it, or use another directory)")]
     InUse { path: PathBuf },
     #[error(
-        "{path} is damaged: {what}. Nothing was changed. Remove this replica from the group, move the directory away, \
-         and add the node anew; if it is the only one left, restore a backup"
+        "{path} is damaged: {what}; nothing was changed (remove this replica from the group, move the directory away \
+         and add the node again; if it is the only replica, restore a backup)"
     )]
     Damaged { path: PathBuf, what: String },
 }
 
-/// What was found.
+/// The log as found on disk.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) held: Held,
@@ -59,20 +59,20 @@ pub(crate) fn open(disk: &dyn Disk) -> Result<Found, StoreError> {
         let found = segment::scan(&bytes, next, is_last, |record| reading.take(record));
         match found.map_err(|damage| damaged(damage.to_string()))? {
             Some(found) if found.preface.sequence != *sequence => {
-                return Err(damaged(format!("it is segment {}, by what stands in it", found.preface.sequence)));
+                return Err(damaged(format!("its content is that of segment {}", found.preface.sequence)));
             }
             Some(found) => {
                 next = Some(found.next);
                 segments.push_back(Segment { sequence: *sequence, last: reading.segment_last });
                 scanned = Some(found);
             }
-            // It was being created when a crash came; nobody knows of it.
+            // A crash interrupted its creation; nothing refers to it.
             None => disk.remove(&name).map_err(failed("remove", disk.path(&name)))?,
         }
     }
     let Reading { held, .. } = reading;
     if held.entries.is_missing() {
-        let what = "its first segments are missing".to_owned();
+        let what = "the first segments are missing".to_owned();
         return Err(StoreError::Damaged { path: disk.path(""), what });
     }
     let entries = &held.entries;
@@ -80,12 +80,12 @@ pub(crate) fn open(disk: &dyn Disk) -> Result<Found, StoreError> {
     Ok(Found { held, known, segments, scanned, next_batch: next.unwrap_or(1) })
 }
 
-/// The log as far as it was read.
+/// The log read so far.
 #[derive(Debug, Default)]
 struct Reading {
     held: Held,
     segment_last: Option<u64>,
-    /// Whether it is the first segment there is, and whether its opening was seen.
+    /// Whether this is the first segment, and whether its opening record was read.
     first: bool,
     begun: bool,
 }
@@ -93,7 +93,7 @@ struct Reading {
 impl Reading {
     fn take(&mut self, record: Record<'static>) -> Result<(), String> {
         if matches!(record, Record::Opening(_)) == self.begun {
-            return Err("a segment that does not begin with its opening".to_owned());
+            return Err("the segment does not start with its opening record".to_owned());
         }
         let entries: &mut Entries = &mut self.held.entries;
         match record {

@@ -1,4 +1,4 @@
-//! What stands in the batches of a segment.
+//! Records in the batches of a segment.
 
 use crate::codec::{entry, log_id, put_entry, put_log_id, put_some_log_id, put_vote, some_log_id, vote};
 use crate::raft::{Entry, LogId, Vote};
@@ -15,15 +15,15 @@ const COMMITTED: u8 = 5;
 /// One step of the log. Tags are added, never changed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Record<'a> {
-    /// The first of every segment: what must be known when the segments before it are gone.
+    /// First record of every segment: the state that must be known when earlier segments are deleted.
     Opening(Opening),
     Entry(Cow<'a, Entry>),
     Vote(Vote),
-    /// This index and everything behind it is void.
+    /// Removes this index and all later ones.
     Truncate(u64),
-    /// Everything up to this entry is in a snapshot.
+    /// All entries up to this one are in a snapshot.
     Purge(LogId),
-    /// A hint, never synced for its own sake: how far may be applied after a restart before a leader is heard.
+    /// A hint that is never synced on its own: how far to apply after a restart before a leader makes contact.
     Committed(LogId),
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Opening {
     pub(crate) vote: Option<Vote>,
     pub(crate) purged: Option<LogId>,
     pub(crate) committed: Option<LogId>,
-    /// The last entry before.
+    /// The last entry before the segment.
     pub(crate) last: Option<LogId>,
 }
 

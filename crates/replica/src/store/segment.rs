@@ -1,23 +1,23 @@
-//! The form of a segment: a preface, then batches, each written at once and synced before the next.
+//! Format of a segment: a preface, then batches, each written at once and synced before the next one.
 //!
-//! So at most the last batch of the last segment can be torn, and a torn one has lost whole sectors: they read as zeros,
-//! since files are never used twice. A batch says how many of its sectors are zeros by nature; if there are more, it is
-//! torn, and nobody was ever told of it. Anything else that is wrong is damage, which is reported and never skipped.
-//! A checksum is salted by segment: nothing that a user stores can look like a batch.
+//! Only the last batch of the last segment can be torn. A torn batch has lost whole sectors, which read as zeros
+//! because files are never reused. A batch header states how many of its sectors are zeros by content; if there are
+//! more, the batch is torn and was never acknowledged. Anything else that is wrong is damage, which is reported and
+//! never skipped. Checksums are salted per segment, so user data cannot imitate a batch.
 
 use super::record::Record;
 use convoke_log::codec::{CodecError, Reader, Writer};
 
-/// What a disk writes as a whole or not at all.
+/// Unit that a disk writes completely or not at all.
 const SECTOR: usize = 512;
-/// Batches begin at multiples of this, so that their heads are within a sector.
+/// Alignment of batches, so that each header lies within one sector.
 const ALIGN: usize = 32;
 pub(crate) const PREFACE_BYTES: usize = 32;
 const HEAD_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"cvklog\x01\n";
 const BATCH_MAGIC: [u8; 4] = *b"cvkb";
 
-/// Where a file of the log is not as it was written.
+/// Position and description of damage in a log file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at byte {offset}")]
 pub(crate) struct Damage {
@@ -47,7 +47,7 @@ impl Preface {
         bytes
     }
 
-    /// `None`: the file was never synced.
+    /// Returns `None` if the file was never synced.
     fn decode(bytes: &[u8]) -> Result<Option<Self>, Damage> {
         let short = bytes.len() < PREFACE_BYTES;
         let bytes = at::<PREFACE_BYTES>(bytes, 0);
@@ -55,13 +55,13 @@ impl Preface {
             return Ok(None);
         }
         if bytes[..8] != MAGIC || number(&bytes, 20) != crc32c::crc32c(&bytes[..20]) || bytes[24..] != [0; 8] {
-            return Err(damage(0, "this is not the beginning of a segment"));
+            return Err(damage(0, "invalid segment preface"));
         }
         Ok(Some(Preface { sequence: long(&bytes, 8), salt: number(&bytes, 16) }))
     }
 }
 
-/// The bytes at an offset; behind the end there are zeros, as on a disk.
+/// Returns the bytes at an offset, with zeros after the end, as on a disk.
 fn at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let mut found = [0; N];
     let rest = bytes.get(offset..).unwrap_or_default();
@@ -78,7 +78,7 @@ fn long(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(at(bytes, offset))
 }
 
-/// What is going to be written at once.
+/// Records to be written at once.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     records: Writer,
@@ -101,7 +101,7 @@ impl Batch {
         self.records.clear();
     }
 
-    /// Puts the batch behind `out`, whose end is to stand at `offset` of the file.
+    /// Appends the batch to `out`, whose end is at `offset` of the file.
     pub(crate) fn write(&self, out: &mut Vec<u8>, offset: u64, sequence: u64, salt: u32) {
         let content = self.records.bytes();
         let start = usize::try_from(offset % SECTOR as u64).expect("less than a sector");
@@ -114,12 +114,13 @@ impl Batch {
     }
 }
 
-/// Bytes between a batch and the next.
+/// Returns the number of bytes between a batch and the next one.
 fn padding(content: usize) -> usize {
     content.next_multiple_of(ALIGN) - content
 }
 
-/// How many pieces of `content`, cut at sectors, are zeros; `start` is where it begins within a sector.
+/// Returns how many pieces of `content`, cut at sector boundaries, are all zeros. `start` is its offset within a
+/// sector.
 fn zero_sectors(content: &[u8], start: usize) -> u32 {
     let first = (SECTOR - start % SECTOR).min(content.len());
     let (head, rest) = content.split_at(first);
@@ -162,20 +163,20 @@ impl Head {
     }
 }
 
-/// What was found in a segment.
+/// Result of scanning a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Scanned {
     pub(crate) preface: Preface,
-    /// Where the next batch belongs.
+    /// Offset of the next batch.
     pub(crate) end: usize,
-    /// Whether something behind the end was never synced and has to be cut off.
+    /// Whether data after the end was never synced and must be truncated.
     pub(crate) torn: bool,
-    /// Of the next batch.
+    /// Number of the next batch.
     pub(crate) next: u64,
 }
 
-/// Reads a segment whose first batch must have the number `next` (`None`: any). Only the last segment may be torn;
-/// `Ok(None)`: nothing in it was ever synced.
+/// Scans a segment whose first batch must have the number `next` (any if `None`). Only the last segment may be torn.
+/// Returns `Ok(None)` if nothing in it was ever synced.
 pub(crate) fn scan(
     bytes: &[u8],
     next: Option<u64>,
@@ -183,11 +184,11 @@ pub(crate) fn scan(
     mut take: impl FnMut(Record<'static>) -> Result<(), String>,
 ) -> Result<Option<Scanned>, Damage> {
     let Some(preface) = Preface::decode(bytes)? else {
-        // Preface and first batch are written at once: a batch without a preface was synced with it.
+        // Preface and first batch are written at once, so a batch without a preface means damage.
         return if last && (bytes.len() < PREFACE_BYTES || bytes.iter().all(|byte| *byte == 0)) {
             Ok(None)
         } else {
-            Err(damage(0, "the beginning of a segment is missing"))
+            Err(damage(0, "the segment preface is missing"))
         };
     };
     let (mut end, mut next) = (PREFACE_BYTES, next);
@@ -195,7 +196,7 @@ pub(crate) fn scan(
         let torn = match batch(bytes, end, preface.salt)? {
             Found::Batch { sequence, content } => {
                 if next.is_some_and(|next| next != sequence) {
-                    return Err(damage(end, format!("batch {sequence} came where batch {next:?} should be")));
+                    return Err(damage(end, format!("batch {sequence} found instead of batch {next:?}")));
                 }
                 records(content, end + HEAD_BYTES, &mut take)?;
                 end += HEAD_BYTES + content.len() + padding(content.len());
@@ -206,14 +207,14 @@ pub(crate) fn scan(
             Found::Nothing => bytes.len() > end,
         };
         if torn && !last {
-            return Err(damage(end, "a segment ends too early"));
+            return Err(damage(end, "the segment is truncated"));
         }
         if let Some(offset) = later(bytes, end, preface.salt, next.unwrap_or(0)) {
-            return Err(damage(end, format!("a batch is missing, though there is a later one at byte {offset}")));
+            return Err(damage(end, format!("a batch is missing before the batch at byte {offset}")));
         }
         let Some(next) = next.filter(|_| end > PREFACE_BYTES) else {
-            // The first batch says what was known before; it is written with the preface.
-            return if last { Ok(None) } else { Err(damage(end, "a segment is empty")) };
+            // The first batch repeats the earlier state and is written with the preface.
+            return if last { Ok(None) } else { Err(damage(end, "the segment is empty")) };
         };
         return Ok(Some(Scanned { preface, end, torn, next }));
     }
@@ -237,7 +238,7 @@ fn batch(bytes: &[u8], offset: usize, salt: u32) -> Result<Found<'_>, Damage> {
     if bytes.len() < offset + HEAD_BYTES {
         return Ok(Found::Torn);
     }
-    let Some(head) = Head::decode(&head, salt) else { return Err(damage(offset, "the head of a batch is damaged")) };
+    let Some(head) = Head::decode(&head, salt) else { return Err(damage(offset, "a batch header is damaged")) };
     let start = offset + HEAD_BYTES;
     let length = head.length as usize;
     if let Some(content) = bytes.get(start..start + length)
@@ -245,7 +246,7 @@ fn batch(bytes: &[u8], offset: usize, salt: u32) -> Result<Found<'_>, Damage> {
     {
         return Ok(Found::Batch { sequence: head.sequence, content });
     }
-    // A file that did not grow in time is as torn as one that lost sectors.
+    // A file that is too short is torn, as is one with lost sectors.
     let torn = match bytes.get(start..start + length) {
         Some(content) => zero_sectors(content, start) > head.zeros,
         None => true,
@@ -269,7 +270,7 @@ fn records(
     Ok(())
 }
 
-/// Offset of a whole batch behind `from` with a number of at least `next`.
+/// Returns the offset of a complete batch after `from` with a number of at least `next`.
 fn later(bytes: &[u8], from: usize, salt: u32, next: u64) -> Option<usize> {
     let first = from.next_multiple_of(ALIGN);
     (first..bytes.len()).step_by(ALIGN).find(|offset| {

@@ -1,4 +1,5 @@
-//! Snapshots on disk: the engine's part, then the machine's frames. Written aside, synced, renamed.
+//! Snapshots on disk: the engine's metadata, then the frames of the machine. Written to a temporary file, synced and
+//! renamed.
 
 use super::StoreError;
 use super::disk::{Disk, naming};
@@ -13,16 +14,16 @@ use std::sync::Arc;
 const MAGIC: [u8; 8] = *b"cvksnap\x01";
 const PREFIX: &str = "snapshot-";
 const ASIDE: &str = "snapshot.new";
-/// Of the engine's part.
+/// Maximum size of the engine's metadata.
 const META_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 fn name(meta: &SnapshotMeta) -> String {
-    // The engine counts from 0; an empty state has no entry at all.
+    // The engine counts from 0; an empty state has no entry.
     let index = meta.last_log_id.map_or(0, |last| last.index + 1);
     format!("{PREFIX}{index:016x}")
 }
 
-/// Writes a snapshot, and removes those before it.
+/// Writes a snapshot and removes older ones.
 pub(crate) fn save(disk: &dyn Disk, image: &Image) -> io::Result<()> {
     write(disk, image).map_err(|error| naming(&disk.path(&name(&image.meta)), &error))
 }
@@ -52,7 +53,7 @@ fn write(disk: &dyn Disk, image: &Image) -> io::Result<()> {
     Ok(())
 }
 
-/// The newest snapshot there is, checked from the first byte to the last.
+/// Loads the newest snapshot and checks it completely.
 pub(crate) fn load(disk: &dyn Disk) -> Result<Option<Image>, StoreError> {
     let failed = |action, name: &str| {
         let path = disk.path(name);
@@ -72,7 +73,7 @@ pub(crate) fn load(disk: &dyn Disk) -> Result<Option<Image>, StoreError> {
         Err(source) => return Err(failed("read", newest)(source)),
     };
     if name(&image.meta) != *newest {
-        let what = "it is not of the entry its name says".to_owned();
+        let what = "the file name does not match the entry of the snapshot".to_owned();
         return Err(StoreError::Damaged { path: disk.path(newest), what });
     }
     Ok(Some(image))
@@ -86,23 +87,23 @@ fn read(file: &mut dyn Read) -> io::Result<Image> {
     let length = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
     let checksum = u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]);
     if magic != MAGIC || length > META_BYTES_MAX {
-        return Err(damaged("it is not a snapshot".to_owned()));
+        return Err(damaged("not a snapshot file".to_owned()));
     }
     let mut content = vec![0; length];
     file.read_exact(&mut content)?;
     if crc32c::crc32c(&content) != checksum {
-        return Err(damaged("the checksum of its head is wrong".to_owned()));
+        return Err(damaged("the header has a wrong checksum".to_owned()));
     }
     let mut r = Reader::new(&content);
     let meta = meta(&mut r).and_then(|meta| r.end().map(|()| meta)).map_err(|error| damaged(error.to_string()))?;
     let machine = machine(file)?;
     if raft::log_id(machine.applied()) != meta.last_log_id {
-        return Err(damaged("its parts are of different entries".to_owned()));
+        return Err(damaged("header and content refer to different entries".to_owned()));
     }
     Ok(Image { meta, machine: Arc::new(machine) })
 }
 
-/// Reads a machine to the end of the file: of a snapshot, or a backup.
+/// Reads a machine up to the end of a snapshot or a backup.
 pub(crate) fn machine(file: &mut dyn Read) -> io::Result<convoke_log::Machine> {
     let damaged = |error: convoke_log::snapshot::SnapshotError| io::Error::new(io::ErrorKind::InvalidData, error);
     let mut restore = Restore::new();
@@ -126,7 +127,7 @@ pub(crate) fn machine(file: &mut dyn Read) -> io::Result<convoke_log::Machine> {
     restore.finish().map_err(damaged)
 }
 
-/// Fills the buffer, or finds the end where it begins.
+/// Fills the buffer. Returns false if the file ends before its first byte.
 fn read_or_end(file: &mut dyn Read, buffer: &mut [u8]) -> io::Result<bool> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,8 +1,8 @@
-//! The one thread that writes the log: everything that has gathered goes into one batch, with one fsync. On a simulated disk it is a
-//! task instead, and simulated time passes between the write and its fsync.
+//! The thread that writes the log: it writes everything waiting as one batch with one fsync. On a simulated disk it is
+//! a task, and simulated time passes between write and fsync.
 //!
-//! After the first failure nothing is written any more, and nothing is tried again: what the disk holds then is not
-//! known until it is read anew.
+//! After the first error it writes nothing and retries nothing, because the disk content is unknown until it is read
+//! again.
 
 use super::disk::{Disk, DiskFile, naming};
 use super::record::{Opening, Record};
@@ -21,23 +21,23 @@ use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-/// A batch is closed once it has so many bytes, so that no fsync takes very long.
+/// A batch is closed at this size, so that no fsync takes very long.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// Something to be written. The engine bounds how much of it can be under way: by entries not yet committed on a leader,
-/// by messages not yet answered on others.
+/// A step to be written. The engine bounds how many are in progress: by uncommitted entries at a leader, and by
+/// unanswered messages at other replicas.
 pub(crate) enum Step {
     Append(Vec<Entry>, IOFlushed<Types>),
     Vote(Vote, oneshot::Sender<io::Result<()>>),
-    /// From an index on; and the last entry that stays.
+    /// First index to remove, and the last entry that remains.
     Truncate(u64, Option<LogId>),
-    /// Synced, then whole segments are removed.
+    /// Synced first; then whole segments are removed.
     Purge(LogId, oneshot::Sender<io::Result<()>>),
-    /// Goes with whatever is written next.
+    /// Written together with the next step.
     Committed(LogId),
 }
 
-/// The way to the thread.
+/// Handle of the writer thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     line: Line,
@@ -50,24 +50,24 @@ enum Line {
     Task(UnboundedSender<Step>),
 }
 
-/// What the thread starts from.
+/// Initial state of the writer thread.
 #[derive(Debug)]
 pub(crate) struct Begin {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) known: Opening,
     pub(crate) segments: VecDeque<Segment>,
-    /// The segment to go on with, as it was read.
+    /// The segment to continue, as it was read.
     pub(crate) scanned: Option<Scanned>,
     pub(crate) next_batch: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) counting: Arc<Counting>,
 }
 
-/// A segment that is there.
+/// An existing segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) sequence: u64,
-    /// Highest index in it; `None` if it has no entries.
+    /// Highest index in it, or `None` if it has no entries.
     pub(crate) last: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn segment_name(sequence: u64) -> String {
 }
 
 impl Writer {
-    /// Makes the segment ready, here and now, then starts the thread.
+    /// Prepares the segment, then starts the thread.
     pub(crate) fn start(begin: Begin) -> io::Result<Self> {
         let simulated = begin.disk.simulated_latency().is_some();
         let mut state = Writing::open(begin)?;
@@ -102,13 +102,14 @@ impl Writer {
         match self.failed.get() {
             Some(failure) => Err(io::Error::other(failure.clone())),
             None if sent => Ok(()),
-            None => Err(io::Error::other("the log is closed")),
+            None => Err(io::Error::other("the replicated log is closed")),
         }
     }
 }
 
 impl Drop for Writer {
-    /// Waits until everything in line is written: nobody may open the log before. A simulated disk keeps late writers out by itself.
+    /// Waits until everything queued is written, so that no other process opens the log before. A simulated disk fences
+    /// late writers itself.
     fn drop(&mut self) {
         if let Line::Thread { steps, thread } = &mut self.line {
             drop(steps.take());
@@ -119,7 +120,7 @@ impl Drop for Writer {
     }
 }
 
-/// Who is told when a batch is synced.
+/// Whom to notify when a batch is synced.
 enum Waiter {
     Entries(IOFlushed<Types>),
     Other(oneshot::Sender<io::Result<()>>),
@@ -142,17 +143,17 @@ struct Writing {
     disk: Arc<dyn Disk>,
     file: Box<dyn DiskFile>,
     preface: Preface,
-    /// Where the next batch belongs.
+    /// Offset of the next batch.
     offset: u64,
     next_batch: u64,
-    /// What the next segment begins with.
+    /// State that the next segment starts with.
     known: Opening,
-    /// The current one last.
+    /// The current segment is the last one.
     segments: VecDeque<Segment>,
     segment_bytes: u64,
     batch: Batch,
     buffer: Vec<u8>,
-    /// Who is told when the batch is synced, and what is purged then.
+    /// Whom to notify when the batch is synced, and what to purge then.
     waiters: Vec<Waiter>,
     purged: Option<LogId>,
     counting: Arc<Counting>,
@@ -164,7 +165,7 @@ impl Writing {
         match (scanned, segments.back()) {
             (Some(scanned), Some(current)) => {
                 let mut file = disk.resume(&segment_name(current.sequence), scanned.end as u64)?;
-                // The tail that was cut off must not come back behind what is written next.
+                // The truncated tail must not reappear after later writes.
                 file.sync()?;
                 Ok(Writing {
                     disk,
@@ -233,7 +234,7 @@ impl Writing {
         }
     }
 
-    /// Takes all that is in line. Whether it is to be written now: a hint alone is not worth it, it goes with the next.
+    /// Collects all queued steps. Returns whether to write now: a commit hint alone waits for the next step.
     fn gather(&mut self, first: Step, mut next: impl FnMut() -> Option<Step>) -> bool {
         let mut step = Some(first);
         while let Some(found) = step {
@@ -248,7 +249,7 @@ impl Writing {
             self.batch.clear();
             self.purged = None;
             if failed.set(failure.clone()).is_ok() {
-                tracing::error!("the log cannot be written, this replica stops: {failure}");
+                tracing::error!(error = %failure, "cannot write replicated log, stopping replica");
             }
         }
         for waiter in self.waiters.drain(..) {
@@ -294,7 +295,7 @@ impl Writing {
         }
     }
 
-    /// Writes the batch, which is not safe yet.
+    /// Writes the batch without syncing it.
     fn write(&mut self) -> io::Result<()> {
         if self.batch.is_empty() {
             return Ok(());
@@ -304,12 +305,12 @@ impl Writing {
         self.file.append(&self.buffer).map_err(|error| self.naming_segment(&error))
     }
 
-    /// An error that says which file it was about.
+    /// Adds the segment's path to an error.
     fn naming_segment(&self, error: &io::Error) -> io::Error {
         naming(&self.disk.path(&segment_name(self.preface.sequence)), error)
     }
 
-    /// Syncs what was written, then goes on to the next segment and lets go of old ones, if it is time.
+    /// Syncs the batch, then starts a new segment and removes old ones if needed.
     fn sync(&mut self) -> io::Result<()> {
         if !self.batch.is_empty() {
             let begin = Instant::now();
@@ -330,7 +331,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Goes on in a new segment.
+    /// Starts a new segment.
     fn roll(&mut self) -> io::Result<()> {
         let sequence = self.preface.sequence + 1;
         let (file, preface, offset) = create_segment(&*self.disk, sequence, &self.known, self.next_batch)?;
@@ -340,8 +341,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Removes segments that only have entries up to an index, oldest first: what is left has no gap, whenever a crash
-    /// comes.
+    /// Removes segments with entries up to an index only, oldest first, so that a crash leaves no gap.
     fn remove(&mut self, upto: u64) -> io::Result<()> {
         while self.segments.len() > 1
             && let Some(oldest) = self.segments.front()
@@ -356,7 +356,7 @@ impl Writing {
     }
 }
 
-/// A segment with its preface and what was known before it, durable under its name.
+/// Creates a segment with its preface and opening record, and makes it durable.
 fn create_segment(
     disk: &dyn Disk,
     sequence: u64,

@@ -33,7 +33,7 @@ async fn a_backup_is_restored_as_a_log_of_its_own() {
     assert_ne!(status.log, old.log);
     assert_eq!(status.replica.map(|id| id.0), Some(4), "above every id of the old log");
     assert!(status.group.epoch > old.group.epoch, "no epoch is used twice");
-    // The session went with the backup, and knows what it knew.
+    // The backup contains the session with its outcomes.
     assert_eq!(client.put(&restored, "more", "v").await, 31);
 }
 
@@ -64,7 +64,7 @@ async fn the_last_survivor_goes_on_alone_when_told_to_and_the_group_grows_again(
     assert_eq!(get(&hosts, "k19").await.as_deref(), Some("v"));
     assert_eq!(client.put(&hosts, "new", "v").await, 21);
 
-    // One of the old ones comes back as it was: it is no part of the new log, and cannot make itself one.
+    // An old replica returns unchanged: it is not part of the new log and cannot join it.
     let stale = Host::start(gone.remove(0)).await;
     let handle = hosts[0].handle();
     let address = stale.config.address.as_str().into();
@@ -73,7 +73,7 @@ async fn the_last_survivor_goes_on_alone_when_told_to_and_the_group_grows_again(
     let refused = handle.change(&add).await.unwrap_err();
     assert_eq!(refused, ChangeError::HoldsReplica { node: stale.node().into(), of: "another" });
     assert_ne!(stale.handle().status().log, handle.status().log);
-    // With its directory gone it is a node like any other.
+    // Without its directory it is an ordinary node.
     let config = stale.stop().await;
     std::fs::remove_dir_all(config.data_dir.as_ref().unwrap()).unwrap();
     hosts.push(Host::start(config).await);

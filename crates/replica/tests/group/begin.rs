@@ -1,4 +1,4 @@
-//! Beginning a log together.
+//! Creating a log together.
 
 use crate::cluster::{Client, Disks, Host, agree, config, leader, together};
 use convoke_replica::{Refusal, Role};
@@ -27,7 +27,7 @@ async fn a_joining_node_never_begins_a_log_alone() {
     let (mut a, missing) = (config(&disks, "a"), free_address());
     a.join = vec![a.address.clone(), missing];
     let host = Host::start(a).await;
-    // It asks the missing one over and over.
+    // It keeps asking the missing node.
     eventually("it has looked a few times", async || host.handle().counters().rpc_failures >= 3).await;
     assert_eq!(host.handle().status().role, Role::Outside);
     assert!(matches!(host.handle().epoch(), Err(Refusal::NotLeader(group)) if group.members.is_empty()));
@@ -63,7 +63,7 @@ async fn a_log_that_was_half_begun_is_begun_after_a_restart() {
     for config in &configs {
         hosts.push(Host::start(config.clone()).await);
     }
-    // As soon as the founder has written down that it is one, everybody is stopped, wherever they are.
+    // All nodes stop as soon as the founder has written its identity.
     eventually("a is a replica", async || hosts[0].handle().status().replica.is_some()).await;
     for host in hosts {
         host.stop().await;

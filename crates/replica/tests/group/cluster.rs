@@ -1,4 +1,4 @@
-//! Replicas in one process, each with a port and a directory of its own.
+//! Replicas in one process, each with its own port and directory.
 
 use convoke_replica::log::command::{Body, Open, Request};
 use convoke_replica::log::machine::{Answer, Outcome};
@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
-/// A node with nothing but a log.
+/// A node with only a log.
 pub(crate) struct Host {
     pub(crate) replica: Replica,
     pub(crate) config: Config,
@@ -52,7 +52,7 @@ impl Host {
         &self.config.node
     }
 
-    /// Ends it; the directory stays.
+    /// Stops it; the directory stays.
     pub(crate) async fn stop(self) -> Config {
         self.accepting.abort();
         self.replica.handle().stop().await;
@@ -60,7 +60,7 @@ impl Host {
     }
 }
 
-/// One that was stopped in the middle of something gives its directory back a moment later.
+/// A node that was stopped in the middle of an operation releases its directory a moment later.
 async fn started(config: &Config, dialer: &Arc<dyn Dial>) -> Replica {
     let mut replica = Replica::start_with(config.clone(), dialer.clone()).await;
     eventually("its directory is free", async || {
@@ -104,7 +104,7 @@ pub(crate) fn config(disks: &Disks, node: &str) -> Config {
     config
 }
 
-/// Nodes that were started with the same list.
+/// Starts nodes with the same join list.
 pub(crate) async fn together(disks: &Disks, nodes: &[&str]) -> Vec<Host> {
     together_with(disks, nodes, |_| {}).await
 }
@@ -131,7 +131,7 @@ pub(crate) async fn together_by(
     hosts
 }
 
-/// Place of the host that leads and serves.
+/// Returns the index of the host that leads.
 pub(crate) async fn leader(hosts: &[Host]) -> usize {
     let mut found = None;
     eventually("somebody leads and is settled", async || {
@@ -145,7 +145,7 @@ pub(crate) async fn leader(hosts: &[Host]) -> usize {
     found.unwrap()
 }
 
-/// A client that asks whoever leads, with a session of its own.
+/// A client with its own session that asks the current leader.
 pub(crate) struct Client {
     session: SessionId,
     number: u64,
@@ -178,7 +178,7 @@ impl Client {
         Request::new(self.session, self.number, epoch, body)
     }
 
-    /// Submits until somebody decides; the same number every time.
+    /// Submits under the same number until there is an outcome.
     pub(crate) async fn submit(&mut self, hosts: &[Host], body: Body) -> Answer {
         self.number += 1;
         let number = self.number;
@@ -204,7 +204,7 @@ impl Client {
     }
 }
 
-/// The value of a key, as the leader has it.
+/// Returns the value of a key at the leader.
 pub(crate) async fn get(hosts: &[Host], key: &str) -> Option<String> {
     let mut found = None;
     eventually("a read is served", async || {
@@ -222,7 +222,7 @@ pub(crate) async fn get(hosts: &[Host], key: &str) -> Option<String> {
     found.unwrap()
 }
 
-/// Waits until all have applied the same, and checks that it is the same.
+/// Waits until all hosts have applied the same entries, and compares their states.
 pub(crate) async fn agree(hosts: &[Host]) {
     eventually("all replicas hold the same", async || {
         let machines: Vec<_> = hosts.iter().filter_map(|host| host.handle().local().ok()).collect();

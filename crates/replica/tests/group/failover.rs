@@ -1,4 +1,4 @@
-//! Leaders come and go.
+//! Leader changes.
 
 use crate::cluster::{Client, Disks, Host, agree, get, leader, together};
 use convoke_replica::log::command::{Body, Open, Request};
@@ -60,7 +60,7 @@ async fn what_was_acknowledged_survives_the_leaders_and_the_whole_group() {
     agree(&hosts).await;
 }
 
-/// Nobody stands for election who could not be elected, so a follower that is left over keeps its last leader in mind.
+/// A replica that would lose an election does not start one, so an isolated follower keeps its last leader.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_that_is_left_alone_does_not_call_the_log_available() {
     let disks = Disks::new();
@@ -122,7 +122,7 @@ async fn a_copy_that_crosses_a_change_of_leader_does_nothing_twice() {
     agree(&hosts).await;
 }
 
-/// Its expiry was due while nothing could be proposed. The leader is the same one afterwards, and asks again.
+/// The expiry was due while nothing could be proposed. The same leader proposes it again afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_fell_silent_while_there_was_no_quorum_expires_afterwards() {
     const TTL: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The group changes.
+//! Membership changes.
 
 use crate::cluster::{Client, Disks, Host, agree, config, get, leader, together};
 use convoke_replica::log::command::Body;
@@ -78,7 +78,7 @@ async fn a_dead_node_is_replaced_and_never_comes_back_under_its_id() {
     client.put(&hosts, "k", "2").await;
     agree(&hosts).await;
     assert!(!voters(&hosts[0]).contains(&node) && voters(&hosts[0]).contains(&"d".to_owned()));
-    // With the new one a majority survives the loss of another.
+    // With the new replica a majority survives the loss of another one.
     let leads = leader(&hosts).await;
     hosts.remove(leads).stop().await;
     client.put(&hosts, "k", "3").await;
@@ -102,7 +102,7 @@ async fn leadership_is_handed_over() {
     assert_eq!(handle.transfer("z").await, Err(ChangeError::NoReplica("z".into())));
 }
 
-/// Whoever asks for it has looked at a group that is no more.
+/// The transfer names a configuration that is no longer current.
 #[tokio::test(flavor = "multi_thread")]
 async fn leadership_is_not_handed_over_if_the_group_has_changed_since() {
     let disks = Disks::new();
@@ -122,7 +122,7 @@ async fn leadership_is_not_handed_over_if_the_group_has_changed_since() {
     .await;
 }
 
-/// Nobody tells a replica that it is gone; and it cannot come back with what it holds.
+/// A removed replica gets no message and cannot return with its old log.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_replica_says_so_and_is_not_added_again_with_its_old_log() {
     let disks = Disks::new();
@@ -146,7 +146,7 @@ async fn a_removed_replica_says_so_and_is_not_added_again_with_its_old_log() {
     let place = Edit::Add { node: "z".into(), address: removed.config.address.as_str().into() };
     assert!(matches!(handle.change(&place).await, Err(ChangeError::OtherNode { .. })));
 
-    // It was away when it happened, or has forgotten: it finds out again.
+    // After a restart it detects the removal again.
     let removed = Host::start(removed.stop().await).await;
     eventually("it says so again", async || says(&removed) == (Role::Removed, true, true)).await;
     let mut empty = removed.stop().await;
@@ -157,7 +157,7 @@ async fn a_removed_replica_says_so_and_is_not_added_again_with_its_old_log() {
     eventually("it learns", async || back.handle().status().role == Role::Learner).await;
 }
 
-/// A node that was not there when it was taken out of the group is not told either.
+/// A node that was down during its removal gets no message either.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_was_removed_while_it_was_away_finds_out() {
     let disks = Disks::new();
@@ -210,7 +210,7 @@ async fn a_leader_that_is_removed_steps_down() {
     eventually("the removed one leads no more", async || removed.handle().status().role == Role::Removed).await;
 }
 
-/// Its last step may be decided without it, and nobody tells it: several rounds, as that is a matter of chance.
+/// The last step may be committed without it. Several rounds, because this depends on timing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_leaves_a_pair_knows_when_that_is_done() {
     let rounds = (0..8).map(async |_| {
@@ -232,7 +232,7 @@ async fn a_leader_that_leaves_a_pair_knows_when_that_is_done() {
     futures_util::future::join_all(rounds).await;
 }
 
-/// H4: limits are state. What a node is configured with counts only for a log that it begins.
+/// LH4: limits are state. A node's configured limits apply only to a log that it creates.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_joins_has_the_limits_of_the_log() {
     let disks = Disks::new();
@@ -258,8 +258,8 @@ async fn whoever_joins_has_the_limits_of_the_log() {
     assert!(matches!(answer.verdict.as_deref(), Ok(Outcome::NotApplied { .. })), "{answer:?}");
 }
 
-/// M2: a founder that starts again asks nobody a second time. One that lost its disk would agree, and vote, and hold nothing of what it
-/// has promised to hold.
+/// M2: a restarted founder asks no one a second time. A founder that lost its disk would agree and vote without the
+/// entries it acknowledged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_founding_member_that_lost_its_disk_does_not_come_back_under_its_id() {
     let disks = Disks::new();
@@ -270,11 +270,11 @@ async fn a_founding_member_that_lost_its_disk_does_not_come_back_under_its_id() 
     let lost = hosts.pop().unwrap().stop().await;
     std::fs::remove_dir_all(disks.of("c")).unwrap();
     let lost = Host::start(lost).await;
-    // Whoever began the log starts anew.
+    // The creating node restarts.
     let founder = hosts.remove(0).stop().await;
     hosts.insert(0, Host::start(founder).await);
     client.put(&hosts, "k", "2").await;
-    // Longer than it takes to be asked.
+    // Longer than an adoption takes.
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(lost.handle().status().role, Role::Outside);
     let address = lost.config.address.as_str().into();

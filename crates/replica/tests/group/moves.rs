@@ -1,4 +1,4 @@
-//! Nodes that are at another address than before (M5).
+//! Nodes that changed their address (M5).
 
 use crate::cluster::{Client, Disks, Host, agree, get, leader, together_by};
 use convoke_replica::{Dial, Guided};
@@ -6,7 +6,7 @@ use convoke_testkit::{eventually, free_address};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// What the registry is to a real node: where nodes say they are.
+/// Stands for the registry: the announced addresses of nodes.
 #[derive(Clone, Debug, Default)]
 struct Known(Arc<Mutex<BTreeMap<String, String>>>);
 
@@ -21,7 +21,7 @@ impl Known {
     }
 }
 
-/// Three, and what they know of each other.
+/// Three hosts and their announced addresses.
 async fn three(disks: &Disks) -> (Known, Arc<dyn Dial>, Vec<Host>) {
     let known = Known::default();
     let dialer = known.dialer();
@@ -44,7 +44,7 @@ async fn a_node_that_moved_is_found_and_recorded() {
     known.note("c", &moved.address);
     let address = moved.address.clone();
     hosts.push(Host::start_with(moved, dialer.clone()).await);
-    // Without the second one everything depends on the one that moved.
+    // Without the second host, everything depends on the one that moved.
     let away = hosts.remove(1).stop().await;
     client.put(&hosts, "k", "2").await;
     eventually("its new address is recorded", async || hosts.iter().all(|host| recorded(host, "c") == address)).await;
@@ -80,7 +80,7 @@ async fn what_is_said_of_a_node_need_not_be_true() {
     let address = hosts[2].config.address.clone();
     let mut client = Client::open(&hosts).await;
     client.put(&hosts, "k", "1").await;
-    // Said to be where another one is, and then where nobody is.
+    // Announced at the address of another node, then at an unused address.
     for wrong in [hosts[0].config.address.clone(), free_address()] {
         known.note("c", &wrong);
         let back = hosts.remove(2).stop().await;

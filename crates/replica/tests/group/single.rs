@@ -1,4 +1,4 @@
-//! One node alone.
+//! A single node.
 
 use crate::cluster::{Client, Disks, Host, config, get, leader};
 use convoke_replica::log::command::{Body, Client as Name, Open, Put, Request};
@@ -71,7 +71,7 @@ async fn resolve_makes_a_fate_final() {
     assert_eq!(handle.submit(late).await.unwrap().answer.verdict, Err(Refused::Superseded));
 }
 
-/// F8: it may be opened yet, so nothing final can be said about it; and nothing is written down to say that.
+/// F8: the session may still be opened, so no final answer is possible, and nothing is appended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_was_never_opened_is_not_resolved() {
     let hosts = [Host::start(Config::new("a", free_address())).await];
@@ -88,14 +88,14 @@ async fn a_session_that_was_never_opened_is_not_resolved() {
     client.put(&hosts, "a", "1").await;
     let ended = client.next(handle.epoch().unwrap(), Body::End(client.session()));
     handle.submit(ended).await.unwrap();
-    // Below what was opened there is always an answer: entries of the engine, ended sessions, sessions that are forgotten.
+    // Every index up to the applied one has an answer: engine entries, ended and dropped sessions.
     for session in 1..=handle.status().applied {
         let fate = handle.resolve(RequestId::new(SessionId(session), 7)).await.unwrap();
         assert!(fate.is_final(), "{session}: {fate:?}");
     }
 }
 
-/// A1: it would stop every replica, and again after every start.
+/// A1: it would stop every replica, again after every restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_could_read_does_not_get_into_the_log() {
     let disks = Disks::new();
@@ -149,7 +149,7 @@ async fn a_barrier_read_sees_what_was_given_up_or_it_never_comes() {
     for _ in 0..50 {
         let request = client.next(epoch, Body::put("a", format!("{}", client.number())));
         let (session, number) = (request.session, request.number);
-        // Sent and given up at once: it may be anywhere.
+        // Sent and abandoned at once.
         let sending = tokio::spawn({
             let (handle, request) = (handle.clone(), request.clone());
             async move { handle.submit(request).await }

@@ -1,4 +1,4 @@
-//! Snapshots: taken by bytes, sent to who lags, kept across restarts.
+//! Snapshots: taken by size, sent to lagging replicas, kept across restarts.
 
 use crate::cluster::{Client, Disks, Host, agree, get, leader, together_with};
 use convoke_replica::Config;
@@ -33,7 +33,7 @@ async fn a_replica_that_lags_too_far_gets_a_snapshot_and_the_log_stays_small() {
     hosts.push(back);
     agree(&hosts).await;
     assert_eq!(hosts[2].handle().counters().snapshots_installed, 1);
-    // And it goes on from there, restart included.
+    // The log continues from there, also after a restart.
     fill(&mut client, &hosts, 400, 450).await;
     let config = hosts.pop().unwrap().stop().await;
     hosts.push(Host::start(config).await);

@@ -4,6 +4,6 @@ mod member;
 mod request;
 mod views;
 
-pub(crate) use member::{json_member, wire_member};
+pub(crate) use member::{JsonMember, wire_member};
 pub(crate) use request::{attach_member, filter, metadata_update, version, versions};
 pub(crate) use views::{explanation, log_degraded, millis, nodes, services, status};

@@ -76,15 +76,18 @@ pub fn log_service(
     directory: Arc<dyn Directory>,
     config: &Config,
 ) -> LogServer<impl convoke_proto::v1::log_server::Log> {
-    let service = Arc::new(LogService::new(log, directory, config, None));
-    LogServer::new(log::Log(Some(service))).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    log_server(Some(Arc::new(LogService::new(log, directory, config, None))))
+}
+
+/// `None`: this node runs no log plane.
+pub(crate) fn log_server(service: Option<Arc<LogService>>) -> LogServer<log::Log> {
+    LogServer::new(log::Log(service)).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 fn others(surface: &Arc<Surface>) -> Router {
     let admin = AdminServer::new(admin::Admin(surface.clone()));
-    let log = LogServer::new(log::Log(surface.log.as_ref().map(|log| log.service.clone())));
     let routes = Routes::new(admin)
-        .add_service(log.max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(log_server(surface.log.as_ref().map(|log| log.service.clone())))
         .add_service(surface.health.server());
     let reflection = || {
         tonic_reflection::server::Builder::configure()

@@ -45,7 +45,8 @@ impl registry_server::Registry for Registry {
         let v1::ListRequest { filter: text, limit, cursor } = request.into_inner();
         let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0);
         let cursor = Some(cursor).filter(|cursor| !cursor.is_empty());
-        let page = list(&self.0, &filter(&text)?, cursor, limit, wire_member, prost::Message::encoded_len)?;
+        let page =
+            list(&self.0, &filter(&text)?, cursor, limit, |member| wire_member(&member), prost::Message::encoded_len)?;
         Ok(Response::new(v1::ListResponse { members: page.members, next_cursor: page.next.unwrap_or_default() }))
     }
 

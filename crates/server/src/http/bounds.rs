@@ -2,6 +2,7 @@
 
 use super::extract::no_query;
 use super::failure::{Failed, Failure};
+use super::routes::RouteInfo;
 use crate::surface::Surface;
 use crate::traces;
 use ::http::{HeaderMap, Method, StatusCode};
@@ -13,16 +14,24 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::Instrument;
 
-pub(crate) async fn bounded(State(surface): State<Arc<Surface>>, request: Request, next: Next) -> Response {
+/// `route` is `None` for a request that no route serves.
+pub(crate) async fn bounded(
+    State((surface, route)): State<(Arc<Surface>, Option<RouteInfo>)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let begun = Instant::now();
-    let route = surface.routes.position(&request);
-    let span = traces::http(request.method(), route.and_then(|route| surface.routes.path(route)), request.headers());
+    let span = traces::http(request.method(), route.map(|route| route.path), request.headers());
     let response = match check(&surface, route, &request) {
         Ok(()) => in_time(&surface, request, next).instrument(span.clone()).await,
         Err(failure) => failure.into_response(),
     };
     let failed = response.extensions().get::<Failed>().map(|failed| failed.0);
-    surface.metrics.http.record(route, failed.map_or(0, |code| code as usize), begun.elapsed());
+    surface.metrics.http.record(
+        route.map(|route| route.position),
+        failed.map_or(0, |code| code as usize),
+        begun.elapsed(),
+    );
     traces::http_answered(&span, response.status(), failed.map(ErrorCode::as_str));
     response
 }
@@ -42,7 +51,7 @@ async fn in_time(surface: &Surface, request: Request, next: Next) -> Response {
     Failure::from(error).into_response()
 }
 
-fn check(surface: &Surface, route: Option<usize>, request: &Request) -> Result<(), Failure> {
+fn check(surface: &Surface, route: Option<RouteInfo>, request: &Request) -> Result<(), Failure> {
     let limits = &surface.config.limits;
     let uri = request.uri().path_and_query().map_or(0, |text| text.as_str().len());
     if uri > limits.uri_bytes {
@@ -54,7 +63,7 @@ fn check(surface: &Surface, route: Option<usize>, request: &Request) -> Result<(
         return Err(too_large(status, "headers", headers, limits.header_bytes));
     }
     match (route, request.uri().query()) {
-        (Some(route), Some(query)) if !surface.routes.takes_query(route) => Ok(no_query(query)?),
+        (Some(route), Some(query)) if !route.query => Ok(no_query(query)?),
         _ => Ok(()),
     }
 }

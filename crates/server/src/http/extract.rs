@@ -48,6 +48,10 @@ where
 
 fn query<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     let pairs = || form_urlencoded::parse(text.as_bytes());
+    if let Ok(value) = T::deserialize(serde_urlencoded::Deserializer::new(pairs())) {
+        return Ok(value);
+    }
+    // Once more, slower, with an account of the parameter that is wrong.
     serde_path_to_error::deserialize(serde_urlencoded::Deserializer::new(pairs())).map_err(|error| {
         let (path, why) = (error.path().to_string(), error.inner().to_string());
         match pairs().find(|(name, _)| *name == path) {

@@ -20,11 +20,11 @@ mod watch;
 use crate::surface::Surface;
 use ::http::{Method, StatusCode, Uri};
 use axum::Router;
+use axum::handler::Handler;
 use axum::middleware::from_fn_with_state;
 use convoke_proto::{Error, ErrorCode};
 use failure::Failure;
 pub(crate) use observe::requests;
-pub(crate) use routes::Index;
 use routes::routes;
 pub(crate) use sessions::{Key, Pool, Table};
 use std::sync::Arc;
@@ -35,14 +35,16 @@ pub fn served() -> Vec<(String, &'static str)> {
 }
 
 pub(crate) fn router(surface: &Arc<Surface>) -> Router {
+    let bounded = |route| from_fn_with_state((surface.clone(), route), bounds::bounded);
     let mut router = Router::new();
-    for route in routes() {
-        router = router.route(route.path, route.handler);
+    for (position, route) in routes().into_iter().enumerate() {
+        let info = route.info(position);
+        // A GET route answers HEAD requests, too.
+        router = router.route(route.path, route.handler.layer(bounded(Some(info))));
     }
     router
-        .fallback(unknown)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(surface.clone(), bounds::bounded))
+        .fallback(unknown.layer(bounded(None)))
+        .method_not_allowed_fallback(wrong_method.layer(bounded(None)))
         .with_state(surface.clone())
 }
 

@@ -2,14 +2,14 @@
 
 use super::extract::{Query, Segments, Switch};
 use super::failure::{Failure, Json};
-use crate::convert::{self, json_member};
+use crate::convert::{self, JsonMember};
 use crate::error::{invalid, no_member, not_ready};
 use crate::listing::list;
 use crate::surface::Surface;
 use axum::extract::State;
 use convoke_node::Phase;
 use convoke_node::core::filter::{Filter, Status};
-use convoke_proto::{Error, ErrorCode, json, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -94,25 +94,26 @@ impl MembersQuery {
     }
 }
 
-pub(crate) async fn members(State(surface): Shared, Query(query): Query<MembersQuery>) -> Answer<json::MemberList> {
+/// A page of members, in the form of [`convoke_proto::json::MemberList`].
+#[derive(Debug, Serialize)]
+pub(crate) struct MemberList {
+    members: Vec<JsonMember>,
+    next_cursor: Option<String>,
+}
+
+pub(crate) async fn members(State(surface): Shared, Query(query): Query<MembersQuery>) -> Answer<MemberList> {
     let filter = query.filter()?;
     if query.limit == Some(0) {
         return Err(invalid("limit", "limit 0 asks for nothing; leave it out for the node's choice").into());
     }
     let cursor = query.cursor.filter(|cursor| !cursor.is_empty());
-    let page = list(&surface, &filter, cursor, query.limit, json_member, json_bytes)?;
-    Ok(Json(json::MemberList { members: page.members, next_cursor: page.next }))
+    let page = list(&surface, &filter, cursor, query.limit, JsonMember, JsonMember::size_hint)?;
+    Ok(Json(MemberList { members: page.members, next_cursor: page.next }))
 }
 
-/// About as many as the member takes in JSON.
-fn json_bytes(member: &json::Member) -> usize {
-    let pairs = member.metadata.iter().chain(&member.endpoints).map(|(key, value)| key.len() + value.len() + 6);
-    300 + member.id.len() + member.service.len() + member.address.len() + pairs.sum::<usize>()
-}
-
-pub(crate) async fn member(State(surface): Shared, Segments(id): Segments<String>) -> Answer<json::Member> {
+pub(crate) async fn member(State(surface): Shared, Segments(id): Segments<String>) -> Answer<JsonMember> {
     let member = surface.readable()?.member(&id).ok_or_else(|| no_member(&id))?;
-    Ok(Json(json_member(&member)))
+    Ok(Json(JsonMember(member)))
 }
 
 pub(crate) async fn explain(State(surface): Shared, Segments(id): Segments<String>) -> Answer<v1::ExplainResponse> {

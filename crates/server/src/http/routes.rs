@@ -3,7 +3,6 @@
 use super::{ask, discovery, events, kv, log, observe, reads, sessions, subscribers, ui, watch};
 use crate::surface::Surface;
 use ::http::Method;
-use axum::extract::{MatchedPath, Request};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use std::sync::Arc;
 
@@ -15,39 +14,20 @@ pub(crate) struct Route {
     query: bool,
 }
 
-/// Finds a route's place in the table.
-#[derive(Debug)]
-pub(crate) struct Index(Vec<Indexed>);
-
-#[derive(Debug)]
-struct Indexed {
-    method: Method,
-    path: &'static str,
-    query: bool,
+/// A route as what holds for every request knows it: found when the router is built, not for each request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RouteInfo {
+    /// In the table of routes.
+    pub(crate) position: usize,
+    /// With names for its parts.
+    pub(crate) path: &'static str,
+    /// Whether the handler looks at the query.
+    pub(crate) query: bool,
 }
 
-impl Index {
-    pub(crate) fn new() -> Self {
-        let indexed = |Route { method, path, query, .. }| Indexed { method, path, query };
-        Index(routes().into_iter().map(indexed).collect())
-    }
-
-    /// The path of a route, with names for its parts.
-    pub(crate) fn path(&self, position: usize) -> Option<&'static str> {
-        self.0.get(position).map(|route| route.path)
-    }
-
-    /// Whether somebody will look at the query of what is asked at this place.
-    pub(crate) fn takes_query(&self, position: usize) -> bool {
-        self.0.get(position).is_some_and(|route| route.query)
-    }
-
-    /// `None` for what is not served.
-    pub(crate) fn position(&self, request: &Request) -> Option<usize> {
-        let path = request.extensions().get::<MatchedPath>()?.as_str();
-        // What answers GET answers HEAD.
-        let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
-        self.0.iter().position(|route| route.method == method && route.path == path)
+impl Route {
+    pub(crate) fn info(&self, position: usize) -> RouteInfo {
+        RouteInfo { position, path: self.path, query: self.query }
     }
 }
 

@@ -51,6 +51,7 @@ pub(crate) fn body(request: v1::LogRequest) -> Result<Request, Error> {
         previous: request.previous,
         epoch: epoch(request.epoch)?,
         deadline: (request.deadline_us > 0).then(|| LogTime::from_micros(request.deadline_us)),
+        last: request.last,
         body,
     })
 }
@@ -68,7 +69,7 @@ fn deletion(delete: v1::DeleteKeys) -> Result<Body, Error> {
     }
 }
 
-/// What a barrier read says (R4).
+/// What a barrier read says (LR4).
 pub(crate) fn barrier(barrier: Option<v1::Barrier>) -> Result<Consistency, Error> {
     let message = "a barrier read names the session, its epoch, and the number below which everything is given up";
     let v1::Barrier { session, epoch: meant, below } = barrier.ok_or_else(|| invalid("barrier", message))?;

@@ -5,11 +5,13 @@
 
 mod convert;
 mod directory;
+mod local;
 mod service;
 mod submit;
 
 pub(crate) use convert::{barrier, fate, key_range, record, request_id, wire_epoch};
 pub use directory::Directory;
+use local::ConnectLocally;
 pub(crate) use service::LogService;
 pub(crate) use submit::SubmitStream;
 
@@ -40,7 +42,7 @@ pub(crate) struct LogPlane {
 }
 
 impl LogPlane {
-    /// Within a tokio runtime. The ambassador asks this node first, which names the others.
+    /// Within a tokio runtime. The ambassador asks this node first, within the process; the node names the others.
     pub(crate) fn new(
         handle: LogHandle,
         node: NodeHandle,
@@ -48,10 +50,13 @@ impl LogPlane {
         own: SocketAddr,
         stage: watch::Receiver<Stage>,
     ) -> LogPlane {
-        let seeds = [reachable(own).to_string()];
-        let ambassador = Ambassador::start(seeds).expect("a socket address is host:port, and there is a runtime");
-        let kv = ambassador.kv_with(Options::default().window(WINDOW).timeout(config.timeouts.request));
+        let own = reachable(own).to_string();
+        let addresses = [own.clone(), node.client_address().to_owned()];
         let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config, Some(stage)));
+        let connect = Arc::new(ConnectLocally::new(addresses, &service));
+        let ambassador =
+            Ambassador::start_with([own], connect).expect("a socket address is host:port, and there is a runtime");
+        let kv = ambassador.kv_with(Options::default().window(WINDOW).timeout(config.timeouts.request));
         LogPlane { handle, service, ambassador, kv }
     }
 }

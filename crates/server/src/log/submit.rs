@@ -132,7 +132,7 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
     let id = request.id();
     match service.handle.submit(request).await {
         Ok(answered) => Ok(answer(&answered)),
-        // What is known of it can be told here and now: nothing of the session can take effect any more (S8).
+        // What is known of it can be told here and now: nothing of the session can take effect any more (LS8).
         Err(SubmitError::Refused(Refusal::SessionNotOpen)) => {
             match service.handle.peek(id, Consistency::Linearizable).await {
                 Ok(fate) => Ok(read_fate(id, &fate)),
@@ -140,7 +140,7 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
             }
         }
         Err(SubmitError::Refused(why)) => Err(service.refused(&why)),
-        Err(SubmitError::Unknown) => Ok(Message::LostSight(v1::LostSight {})),
+        Err(SubmitError::Unknown) => Ok(Message::OutcomeUnknown(v1::OutcomeUnknown {})),
     }
 }
 
@@ -151,7 +151,7 @@ async fn open_session(service: &LogService, open: v1::OpenSession) -> Result<Mes
     match service.handle.open(open).await {
         Ok(answered) => Ok(opened(&answered)),
         Err(SubmitError::Refused(why)) => Err(service.refused(&why)),
-        Err(SubmitError::Unknown) => Ok(Message::LostSight(v1::LostSight {})),
+        Err(SubmitError::Unknown) => Ok(Message::OutcomeUnknown(v1::OutcomeUnknown {})),
     }
 }
 

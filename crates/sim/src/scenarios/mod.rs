@@ -116,7 +116,7 @@ scenarios! {
     forgetting::inferred_end_meets_its_owner, 1, four, "C4, D8", "nor does it end what its owner stands by";
     forgetting::full_merge_meets_a_living_client, 1, three, "D8", "a full merge takes nothing that its receiver stands by";
     forgetting::owner_dies_as_the_sides_meet, 1, four, "D8, D10", "what some have forgotten and others saw to the last";
-    forgetting::names_given_up_and_members_not, 1, three, "D10, L3", "who gave up a node's names still waits for its members";
+    forgetting::names_expire_like_members, 1, three, "L4, D10", "names expire later than members, by the same inference";
     forgetting::forgotten_by_one_who_was_alone, 2, four, "D10, L3", "what one node forgot of an owner that died since goes everywhere";
     forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D8", "a full merge takes no living member away";
     forgetting::collected_while_a_full_merge_is_sent, 1, forgetting::small_chunks, "D8", "a full merge leaves nothing behind that its sender forgot meanwhile";

@@ -1,4 +1,4 @@
-//! What comes back.
+//! Handling of answers.
 
 use super::lane::Session;
 use super::{CallId, Core, Decided, LaneId, LinkId, Output, Tagged};
@@ -9,8 +9,8 @@ use convoke_proto::v1::submit_response::Message;
 use convoke_proto::v1::{self, kept_alive};
 
 impl Core {
-    /// A message of the leader. Those of a link that is no more are not listened to: what they speak of was sent again, and their answer
-    /// will be the same (A3.3).
+    /// Handles a message of the leader. Messages of an earlier link are ignored: their requests were sent again and get
+    /// the same answer (A3.3).
     pub(crate) fn received(&mut self, now: Time, link: LinkId, response: v1::SubmitResponse, out: &mut Output) {
         if self.link.is_none_or(|present| present.id != link) {
             return;
@@ -27,7 +27,7 @@ impl Core {
             (Tagged::Request(call), Some(Message::Answer(answer))) => self.answered(now, call, answer, out),
             (Tagged::KeepAlive(id), Some(Message::KeptAlive(kept))) => self.kept_alive(now, id, kept.state()),
             (tagged, Some(Message::Refused(error))) => self.refused(now, tagged, error.into(), out),
-            // The leader lost its place, or this is not of this protocol and as good as nothing.
+            // Outcome unknown, or a message of another protocol version.
             (tagged, _) => {
                 self.again(tagged);
                 self.leave(Vec::new(), out);
@@ -51,7 +51,7 @@ impl Core {
                 let message = "another process opened a session under this client's name; this one is over";
                 return self.die(id, &Error::new(ErrorCode::Superseded, message), out);
             }
-            // A predecessor: it is fenced (S2, R-68).
+            // The holder is a predecessor; replace it (LS2, R-68).
             lane.session = Session::Opening { sent: false, replaces: Some(holder) };
             return;
         }
@@ -73,14 +73,16 @@ impl Core {
             return self.refused(now, Tagged::Request((id, number)), error, out);
         }
         lane.retries = 0;
-        // The floor is above it (F1): nothing below can take effect any more.
+        // The floor is above this request (F1), so no lower one can take effect any more.
         if matches!(fate.kind(), Kind::Applied | Kind::NotApplied) {
             lane.final_below(number);
         }
         let abandoned = answer.previous.zip(answer.previous_fate).filter(|(_, fate)| fate.is_final());
         self.settle_superseded(id, number, abandoned.as_ref(), out);
+        let stored = matches!(fate.kind(), Kind::Applied | Kind::NotApplied);
+        let last = stored && self.lane_mut(id).calls.get(&number).is_some_and(|call| call.last);
         let ended = answer.refused.as_ref().is_some_and(|error| error.error_code() == ErrorCode::SessionGone);
-        if ended {
+        if ended || last {
             self.session_ended(id);
         }
         let request = answer.request.unwrap_or_default();
@@ -95,7 +97,7 @@ impl Core {
         self.finish(id, number, result, out);
     }
 
-    /// Calls whose place a later one took, which now has its answer: what is not known of them now has to be asked for.
+    /// Completes the calls that this later call superseded. Their fate must be resolved unless the answer carries it.
     fn settle_superseded(
         &mut self,
         id: LaneId,
@@ -117,7 +119,7 @@ impl Core {
                 },
                 _ => {
                     let message = format!(
-                        "a later request of this handle was sent before this one was answered; resolve {request} tells what became of it"
+                        "a later request of this handle superseded this one before its answer arrived (use resolve {request})"
                     );
                     Err(Error::new(ErrorCode::OutcomeUnknown, message).request(request))
                 }
@@ -129,14 +131,14 @@ impl Core {
     fn kept_alive(&mut self, now: Time, id: LaneId, state: kept_alive::State) {
         match state {
             kept_alive::State::Unknown => self.session_ended(id),
-            // Its end is on its way; if a request does not stop it, the next call has another session.
+            // The expiry is in progress. Unless a request prevents it, the next call uses another session.
             kept_alive::State::Expiring | kept_alive::State::Kept | kept_alive::State::Unspecified => {
                 self.set_keep_alive(now, id);
             }
         }
     }
 
-    /// The session is over for good: nothing of it can take effect from now on (S8).
+    /// Handles the end of a session: none of its requests can take effect any more (LS8).
     fn session_ended(&mut self, id: LaneId) {
         let lane = self.lane_mut(id);
         if let Session::Open { id: session } = lane.session {
@@ -145,7 +147,7 @@ impl Core {
         }
     }
 
-    /// The lane can do nothing any more.
+    /// Makes a lane unusable.
     fn die(&mut self, id: LaneId, error: &Error, out: &mut Output) {
         let waiting: Vec<u64> = self.lane_mut(id).calls.keys().copied().collect();
         for number in waiting {
@@ -154,7 +156,7 @@ impl Core {
         self.lane_mut(id).session = Session::Dead(error.clone());
     }
 
-    /// Whoever is at the other end does not lead: what was sent there and not answered is in doubt.
+    /// Leaves a node that does not lead. Unanswered messages have an unknown outcome.
     fn leave(&mut self, members: Vec<v1::Replica>, out: &mut Output) {
         out.relink = Some(members);
         if let Some(link) = self.link {
@@ -162,7 +164,7 @@ impl Core {
         }
     }
 
-    /// This copy did nothing.
+    /// Handles a rejection: this copy did nothing.
     fn refused(&mut self, now: Time, tagged: Tagged, error: Error, out: &mut Output) {
         match error.code {
             ErrorCode::NotLeader | ErrorCode::NoQuorum | ErrorCode::NotReady | ErrorCode::StaleEpoch => {
@@ -185,7 +187,7 @@ impl Core {
         }
     }
 
-    /// To be sent again.
+    /// Marks a message to be sent again.
     fn again(&mut self, tagged: Tagged) {
         match tagged {
             Tagged::Request((id, number)) => self.lane_mut(id).back_in_line(number),

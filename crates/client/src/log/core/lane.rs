@@ -1,4 +1,4 @@
-//! One handle: its session, its numbers, its calls.
+//! One handle: its session, its numbers and its calls.
 
 use super::{Body, LinkId, StillWanted};
 use crate::Error;
@@ -12,45 +12,45 @@ use std::time::Duration;
 pub(super) struct Lane {
     pub(super) options: Options,
     pub(super) session: Session,
-    /// Whether there ever was one.
+    /// Whether the lane ever had a session.
     pub(super) had_session: bool,
-    /// Numbers go on from session to session: none is ever used twice.
+    /// Numbers continue across sessions and are never reused.
     pub(super) last_issued: u64,
-    /// What is waited for.
+    /// Waiting calls.
     pub(super) calls: BTreeMap<u64, Call>,
-    /// Those of them that are to be sent, in their order.
+    /// Calls to be sent, in order.
     pub(super) queued: BTreeSet<u64>,
     pub(super) in_flight: usize,
-    /// The highest number that may have arrived, is not wanted any more, and is not known to be final. 0: none.
+    /// The highest abandoned number that may have arrived and is not known to be final. 0 means none.
     pub(super) given_up: u64,
-    /// Log time as last told, and when (S5).
+    /// The last known log time, and when it was received (LS5).
     pub(super) log_time: Option<(u64, Time)>,
-    /// Nothing is sent before.
+    /// Nothing is sent before this time.
     pub(super) retry_at: Option<Time>,
     pub(super) retries: u32,
     pub(super) keep_alive_at: Option<Time>,
-    /// Recognises copies of an open (S2).
+    /// Identifies duplicates of an open (LS2).
     pub(super) nonce: u64,
     pub(super) closing: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum Session {
-    /// None yet, or the last one is over and nothing of it is in doubt.
+    /// No session yet, or the last one has ended and none of its calls is in doubt.
     None,
     Opening {
         sent: bool,
-        /// Holds the client's name and is to end.
+        /// The holder of the client name, which the open replaces.
         replaces: Option<u64>,
     },
     Open {
         id: u64,
     },
-    /// It has ended; calls that may have arrived are asked for.
+    /// The session has ended; the fates of calls that may have arrived are being queried.
     Ended {
         id: u64,
     },
-    /// Another process goes by this client's name, or the session cannot be opened.
+    /// Another process uses the client name, or the session cannot be opened.
     Dead(Error),
 }
 
@@ -58,23 +58,40 @@ pub(super) enum Session {
 pub(super) struct Call {
     pub(super) body: Body,
     pub(super) bytes: usize,
-    /// Which trace it belongs to; empty for none.
+    /// Trace of the call; empty for none.
     pub(super) traceparent: String,
-    /// When to stop waiting.
+    /// When the caller stops waiting.
     pub(super) patience: Option<Time>,
-    /// When it is not to be applied any more.
+    /// When the call must no longer be applied.
     pub(super) deadline: Option<Time>,
-    /// The same in log time, once it was sent: all copies have the same.
+    /// The deadline in log time, fixed at the first transmission: all copies have the same.
     pub(super) deadline_us: u64,
-    /// The link it was sent over and may be answered on.
+    /// The link over which it was sent and may be answered.
     pub(super) sent: Option<LinkId>,
-    /// A copy has left. Even if that one is refused: networks may repeat what they carry.
+    /// Whether a copy was sent. Even a rejected copy counts, because networks may duplicate it.
     pub(super) left: bool,
-    /// A later call has taken its place: it is not sent again.
+    /// A later call superseded this one; it is not sent again.
     pub(super) superseded: bool,
+    /// The session ends with it.
+    pub(super) last: bool,
 }
 
 impl Call {
+    pub(super) fn new(body: Body) -> Call {
+        Call {
+            body,
+            bytes: 0,
+            traceparent: String::new(),
+            patience: None,
+            deadline: None,
+            deadline_us: 0,
+            sent: None,
+            left: false,
+            superseded: false,
+            last: false,
+        }
+    }
+
     /// Whether a copy of it may have reached the log.
     pub(super) fn may_have_arrived(&self) -> bool {
         self.left
@@ -85,7 +102,7 @@ impl Call {
     }
 }
 
-/// What a barrier read says (R4).
+/// Parameters of a barrier read (LR4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Barrier {
     pub(crate) session: u64,
@@ -113,32 +130,14 @@ impl Lane {
         }
     }
 
-    pub(super) fn issue(
-        &mut self,
-        body: Body,
-        bytes: usize,
-        patience: Option<Time>,
-        deadline: Option<Time>,
-        traceparent: String,
-    ) -> u64 {
+    pub(super) fn issue(&mut self, call: Call) -> u64 {
         self.last_issued += 1;
-        let call = Call {
-            body,
-            bytes,
-            traceparent,
-            patience,
-            deadline,
-            deadline_us: 0,
-            sent: None,
-            left: false,
-            superseded: false,
-        };
         self.calls.insert(self.last_issued, call);
         self.queued.insert(self.last_issued);
         self.last_issued
     }
 
-    /// A call is not wanted any more. If it never left, it is as if it had never been.
+    /// Abandons a call. If no copy was sent, the call leaves no trace.
     pub(super) fn give_up(&mut self, number: u64) {
         if self.calls.get(&number).is_some_and(Call::may_have_arrived) {
             self.given_up = self.given_up.max(number);
@@ -154,7 +153,7 @@ impl Lane {
         Some(call)
     }
 
-    /// Puts a deadline into log time, as it was when log time was last told (S5).
+    /// Converts a deadline to log time (LS5).
     pub(super) fn fix_deadline(&mut self, number: u64) {
         if let (Some(call), Some((told, at))) = (self.calls.get_mut(&number), self.log_time)
             && let (Some(deadline), 0) = (call.deadline, call.deadline_us)
@@ -164,7 +163,7 @@ impl Lane {
         }
     }
 
-    /// A copy went out.
+    /// Records that a copy was sent.
     pub(super) fn sent(&mut self, number: u64, link: LinkId) {
         self.queued.remove(&number);
         if let Some(call) = self.calls.get_mut(&number) {
@@ -174,7 +173,7 @@ impl Lane {
         }
     }
 
-    /// The copy that was sent did nothing, or nobody knows. Back in line, unless it is not wanted any more.
+    /// Queues a call again after its copy did nothing or its outcome is unknown, unless it is no longer wanted.
     pub(super) fn back_in_line(&mut self, number: u64) {
         if let Some(call) = self.calls.get_mut(&number) {
             if call.sent.take().is_some() {
@@ -186,7 +185,7 @@ impl Lane {
         }
     }
 
-    /// No answer will come over the link.
+    /// Records that the link will deliver no more answers.
     pub(super) fn cut_off(&mut self) {
         let sent: Vec<u64> = self.calls.iter().filter(|(_, call)| call.is_in_flight()).map(|(n, _)| *n).collect();
         for number in sent {
@@ -198,14 +197,14 @@ impl Lane {
         self.retry_at = None;
     }
 
-    /// Nothing below can take effect any more.
+    /// Records that no request below this number can take effect any more.
     pub(super) fn final_below(&mut self, below: u64) {
         if self.given_up < below {
             self.given_up = 0;
         }
     }
 
-    /// Two signs of life may be lost before the session expires.
+    /// Returns the keep-alive interval: two keep-alives may be lost before the session expires.
     pub(super) fn keep_alive_interval(&self) -> Duration {
         self.options.ttl / 3
     }
@@ -221,14 +220,14 @@ impl Lane {
         self.session_id().map(|session| v1::RequestId { session, number })
     }
 
-    /// The lowest number that is wanted, seen from a call (A2).
+    /// Returns the lowest wanted number, as seen from a call (A2).
     pub(super) fn abandon_below(&self, number: u64) -> u64 {
         let wanted = self.calls.range(..number).find(|(_, call)| !call.superseded);
         wanted.map_or(number, |(lowest, _)| *lowest)
     }
 
-    /// The number a call names as the one before it (A2): the last that is wanted, so that it waits for that one; else the last that was
-    /// given up, so that the answer tells what became of it.
+    /// Returns the `previous` of a call (A2): the last wanted number, so that the call waits for it; otherwise the last
+    /// abandoned one, so that the answer carries its fate.
     pub(super) fn previous(&self, number: u64) -> u64 {
         let wanted = self.calls.range(..number).rev().find(|(_, call)| !call.superseded);
         match wanted {

@@ -1,10 +1,10 @@
-//! What the ambassador decides: numbers, order, what is given up, what is sent again and what with (docs/log-protocol.md, A2, S, R4).
+//! Decisions of the ambassador: numbers, order, abandoning and retries (docs/log-protocol.md, A2, LS, LR4).
 //!
-//! Synchronous: time comes in as an argument, messages and answers go out as data. One core serves all handles of a process; a *lane* is
-//! one handle with its session. There is at most one link, to a node that said it leads.
+//! Synchronous: time is an argument, messages and answers are data. One core serves all handles of a process; a *lane*
+//! is one handle with its log session. There is at most one link, to a node that reported to lead.
 //!
-//! The order of `issue` is the order of the lane for ever: nothing is sent before what was issued before it. What is abandoned is not sent
-//! again, and whatever comes after it says so.
+//! The order of `issue` is the order of the lane: nothing is sent before an earlier call. An abandoned call is not sent
+//! again, and every later request reports it as abandoned.
 
 mod answers;
 mod lane;
@@ -21,28 +21,38 @@ use lane::{Call, Lane, Session};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Calls of all lanes together that may wait; beyond, they are refused.
+/// Maximum number of waiting calls of all lanes; further calls are rejected.
 const CALLS_MAX: usize = 65_536;
-/// Bytes of what they carry.
+/// Maximum bytes of waiting calls.
 const BYTES_MAX: usize = 256 * 1024 * 1024;
 
 pub(crate) type LaneId = u64;
-/// Counts links; answers of an old one are not listened to.
+/// Number of a link. Answers of an earlier link are ignored.
 pub(crate) type LinkId = u64;
 
-/// What a request asks for.
+/// Body of a request.
 pub(crate) type Body = v1::log_request::Body;
+
+/// A call to be issued.
+#[derive(Clone, Debug)]
+pub(crate) struct Issuing {
+    pub(crate) body: Body,
+    /// It is not to be applied later than this from now.
+    pub(crate) deadline: Option<Duration>,
+    /// The session ends with it.
+    pub(crate) last: bool,
+}
 
 /// A call: the lane and its number there.
 pub(crate) type CallId = (LaneId, u64);
 
-/// What has to be done now.
+/// Effects to be performed now.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    /// To be sent over the link, in this order.
+    /// Messages to send over the link, in this order.
     pub(crate) sends: Vec<v1::SubmitRequest>,
     pub(crate) done: Vec<(CallId, Result<Decided, Error>)>,
-    /// The node at the other end does not lead (any more): look for who does. The members it named, leader first.
+    /// Set if the node at the other end does not lead: the members it named, leader first.
     pub(crate) relink: Option<Vec<v1::Replica>>,
 }
 
@@ -51,7 +61,7 @@ pub(crate) struct Output {
 pub(crate) struct Decided {
     pub(crate) request: v1::RequestId,
     pub(crate) fate: v1::Fate,
-    /// A request that was abandoned before this one, and what became of it.
+    /// A request abandoned before this one, with its fate.
     pub(crate) abandoned: Option<(v1::RequestId, v1::Fate)>,
 }
 
@@ -63,7 +73,7 @@ pub(crate) struct Core {
     link: Option<Link>,
     links_made: u64,
     tags_made: u64,
-    /// What was sent over the present link and not answered.
+    /// Messages sent over the current link and not answered.
     tags: BTreeMap<u64, Tagged>,
     timers: BTreeSet<(Time, Timer)>,
     calls: usize,
@@ -76,7 +86,7 @@ struct Link {
     epoch: v1::Epoch,
 }
 
-/// What an answer is about.
+/// Subject of an answer.
 #[derive(Clone, Copy, Debug)]
 enum Tagged {
     Open(LaneId),
@@ -86,11 +96,11 @@ enum Tagged {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// The patience of a call is over.
+    /// The timeout of a call.
     Patience(LaneId, u64),
-    /// A session wants a sign of life.
+    /// A keep-alive is due.
     KeepAlive(LaneId),
-    /// What was refused for lack of room may be tried again.
+    /// A lane may retry after a rejection for load.
     Retry(LaneId),
 }
 
@@ -110,20 +120,19 @@ impl Core {
         }
     }
 
-    /// A lane for one more handle. Its session is opened with its first call.
+    /// Creates a lane for a new handle. Its first call opens the session.
     pub(crate) fn lane(&mut self, options: Options) -> LaneId {
         self.lanes_made += 1;
         self.lanes.insert(self.lanes_made, Lane::new(options, self.random.u64(..)));
         self.lanes_made
     }
 
-    /// Takes a call in. From here on its place is fixed. `traceparent` says which trace it belongs to; empty for none.
+    /// Issues a call and fixes its order. `traceparent` identifies its trace; empty for none.
     pub(crate) fn issue(
         &mut self,
         now: Time,
         id: LaneId,
-        body: Body,
-        deadline: Option<Duration>,
+        Issuing { body, deadline, last }: Issuing,
         traceparent: String,
         out: &mut Output,
     ) -> Result<CallId, Error> {
@@ -139,7 +148,8 @@ impl Core {
         }
         let patience = lane.options.timeout.map(|timeout| now.saturating_add(timeout));
         let deadline = deadline.map(|deadline| now.saturating_add(deadline));
-        let number = lane.issue(body, bytes, patience, deadline, traceparent);
+        let call = Call { bytes, traceparent, patience, deadline, last, ..Call::new(body) };
+        let number = lane.issue(call);
         self.calls += 1;
         self.bytes += bytes;
         if let Some(at) = patience {
@@ -152,8 +162,8 @@ impl Core {
         Ok((id, number))
     }
 
-    /// Nobody waits for the answer any more: it is not sent again, and what comes later says so. Returns its id if a copy has left; `None`
-    /// if none has, and none ever will, or if it was answered before.
+    /// Abandons a call: it is not sent again, and later requests report it. Returns its id if a copy was sent. Returns
+    /// `None` if no copy was or will be sent, or if it was already answered.
     pub(crate) fn abandon(&mut self, now: Time, (id, number): CallId, out: &mut Output) -> Option<v1::RequestId> {
         let lane = self.lanes.get_mut(&id)?;
         let has_left = lane.calls.get(&number).is_some_and(Call::may_have_arrived);
@@ -165,8 +175,9 @@ impl Core {
         request
     }
 
-    /// The handle is gone: its session ends. With patience that is tried until it is over, over one link or the next, and somebody waits
-    /// for the call; without, it is said if it can be said now. What is not ended expires.
+    /// Ends the session of a dropped handle. With `patience`, the core retries over any link until the time is over,
+    /// and a caller waits for the call. Without it, the end is sent only if a link exists. A session that was not ended
+    /// expires.
     pub(crate) fn close(
         &mut self,
         now: Time,
@@ -178,14 +189,14 @@ impl Core {
         lane.closing = true;
         let there_is_one = match lane.session {
             Session::Open { .. } => self.link.is_some() || patience.is_some(),
-            // About to be opened, for nobody.
+            // The session is about to be opened without a handle.
             Session::Opening { sent, .. } => sent,
             Session::None | Session::Ended { .. } | Session::Dead(_) => false,
         };
         let mut ending = None;
         if there_is_one {
             let patience = patience.map(|patience| now.saturating_add(patience));
-            let number = lane.issue(Body::End(v1::EndSession {}), 0, patience, None, String::new());
+            let number = lane.issue(Call { patience, ..Call::new(Body::End(v1::EndSession {})) });
             self.calls += 1;
             if let Some(at) = patience {
                 self.timers.insert((at, Timer::Patience(id, number)));
@@ -197,20 +208,20 @@ impl Core {
         ending
     }
 
-    /// A node said that it leads, in this epoch. Everything that is wanted goes there, in order.
+    /// Records a link to a leader of this epoch. Everything that is wanted is sent there, in order.
     pub(crate) fn link_up(&mut self, now: Time, epoch: v1::Epoch, out: &mut Output) -> LinkId {
         self.links_made += 1;
         self.link = Some(Link { id: self.links_made, epoch });
         let lanes: Vec<LaneId> = self.lanes.keys().copied().collect();
         for id in lanes {
-            // A session that was cut off for a while shows itself at once.
+            // Renew a session that was cut off for a while at once.
             self.keep_alive(now, id, out);
             self.pump(now, id, out);
         }
         self.links_made
     }
 
-    /// The link is lost, and with it the answers to what was sent.
+    /// Ends a link, and with it the answers to sent messages.
     pub(crate) fn link_down(&mut self, link: LinkId) {
         if self.link.is_none_or(|present| present.id != link) {
             return;
@@ -226,33 +237,33 @@ impl Core {
         }
     }
 
-    /// Whether there is anything to say to a leader.
+    /// Returns whether a link is needed.
     pub(crate) fn wants_link(&self) -> bool {
         self.lanes.values().any(|lane| !lane.calls.is_empty() || matches!(lane.session, Session::Open { .. }))
     }
 
-    /// How often the session that may be silent for the shortest time wants to be heard of.
+    /// Returns the shortest keep-alive interval of all sessions.
     pub(crate) fn keep_alive_interval(&self) -> Option<Duration> {
         let open = self.lanes.values().filter(|lane| matches!(lane.session, Session::Open { .. }));
         open.map(lane::Lane::keep_alive_interval).min()
     }
 
-    /// Whether the end of a session is on its way.
+    /// Returns whether the end of a session is in progress.
     pub(crate) fn is_ending(&self) -> bool {
         self.lanes.values().any(|lane| lane.closing)
     }
 
-    /// Whether something was sent over the present link and not answered.
+    /// Returns whether a message sent over the current link is not answered.
     pub(crate) fn owed_answers(&self) -> bool {
         !self.tags.is_empty()
     }
 
-    /// When `tick` is to be called next.
+    /// Returns when `tick` is due.
     pub(crate) fn next_wake(&self) -> Option<Time> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Time has passed.
+    /// Handles due timers.
     pub(crate) fn tick(&mut self, now: Time, out: &mut Output) {
         while let Some((at, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, timer));
@@ -267,8 +278,8 @@ impl Core {
         }
     }
 
-    /// What a barrier read of a lane has to say (R4), `None` if nothing was given up. `Err`: a call below what was given up is still wanted;
-    /// try again when it is answered.
+    /// Returns the parameters of a barrier read of a lane (LR4), or `None` if nothing was abandoned. Fails if a call
+    /// below the abandoned one is still wanted; try again when it is answered.
     pub(crate) fn barrier(&self, id: LaneId) -> Result<Option<Barrier>, StillWanted> {
         match (self.lanes.get(&id), self.link) {
             (Some(lane), Some(link)) => lane.barrier(link.epoch),
@@ -276,19 +287,19 @@ impl Core {
         }
     }
 
-    /// A barrier read went through: what it covered is over.
+    /// Records a successful barrier read: the requests it covered can no longer take effect.
     pub(crate) fn barrier_passed(&mut self, id: LaneId, below: u64) {
         if let Some(lane) = self.lanes.get_mut(&id) {
             lane.final_below(below);
         }
     }
 
-    /// The session of a lane, if one is open.
+    /// Returns the session of a lane, if one is open.
     pub(crate) fn session(&self, id: LaneId) -> Option<u64> {
         self.lanes.get(&id)?.session_id()
     }
 
-    /// Calls that wait, of all lanes.
+    /// Returns the number of waiting calls of all lanes.
     pub(crate) fn waiting(&self) -> usize {
         self.calls
     }
@@ -314,7 +325,7 @@ impl Core {
         self.bury(id);
     }
 
-    /// In a lane with one request at a time the next one abandons those before it.
+    /// In a lane with one request at a time, abandons all earlier calls.
     fn supersede(&mut self, id: LaneId, by: u64, out: &mut Output) {
         let lane = self.lane_mut(id);
         let unsent: Vec<u64> =
@@ -331,14 +342,14 @@ impl Core {
         }
     }
 
-    /// A call has its answer.
+    /// Completes a call.
     fn finish(&mut self, id: LaneId, number: u64, result: Result<Decided, Error>, out: &mut Output) {
         if self.forget(id, number) {
             out.done.push(((id, number), result));
         }
     }
 
-    /// True if it was still waited for.
+    /// Removes a call. Returns true if it was waiting.
     fn forget(&mut self, id: LaneId, number: u64) -> bool {
         let Some(call) = self.lanes.get_mut(&id).and_then(|lane| lane.remove(number)) else { return false };
         self.calls -= 1;
@@ -349,7 +360,7 @@ impl Core {
         true
     }
 
-    /// Removes a lane whose handle is gone and of whom nothing is expected any more.
+    /// Removes a lane whose handle was dropped, once nothing of it is pending.
     fn bury(&mut self, id: LaneId) {
         let over = self.lanes.get(&id).is_some_and(|lane| {
             let opening = matches!(lane.session, Session::Opening { sent: true, .. });
@@ -363,7 +374,7 @@ impl Core {
         }
     }
 
-    /// Every id in use is of a lane that is there: timers and tags go with their lane.
+    /// Returns an existing lane. Timers and tags are removed with their lane.
     fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
         self.lanes.get_mut(&id).expect("timers and tags of a lane go with it")
     }
@@ -377,7 +388,7 @@ impl Timer {
     }
 }
 
-/// A call that was issued before one that was given up is still wanted.
+/// A call issued before an abandoned one is still wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StillWanted;
 

@@ -1,4 +1,4 @@
-//! What goes out, in which order, stamped with what.
+//! Creation and order of outgoing messages.
 
 use super::lane::Session;
 use super::{CallId, Core, LaneId, Output, Tagged, Timer};
@@ -7,12 +7,12 @@ use convoke_proto::v1;
 use convoke_proto::v1::submit_request::Message;
 use std::time::Duration;
 
-/// Pauses after a refusal for lack of room: the first, and the longest.
+/// Pauses after a rejection for load: the first one, and the longest.
 const RETRY_BASE: Duration = Duration::from_millis(10);
 const RETRY_CAP: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// Sends what can be sent for a lane: in the order of issue, at most a window of it at a time.
+    /// Sends the messages of a lane that can be sent: in order of issue, up to the window.
     pub(super) fn pump(&mut self, now: Time, id: LaneId, out: &mut Output) {
         let Some(link) = self.link else { return };
         let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -22,13 +22,13 @@ impl Core {
         if let Session::Ended { .. } = lane.session
             && !lane.calls.values().any(super::Call::may_have_arrived)
         {
-            // Nothing of the old one is in doubt. The next one is another session, with a nonce of its own (S2).
+            // No call of the old session is in doubt. The next session has its own nonce (LS2).
             lane.session = Session::None;
             lane.given_up = 0;
             lane.nonce = self.random.u64(..);
         }
         if matches!(lane.session, Session::None) && lane.closing {
-            // What was to be ended has ended by itself: no session is opened for that.
+            // The session to be ended has already ended; no session is opened for that.
             let over: Vec<u64> = lane.calls.keys().copied().collect();
             for number in over {
                 self.finish(id, number, Err(super::closed()), out);
@@ -51,8 +51,8 @@ impl Core {
                 }
             }
             Session::Ended { id: session } => {
-                // What became of those that may have arrived? Nothing can come of asking, so those without a place ask as well. The others
-                // wait for the next session.
+                // Query the fates of calls that may have arrived. Queries change nothing, so superseded calls are
+                // queried too. Other calls wait for the next session.
                 let asking = lane.calls.iter().filter(|(_, call)| call.left && call.sent.is_none());
                 let asking: Vec<u64> = asking.map(|(number, _)| *number).collect();
                 for number in asking {
@@ -90,6 +90,7 @@ impl Core {
             previous,
             epoch: Some(link.epoch),
             deadline_us: call.deadline_us,
+            last: call.last,
             body: Some(call.body.clone()),
         };
         lane.sent(number, link.id);
@@ -102,7 +103,7 @@ impl Core {
         out.sends.push(v1::SubmitRequest { tag: self.tags_made, traceparent, message: Some(message) });
     }
 
-    /// A sign of life of a lane's session, and the timer for the next one.
+    /// Sends a keep-alive and sets the timer for the next one.
     pub(super) fn keep_alive(&mut self, now: Time, id: LaneId, out: &mut Output) {
         let Some(link) = self.link else { return };
         let lane = self.lane_mut(id);
@@ -130,7 +131,7 @@ impl Core {
         self.timers.insert((next, Timer::KeepAlive(id)));
     }
 
-    /// The leader has no room: a pause, longer every time.
+    /// Retries later because of load, with growing pauses.
     pub(super) fn retry_later(&mut self, now: Time, id: LaneId) {
         let lane = self.lane_mut(id);
         if lane.retry_at.is_none() {

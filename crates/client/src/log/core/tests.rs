@@ -1,4 +1,4 @@
-//! The core against the log's own machine, over a network that loses, repeats and delays.
+//! The core against the real state machine, over a network that loses, duplicates and delays messages.
 
 mod abandoning;
 mod random;

@@ -1,17 +1,16 @@
 //! `convoke log backup`
 
 use super::{ambassador, asked};
-use crate::args::Connect;
-use crate::failure::{Failure, Outcome};
-use crate::output::{print, print_json};
+use convoke_cli::output::{print, print_json};
+use convoke_cli::{CommandError, Connect, Result};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Whole or not at all: it is written beside, and takes its name when it is on the disk.
-pub(super) async fn backup(connect: &Connect, file: &Path, force: bool, json: bool) -> Outcome {
+pub(super) async fn backup(connect: &Connect, file: &Path, force: bool, json: bool) -> Result {
     if file.exists() && !force {
-        return Err(Failure::refused(format!("{} exists: name another file, or use --force", file.display())));
+        return Err(CommandError::refused(format!("{} exists: name another file, or use --force", file.display())));
     }
     let asking = ambassador(connect)?;
     let mut parts = asked(connect, asking.backup(Some(connect.timeout)).await).await?;
@@ -40,7 +39,7 @@ struct Partial {
 }
 
 impl Partial {
-    fn create(target: &Path) -> Outcome<Partial> {
+    fn create(target: &Path) -> Result<Partial> {
         let mut name = target.file_name().unwrap_or_default().to_owned();
         name.push(format!(".partial-{}", std::process::id()));
         let path = target.with_file_name(name);
@@ -48,7 +47,7 @@ impl Partial {
         Ok(Partial { file: file.map_err(|error| cannot_write(&path, &error))?, path })
     }
 
-    fn finish(&self, target: &Path) -> Outcome {
+    fn finish(&self, target: &Path) -> Result {
         let moved = self.file.sync_all().and_then(|()| std::fs::rename(&self.path, target));
         moved.map_err(|error| cannot_write(target, &error))
     }
@@ -61,6 +60,6 @@ impl Drop for Partial {
     }
 }
 
-fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::failed(format!("cannot write {}: {error}", path.display()))
+fn cannot_write(path: &Path, error: &std::io::Error) -> CommandError {
+    CommandError::failed(format!("cannot write {}: {error}", path.display()))
 }

@@ -1,9 +1,9 @@
 //! `convoke kv`
 
 use super::{ambassador, asked};
-use crate::args::{Connect, Consistency, KvArgs, KvCommand};
-use crate::failure::{Failure, Outcome};
-use crate::output::{Palette, Style, Table, counted, facts, print, print_bytes, print_json};
+use crate::args::{Consistency, KvArgs, KvCommand};
+use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_bytes, print_json};
+use convoke_cli::{CommandError, Connect, Result};
 use convoke_client::log::{self, KeyValue, Kv, Options, Write, Written};
 use convoke_proto::json;
 use convoke_proto::{Error, ErrorCode};
@@ -17,22 +17,22 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Keys asked for at a time.
 const PAGE: u64 = 1_000;
 
-pub(crate) async fn kv(arguments: &KvArgs) -> Outcome {
+pub(crate) async fn kv(arguments: &KvArgs) -> Result {
     let connect = &arguments.inspect.connect;
     let kv = ambassador(connect)?.kv_with(Options::default().timeout(connect.timeout).ttl(SESSION_TTL));
     let done = execute(arguments, &kv).await;
-    // If nobody takes it, the session expires.
+    // A write that was not answered leaves a session behind. If nobody takes its end, it expires.
     let _ = kv.close(FAREWELL).await;
     done
 }
 
-async fn execute(arguments: &KvArgs, kv: &Kv) -> Outcome {
+async fn execute(arguments: &KvArgs, kv: &Kv) -> Result {
     let (connect, json) = (&arguments.inspect.connect, arguments.inspect.json);
     match &arguments.command {
         KvCommand::Get { key, raw, read } => {
             let found = asked(connect, kv.get_with(key.clone(), consistency(read.consistency)).await).await?;
             let found =
-                found.ok_or_else(|| Failure::from(Error::new(ErrorCode::NotFound, format!("no key {key:?}"))))?;
+                found.ok_or_else(|| CommandError::from(Error::new(ErrorCode::NotFound, format!("no key {key:?}"))))?;
             match (raw, json) {
                 (true, _) => print_bytes(&found.value),
                 (false, true) => print_json(&json::KeyValue::from(found)),
@@ -64,8 +64,9 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Outcome {
     }
 }
 
-async fn write_key(connect: &Connect, kv: &Kv, write: Write) -> Outcome<Written> {
-    asked(connect, kv.write(write).await).await
+async fn write_key(connect: &Connect, kv: &Kv, write: Write) -> Result<Written> {
+    // The session ends with the only write of the command: opening it and the write are all that is committed.
+    asked(connect, kv.write(write.last()).await).await
 }
 
 fn compared(write: Write, revision: Option<u64>) -> Write {
@@ -82,13 +83,13 @@ fn consistency(consistency: Consistency) -> log::Consistency {
     }
 }
 
-fn value_of(given: Option<&str>) -> Outcome<Vec<u8>> {
+fn value_of(given: Option<&str>) -> Result<Vec<u8>> {
     if let Some(value) = given.filter(|value| *value != "-") {
         return Ok(value.as_bytes().to_vec());
     }
     let mut value = Vec::new();
     let read = std::io::stdin().lock().read_to_end(&mut value);
-    read.map_err(|error| Failure::failed(format!("cannot read the value from stdin: {error}")))?;
+    read.map_err(|error| CommandError::failed(format!("cannot read the value from stdin: {error}")))?;
     Ok(value)
 }
 
@@ -99,7 +100,7 @@ async fn list(
     limit: u64,
     consistency: log::Consistency,
     as_json: bool,
-) -> Outcome {
+) -> Result {
     let (mut records, mut after, mut revision, mut more) = (Vec::new(), None, 0, true);
     while more && (records.len() as u64) < limit {
         let wanted = (limit - records.len() as u64).min(PAGE);

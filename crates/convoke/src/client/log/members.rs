@@ -1,9 +1,9 @@
 //! `convoke log add`, `promote`, `demote`, `remove`, `replace`, `transfer`
 
 use super::{ambassador, asked};
-use crate::args::{Connect, LogCommand};
-use crate::failure::{Failure, Outcome};
-use crate::output::{print, print_json};
+use crate::args::LogCommand;
+use convoke_cli::output::{print, print_json};
+use convoke_cli::{CommandError, Connect, Result};
 use convoke_client::log::{Ambassador, Change};
 use convoke_proto::v1;
 use std::time::Duration;
@@ -14,9 +14,9 @@ const FIRST_LOOK: Duration = Duration::from_secs(3);
 /// Pause between two looks at the status of the log.
 const LOOK: Duration = Duration::from_millis(500);
 
-pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) -> Outcome {
+pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) -> Result {
     let Some((change, wait, done)) = command.change() else {
-        return Err(Failure::usage("this is no change of the group"));
+        return Err(CommandError::usage("this is no change of the group"));
     };
     let log = ambassador(connect)?;
     let deadline = Instant::now() + wait;
@@ -41,7 +41,7 @@ pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) 
         return Ok(());
     }
     let why = if changed.obstacle.is_empty() { String::new() } else { format!(" ({})", changed.obstacle) };
-    Err(Failure::failed(format!(
+    Err(CommandError::failed(format!(
         "configuration {} is recorded, but the group has not arrived there yet{why}; the leader goes on trying: see `convoke log status`",
         changed.configuration
     )))

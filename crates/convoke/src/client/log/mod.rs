@@ -8,16 +8,15 @@ mod status;
 
 pub(crate) use keys::kv;
 
-use super::connect::{addresses, call};
-use crate::args::{Connect, LogArgs, LogCommand};
-use crate::failure::{Failure, Outcome};
-use crate::output::{facts, print, print_json};
+use crate::args::{LogArgs, LogCommand};
+use convoke_cli::output::{facts, print, print_json};
+use convoke_cli::{CommandError, Connect, Result, addresses, call};
 use convoke_client::log::{Ambassador, Fate, FateKind};
 use convoke_proto::json::RequestFate;
 use convoke_proto::v1::RequestId;
 use convoke_proto::{Error, ErrorCode, v1};
 
-pub(crate) async fn log(arguments: &LogArgs) -> Outcome {
+pub(crate) async fn log(arguments: &LogArgs) -> Result {
     let (connect, json) = (arguments.connect(), arguments.inspect.json);
     match &arguments.command {
         LogCommand::Status => status::status(connect, json).await,
@@ -38,12 +37,12 @@ pub(crate) async fn log(arguments: &LogArgs) -> Outcome {
     }
 }
 
-fn ambassador(connect: &Connect) -> Outcome<Ambassador> {
+fn ambassador(connect: &Connect) -> Result<Ambassador> {
     Ok(Ambassador::start(addresses(connect)?)?)
 }
 
 /// An answer of the log. If none came in time, whether that is for want of a node or of a leader.
-async fn asked<T>(connect: &Connect, answer: Result<T, Error>) -> Outcome<T> {
+async fn asked<T>(connect: &Connect, answer: Result<T, Error>) -> Result<T> {
     let error = match answer {
         Ok(answer) => return Ok(answer),
         Err(error) if error.code == ErrorCode::Timeout && error.about().is_none() => error,
@@ -54,12 +53,12 @@ async fn asked<T>(connect: &Connect, answer: Result<T, Error>) -> Outcome<T> {
         return Err(error.into());
     }
     let node = status.node;
-    Err(Failure::unreachable(format!(
+    Err(CommandError::unreachable(format!(
         "node {node} knows of no leader of the log with a majority; nothing was executed: see `convoke log status`"
     )))
 }
 
-fn told(request: RequestId, fate: Fate, json: bool) -> Outcome {
+fn told(request: RequestId, fate: Fate, json: bool) -> Result {
     let kind = fate.kind();
     let shown = RequestFate::new(request, fate);
     if json {
@@ -82,5 +81,5 @@ fn told(request: RequestId, fate: Fate, json: bool) -> Outcome {
     if let Some(reason) = &shown.reason {
         lines.push(("Reason", reason.message.clone()));
     }
-    print(&facts(&lines, crate::output::Palette::of_stdout()))
+    print(&facts(&lines, convoke_cli::output::Palette::of_stdout()))
 }

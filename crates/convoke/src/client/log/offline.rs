@@ -1,25 +1,25 @@
 //! `convoke log restore` and `convoke log recover`: on the data directory of a node that is not running. Both begin a new log.
 
 use crate::args::Offline;
-use crate::failure::{Failure, Outcome, exit};
-use crate::output::{counted, print, print_json};
+use convoke_cli::output::{counted, print, print_json};
+use convoke_cli::{CommandError, Result, exit};
 use convoke_replica::offline::{self, OfflineError, Report};
 use std::path::Path;
 
-pub(super) async fn restore(offline: &Offline, backup: &Path, json: bool) -> Outcome {
+pub(super) async fn restore(offline: &Offline, backup: &Path, json: bool) -> Result {
     let id = id(offline)?;
     let mut file = std::fs::File::open(backup)
-        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", backup.display())))?;
+        .map_err(|error| CommandError::usage(format!("cannot read {}: {error}", backup.display())))?;
     let directory = offline.data_dir.join(crate::config::LOG_DIRECTORY);
     let done = offline::restore(&directory, &id, &offline.address, &mut file).await;
     tell(&id, &done.map_err(|error| failed(&error))?, json)
 }
 
-pub(super) async fn recover(offline: &Offline, confirmed: Option<&str>, json: bool) -> Outcome {
+pub(super) async fn recover(offline: &Offline, confirmed: Option<&str>, json: bool) -> Result {
     let id = id(offline)?;
     let directory = offline.data_dir.join(crate::config::LOG_DIRECTORY);
     if confirmed != Some(&id) {
-        return Err(Failure::usage(format!(
+        return Err(CommandError::usage(format!(
             "this makes {id} the only replica of a new log. Whatever other nodes had and {id} had not is LOST, acknowledged or not; \
              other nodes can come back only with an empty {}. If a majority can be brought back, do that instead. \
              To go on: --i-give-up-all-other-nodes {id}",
@@ -31,30 +31,32 @@ pub(super) async fn recover(offline: &Offline, confirmed: Option<&str>, json: bo
 }
 
 /// Whose data directory it is. Nobody else's: the node that is started there would be refused.
-fn id(offline: &Offline) -> Outcome<String> {
+fn id(offline: &Offline) -> Result<String> {
     let path = offline.data_dir.display();
     let known = match convoke_node::id_of_data_dir(&offline.data_dir) {
         Some(id) => Some(id),
         None => crate::node::id_of_log(&offline.data_dir)?,
     };
     match (offline.id.clone(), known) {
-        (Some(given), Some(known)) if given != known => Err(Failure::usage(format!(
+        (Some(given), Some(known)) if given != known => Err(CommandError::usage(format!(
             "{path} belongs to node {known}, not to {given}: leave --id out, or use another data directory"
         ))),
         (Some(id), _) | (None, Some(id)) => Ok(id),
-        (None, None) => Err(Failure::usage(format!("{path} does not say which node it belongs to: name it with --id"))),
+        (None, None) => {
+            Err(CommandError::usage(format!("{path} does not say which node it belongs to: name it with --id")))
+        }
     }
 }
 
-fn failed(error: &OfflineError) -> Failure {
+fn failed(error: &OfflineError) -> CommandError {
     let exit = match error {
         OfflineError::NoLog { .. } | OfflineError::NotEmpty { .. } => exit::REFUSED,
         _ => exit::FAILED,
     };
-    Failure { exit, message: error.to_string() }
+    CommandError { exit, message: error.to_string() }
 }
 
-fn tell(id: &str, report: &Report, json: bool) -> Outcome {
+fn tell(id: &str, report: &Report, json: bool) -> Result {
     let (log, applied) = (format!("{:032x}", report.log), report.applied.index);
     if json {
         return print_json(&serde_json::json!({

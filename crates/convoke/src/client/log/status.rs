@@ -1,13 +1,11 @@
 //! `convoke log status`
 
-use crate::args::Connect;
-use crate::client::connect::{Node, call};
-use crate::failure::Outcome;
-use crate::output::{Palette, Style, Table, counted, facts, print, print_json};
+use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_json};
+use convoke_cli::{Connect, Node, Result, call};
 use convoke_proto::v1;
 use std::time::Duration;
 
-pub(super) async fn status(connect: &Connect, json: bool) -> Outcome {
+pub(super) async fn status(connect: &Connect, json: bool) -> Result {
     let mut status = call(connect, async |node| node.log().status(v1::LogStatusRequest {}).await).await?;
     if !status.settled && status.obstacle.is_empty() {
         status.obstacle = obstacle(&status, connect.timeout).await.unwrap_or_default();

@@ -202,8 +202,7 @@ fn collecting_an_inference_takes_no_news_of_a_returned_owner() {
     a.register(&member("m"), 1, "client");
     b.pull(&a);
     b.infer_left("m");
-    let index = b.map.origins.index_of(&a.origin()).unwrap();
-    b.map.origins.entry_mut(index).news_above = 1;
+    b.set_returning(&a.origin(), 1);
     a.update(&member("m"), |_| ());
     b.pull(&a);
     assert_eq!(shown(&b, &member("m")), Some(Status::Up));

@@ -1,7 +1,7 @@
 //! One replica: a causal map, written to as clients would have it, and talking in encoded items only.
 
 use crate::config::Limits;
-use crate::map::{CausalMap, Delta, ItemRef, Outcome, Stored};
+use crate::map::{CausalMap, Delta, ItemRef, Outcome, Standing, Stored};
 use crate::member::{Kind, Metadata, Record, Space, Status};
 use crate::mutant::Mutation;
 use crate::time::{Clock, Duration, Time};
@@ -146,19 +146,32 @@ impl Replica {
 
     /// This node is responsible for a silent owner: it infers that the member left (L4).
     pub(super) fn infer_left(&mut self, id: &str) {
-        let basis = self.record(&member(id)).expect("only what is there is judged");
+        self.infer_key_left(&member(id));
+    }
+
+    pub(super) fn infer_key_left(&mut self, key: &Key) {
+        let basis = self.record(key).expect("only what is there is judged");
         self.set_admitted(&basis.origin.id, false);
         let life = self.map.origins.entry(basis.origin.index).evidence.life;
-        self.map.write_inferred(&SmolStr::new(id), &basis, life, self.clock());
+        self.map.write_inferred(&basis, life, self.clock());
     }
 
     pub(super) fn set_admitted(&mut self, origin: &OriginId, admitted: bool) {
         let index = self.map.admit_origin(origin, self.clock()).expect("few incarnations");
         let entry = self.map.origins.entry_mut(index);
-        entry.admitted = admitted;
-        if admitted {
-            entry.judged_life = entry.evidence.life;
-        }
+        entry.standing = match entry.standing {
+            _ if admitted => Standing::Admitted,
+            Standing::Admitted => Standing::Silent { life: entry.evidence.life },
+            silent => silent,
+        };
+    }
+
+    /// A silent origin returns: what it wrote after `above` shows, and more of it is awaited (L3).
+    pub(super) fn set_returning(&mut self, origin: &OriginId, above: u64) {
+        let index = self.map.admit_origin(origin, self.clock()).expect("few incarnations");
+        let entry = self.map.origins.entry_mut(index);
+        let life = entry.standing.judges(0).expect("only a silent origin returns");
+        entry.standing = Standing::Returning { life, above, written: u64::MAX };
     }
 
     pub(super) fn set_life(&mut self, origin: &OriginId, life: u64) {
@@ -194,7 +207,7 @@ impl Replica {
     }
 
     pub(super) fn encode_inferred(&self, id: &str) -> Vec<u8> {
-        self.encode(&[ItemRef::Inferred(SmolStr::new(id))])
+        self.encode(&[ItemRef::Inferred((Space::Member, SmolStr::new(id)))])
     }
 
     pub(super) fn push(&self, sent: u64) -> Option<Vec<u8>> {
@@ -284,11 +297,11 @@ impl Replica {
         self.slots().into_iter().filter(|(_, state)| state.stated != Status::Left).collect()
     }
 
-    pub(super) fn inferred(&self) -> BTreeMap<String, InferredState> {
-        let states = self.map.inferred.iter().map(|(id, inferred)| {
+    pub(super) fn inferred(&self) -> BTreeMap<Key, InferredState> {
+        let states = self.map.inferred.iter().map(|((space, id), inferred)| {
             let (claim, about, life, node, origin, n) = inferred.precedence();
             let precedence = (claim, about.clone(), life, node.clone(), origin.clone(), n);
-            (id.to_string(), (precedence, inferred.about_n))
+            ((*space, id.to_string()), (precedence, inferred.about_n))
         });
         states.collect()
     }
@@ -322,9 +335,9 @@ impl Replica {
                 }
             }
         }
-        let mut inferred: BTreeMap<u32, BTreeMap<u64, SmolStr>> = BTreeMap::new();
-        for (id, record) in &map.inferred {
-            inferred.entry(record.origin.index).or_default().insert(record.n, id.clone());
+        let mut inferred: BTreeMap<u32, BTreeMap<u64, (Space, SmolStr)>> = BTreeMap::new();
+        for (key, record) in &map.inferred {
+            inferred.entry(record.origin.index).or_default().insert(record.n, key.clone());
         }
         for (index, entry) in map.origins.iter() {
             let held = entry.stated.range(0..).map(|(n, slot)| (n, *slot));

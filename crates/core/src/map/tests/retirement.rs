@@ -3,37 +3,30 @@
 use super::replica::{Replica, member, name};
 use crate::config::Limits;
 use crate::map::{CausalMap, Delta, Outcome};
-use crate::member::Space;
+use crate::member::Status;
 use crate::mutant::Mutation;
 use crate::time::Clock;
 use crate::version::{Incarnation, NodeId, OriginId};
 
 #[test]
-fn the_names_of_a_silent_origin_are_dropped_and_its_members_are_not() {
-    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
-    a.register(&name("n"), 1, "a");
-    a.register(&name("gone"), 1, "a");
-    a.unregister(&name("gone"));
-    a.register(&member("m"), 1, "client");
-    b.pull(&a);
-    let index = b.map.origins.index_of(&a.origin()).unwrap();
-    let dropped = b.map.drop_names(index);
-    assert_eq!(dropped.iter().map(|(_, record)| record.id()).collect::<Vec<_>>(), ["n"]);
-    assert!(b.is_live(&member("m")) && b.rank(&name("n")).is_none());
-    assert_eq!(b.map.live_names(), 0);
-    assert_eq!(b.context().clock, a.context().clock, "what was taken in stays claimed");
-    assert_eq!(b.map.drop_names(index).len(), 0);
-    b.check_indexes();
-}
-
-#[test]
-fn dropped_names_do_not_come_back_from_a_replica_that_still_has_them() {
+fn names_expire_and_are_collected_as_members_are() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&name("n"), 1, "a");
+    a.register(&member("n"), 1, "client");
     b.pull(&a);
     c.pull(&a);
-    let index = b.map.origins.index_of(&a.origin()).unwrap();
-    b.map.drop_names(index);
+    b.infer_key_left(&name("n"));
+    c.set_admitted(&a.origin(), false);
+    c.pull(&b);
+    for replica in [&b, &c] {
+        let shown = |key| replica.map.shown(&replica.record(&key).unwrap());
+        assert_eq!((shown(name("n")), shown(member("n"))), (Status::Left, Status::Down));
+    }
+    assert_eq!(b.collect_all(), 1);
+    assert!(b.is_live(&member("n")) && b.rank(&name("n")).is_none());
+    assert_eq!(b.map.live_names(), 0);
+    b.check_indexes();
+    // A replica that still has it does not bring it back.
     b.pull(&c);
     assert!(matches!(b.apply(&c.encode_key(&name("n")))[..], [Outcome::Known]));
     assert!(b.rank(&name("n")).is_none());
@@ -47,14 +40,13 @@ fn an_origin_is_told_what_was_given_up_in_its_name() {
     a.register(&member("m"), 1, "client");
     b.pull(&a);
     assert_eq!(b.context().written_off.get(&a.origin()), 0);
-    let index = b.map.origins.index_of(&a.origin()).unwrap();
-    b.map.drop_names(index);
+    b.infer_key_left(&name("n"));
+    b.collect_all();
     assert_eq!(b.context().written_off.get(&a.origin()), 2);
     c.exchange_from(&b);
     assert_eq!(c.context().written_off.get(&a.origin()), 2);
     // Stated again, the records are news to everybody.
     a.update(&name("n"), |_| ());
-    assert!(matches!(b.map.delta(&a.context()), Delta::Items(_)));
     b.pull(&a);
     c.pull(&b);
     assert!(b.is_live(&name("n")) && c.is_live(&name("n")));
@@ -158,41 +150,21 @@ fn what_was_written_off_goes_when_its_origin_falls_silent() {
     c.check_indexes();
 }
 
-/// Who gave up names has not given up members.
-#[test]
-fn only_names_go_where_only_names_were_written_off() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
-    a.register(&member("m"), 1, "client");
-    a.register(&name("n"), 1, "a");
-    b.pull(&a);
-    c.pull(&a);
-    let index = b.map.origins.index_of(&a.origin()).unwrap();
-    b.map.drop_names(index);
-    assert_ne!(b.map.origins.context_hash(), c.map.origins.context_hash(), "there is something to tell");
-    c.exchange_from(&b);
-    assert_eq!(b.map.origins.context_hash(), c.map.origins.context_hash());
-    let index = c.map.origins.index_of(&a.origin()).unwrap();
-    let dropped = c.map.drop_written_off(index);
-    assert_eq!(dropped.iter().map(|(_, member)| member.id()).collect::<Vec<_>>(), ["n"]);
-    assert!(c.is_live(&member("m")));
-}
-
-/// An origin that stated everything again and died long after: nothing of it goes, so no token is too old (S4).
+/// An origin that stated everything again and died long after: nothing of it goes.
 #[test]
 fn nothing_is_dropped_of_an_origin_that_stated_everything_again() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&name("n"), 1, "a");
     b.pull(&a);
     c.pull(&a);
-    let index = b.map.origins.index_of(&a.origin()).unwrap();
-    b.map.drop_names(index);
+    b.infer_key_left(&name("n"));
+    b.collect_all();
+    assert_ne!(b.map.origins.context_hash(), c.map.origins.context_hash(), "there is something to tell");
     c.exchange_from(&b);
     a.update(&name("n"), |_| ());
     c.pull(&a);
-    let before = c.map.origins.lacking(Space::Name);
     let index = c.map.origins.index_of(&a.origin()).unwrap();
     assert_eq!(c.map.drop_written_off(index).len(), 0);
-    assert_eq!(c.map.origins.lacking(Space::Name), before);
 }
 
 /// Whoever invents origins fills no memory with them.

@@ -2,16 +2,15 @@
 
 use super::replica::{Replica, member};
 use crate::map::Delta;
-use crate::member::Space;
 use crate::mutant::Mutation;
 use crate::subscribe::Token;
 
 fn token(of: &Replica) -> Token {
-    Token::of(&of.map, Space::Member)
+    Token::of(&of.map)
 }
 
 fn changed(from: &Replica, at: &Replica) -> Option<Vec<u32>> {
-    token(from).changed(&at.map, Space::Member, Mutation::none())
+    token(from).changed(&at.map, Mutation::none())
 }
 
 /// Ids that a subscriber who comes from one replica is told of by another.
@@ -65,8 +64,7 @@ fn an_owner_that_returns_is_compared_anew() {
         replica.set_admitted(&a.origin(), false);
     }
     assert!(told(&b, &c).is_empty(), "silent at both, for as long");
-    let index = b.map.origins.index_of(&a.origin()).unwrap();
-    b.map.origins.entry_mut(index).news_above = 1;
+    b.set_returning(&a.origin(), 1);
     for (from, at) in [(&b, &c), (&c, &b)] {
         assert_eq!(told(from, at), ["old", "new"]);
     }
@@ -116,8 +114,7 @@ fn whether_something_was_kept_is_looked_for_among_a_few_only() {
         }
         b.pull(&a);
         let index = b.map.origins.index_of(&a.origin()).unwrap();
-        let entry = b.map.origins.entry_mut(index);
-        entry.lacks(0, entry.seen);
+        b.map.origins.write_off(index, b.map.origins.entry(index).seen);
         let slots = changed(&b, &b).map(|slots| slots.into_iter().filter(|slot| b.map.at(*slot).is_live()).collect());
         assert_eq!(slots, told, "{gone} tombstones");
     }

@@ -1,6 +1,6 @@
 //! A few replicas, the transfers between them, and an oracle that remembers every write.
 
-use super::replica::{InferredState, Key, OwnedRank, Replica, rank_of};
+use super::replica::{InferredState, Key, OwnedRank, Replica, member, rank_of};
 use super::steps::{Rules, Step, keys};
 use crate::map::{Delta, ItemRef};
 use crate::member::{Space, Status};
@@ -188,9 +188,9 @@ impl World {
         if key.0 != Space::Member || !replica.is_live(&key) || replica.owns(&key) {
             return;
         }
-        let before = replica.inferred().remove(&key.1);
+        let before = replica.inferred().remove(&key);
         replica.infer_left(&key.1);
-        let state = replica.inferred().remove(&key.1).expect("just written");
+        let state = replica.inferred().remove(&key).expect("just written");
         // An inference of higher precedence that was already there stays; then nothing new is to be remembered.
         if before.as_ref() != Some(&state) {
             self.inferred.push(InferredWrite {
@@ -388,7 +388,7 @@ impl World {
             }
             let inferred = replica.inferred();
             for write in self.inferred.iter().filter(|write| context.clock.covers(&write.origin, write.n)) {
-                let held = inferred.get(&write.id).is_some_and(|state| state.0 >= write.state.0);
+                let held = inferred.get(&member(&write.id)).is_some_and(|state| state.0 >= write.state.0);
                 assert!(held, "{:?} claims an inference of {:?} but holds {inferred:?}", replica.origin(), write.id);
             }
         }

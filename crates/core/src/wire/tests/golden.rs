@@ -19,8 +19,7 @@ fn context() -> Context {
     let clock: VectorClock = [(samples::origin("a"), 3), (samples::origin("b"), 300)].into_iter().collect();
     let retired = [(samples::node("c"), Incarnation { number: 2, nonce: 1 })].into();
     let written_off = [(samples::origin("b"), 2)].into_iter().collect();
-    let members_written_off = [(samples::origin("b"), 1)].into_iter().collect();
-    Context { clock, retired, written_off, members_written_off, claim_floor: 301, grace_ms: 5 }
+    Context { clock, retired, written_off, claim_floor: 301, grace_ms: 5 }
 }
 
 fn evidence() -> EvidenceItem {
@@ -124,7 +123,7 @@ fn push() {
 #[test]
 fn want_and_chunk() {
     let context = context();
-    let encoded = format!("02 {A} 03 {B} ac02 01 0163 02 0100000000000000 01 {B} 02 01 {B} 01 ad02 05");
+    let encoded = format!("02 {A} 03 {B} ac02 01 0163 02 0100000000000000 01 {B} 02 ad02 05");
     let want = Sample::Plain(Plain::Want(7, context.clone(), vec![evidence()]));
     assert_golden(&want, &format!("05 07 {encoded} 01 {B} 2a 08 dc0b"));
 

@@ -95,7 +95,7 @@ pub(super) fn written(contents: &[Content]) -> ItemsWriter {
     for content in contents {
         match content {
             Content::Stated(record) => items.record(record, age_of(record)),
-            Content::Inferred(id, inferred) => items.inferred(id, inferred, age_of_inferred(inferred)),
+            Content::Inferred(id, inferred) => items.inferred(space_of(id), id, inferred, age_of_inferred(inferred)),
         }
     }
     items
@@ -105,6 +105,11 @@ pub(super) fn written(contents: &[Content]) -> ItemsWriter {
 pub(super) fn age_of(record: &Record) -> Duration {
     let ms = if record.kind == Kind::Left { record.since.min(COUNTER_MAX) } else { 0 };
     Duration::from_millis(ms)
+}
+
+/// Inferred samples are about names where the id has an even length.
+pub(super) fn space_of(id: &str) -> Space {
+    if id.len().is_multiple_of(2) { Space::Name } else { Space::Member }
 }
 
 pub(super) fn age_of_inferred(inferred: &Inferred) -> Duration {
@@ -221,12 +226,11 @@ fn clock() -> impl Strategy<Value = VectorClock> {
 }
 
 pub(super) fn context() -> impl Strategy<Value = Context> {
-    (clock(), btree_map(node_id(), incarnation(), 0..3), [clock(), clock()], up_to(MAX_CLAIM), counter()).prop_map(
-        |(clock, retired, [written_off, members_written_off], claim_floor, grace_ms)| Context {
+    (clock(), btree_map(node_id(), incarnation(), 0..3), clock(), up_to(MAX_CLAIM), counter()).prop_map(
+        |(clock, retired, written_off, claim_floor, grace_ms)| Context {
             clock,
             retired,
             written_off,
-            members_written_off,
             claim_floor,
             grace_ms,
         },

@@ -1,10 +1,10 @@
-//! Commands fixed byte for byte, so that the format cannot change unnoticed: old logs must stay readable.
+//! Golden bytes of commands, which detect format changes: old logs must stay readable.
 //!
 //! A command that has to change here needs a new tag or a new [`COMMAND_VERSION`], and a reader for both.
 
 use super::hex;
 use crate::codec::COMMAND_VERSION;
-use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
 use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
 use crate::keys::KeyRange;
 use crate::time::LogTime;
@@ -21,7 +21,7 @@ fn epoch() -> Epoch {
     Epoch::new(300, 2)
 }
 
-/// Version, tag, session, number, distance to abandon-below and previous, epoch, deadline.
+/// Version, tag, session, number, differences to abandon_below and previous, epoch, deadline.
 const REQUEST: &str = "01 01 07 ac02 00 01 ac02 02 00";
 
 fn request(body: Body) -> Command {
@@ -60,6 +60,12 @@ fn a_pipelined_request_with_a_deadline() {
 }
 
 #[test]
+fn the_last_request_of_a_session() {
+    let Command::Request(request) = request(Body::delete("k")) else { unreachable!() };
+    assert_golden(&Command::Request(Request { last: true, ..request }), "01 03 07 ac02 00 01 ac02 02 00 03 016b 00 00");
+}
+
+#[test]
 fn bodies() {
     let fence = Body::Fence(RequestId::new(SessionId(7), 299));
     assert_golden(&request(fence), &format!("{REQUEST} 00 07 ab02"));
@@ -77,7 +83,7 @@ fn bodies() {
 
 #[test]
 fn membership() {
-    let replica = |node: &str| Replica { node: node.into(), address: "h:1".into() };
+    let replica = |node: &str| ReplicaLocation { node: node.into(), address: "h:1".into() };
     let change = Change {
         replaces: 300,
         voters: [(ReplicaId(1), replica("a")), (ReplicaId(2), replica("b"))].into(),

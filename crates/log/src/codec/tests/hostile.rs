@@ -1,4 +1,4 @@
-//! Whatever is in the log, decoding neither panics nor believes it.
+//! Decoding of arbitrary bytes neither panics nor accepts invalid commands.
 
 use super::samples;
 use crate::codec::{CodecError, Writer};
@@ -18,7 +18,7 @@ proptest! {
     #[test]
     fn commands_come_back_as_they_were(command in samples::command()) {
         let encoded = command.encode();
-        prop_assert_eq!(command.encode_checked(), Ok(Bytes::copy_from_slice(&encoded)));
+        prop_assert_eq!(command.encode_checked(), Ok((Bytes::copy_from_slice(&encoded), command.clone())));
         prop_assert_eq!(decode(&encoded), Ok(command));
     }
 
@@ -26,7 +26,7 @@ proptest! {
     fn arbitrary_bytes_are_survived(tags in (0..3u8, 0..7u8), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode(&bytes);
         let _ = decode(&[&[1, tags.0], &bytes[..]].concat());
-        // With a good beginning the bodies are reached.
+        // A valid prefix reaches the bodies.
         let _ = decode(&[&[1, 1, 7, 9, 0, 1, 1, 1, 0, tags.1], &bytes[..]].concat());
     }
 
@@ -39,7 +39,7 @@ proptest! {
         prop_assert_eq!(decode(&[&bytes[..], &vec![0; extra]].concat()), Err(CodecError::Trailing(extra)));
     }
 
-    /// One form per value: what is decoded is encoded to the same bytes.
+    /// One encoding per value: a decoded command encodes to the same bytes.
     #[test]
     fn a_changed_byte_is_refused_or_another_command(command in samples::command(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut bytes = command.encode();
@@ -69,7 +69,7 @@ fn request(number: u64, abandoned: u64, previous: u64) -> Writer {
     w
 }
 
-/// Were anything allocated for it, the test would not end.
+/// If memory were allocated for these lengths, the test would not end.
 #[test]
 fn absurd_lengths_and_counts_are_refused_before_anything_is_allocated() {
     let absurd = 1u64 << 60;
@@ -97,7 +97,8 @@ fn a2_malformed_numbers_are_refused() {
     assert!(matches!(end(request(u64::MAX, 0, 1)), Err(CodecError::TooLarge { what: "number", .. })));
 }
 
-/// What a client may send and no replica could read: in a log it would stop all of them, after every start again.
+/// A client can send these, and no replica could decode them: in the log they would stop all replicas, after every
+/// restart again.
 #[test]
 fn a1_what_nobody_could_read_is_not_written_down() {
     let epoch = Epoch::new(1, 1);

@@ -1,6 +1,6 @@
 //! Arbitrary commands.
 
-use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
 use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
 use crate::keys::KeyRange;
 use crate::time::LogTime;
@@ -22,11 +22,13 @@ fn bytes() -> impl Strategy<Value = Bytes> {
     prop::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from)
 }
 
-fn replicas() -> impl Strategy<Value = BTreeMap<ReplicaId, Replica>> {
+fn replicas() -> impl Strategy<Value = BTreeMap<ReplicaId, ReplicaLocation>> {
     let replica = ("[a-z]{0,8}", "[a-z0-9:]{0,12}");
     prop::collection::btree_map(any::<u64>(), replica, 0..4).prop_map(|map| {
         map.into_iter()
-            .map(|(id, (node, address))| (ReplicaId(id), Replica { node: node.into(), address: address.into() }))
+            .map(|(id, (node, address))| {
+                (ReplicaId(id), ReplicaLocation { node: node.into(), address: address.into() })
+            })
             .collect()
     })
 }
@@ -60,10 +62,10 @@ fn body() -> impl Strategy<Value = Body> {
 
 fn request() -> impl Strategy<Value = Request> {
     let numbers = counter().prop_flat_map(|number| (Just(number), 1..=number, 0..number));
-    (counter(), numbers, epoch(), prop::option::of(any::<u64>()), body()).prop_map(
-        |(session, (number, abandon_below, previous), epoch, deadline, body)| {
+    (counter(), numbers, epoch(), prop::option::of(any::<u64>()), any::<bool>(), body()).prop_map(
+        |(session, (number, abandon_below, previous), epoch, deadline, last, body)| {
             let deadline = deadline.map(LogTime::from_micros);
-            Request { session: SessionId(session), number, abandon_below, previous, epoch, deadline, body }
+            Request { session: SessionId(session), number, abandon_below, previous, epoch, deadline, last, body }
         },
     )
 }

@@ -1,4 +1,4 @@
-//! What may happen next, and how everything comes to rest in the end.
+//! Random actions, and the final phase in which the network is reliable.
 
 use super::bodies::{self, Surroundings};
 use super::cluster::SERVERS;
@@ -25,7 +25,7 @@ impl World {
                 Ok(())
             }
             370..400 => {
-                // Bytes left in an old socket, a retransmission, a forwarder that woke up.
+                // Bytes left in an old socket, a retransmission, or a late forwarder.
                 if !self.attic.is_empty() {
                     let again = self.attic[self.rng.usize(..self.attic.len())].clone();
                     self.sent.push(Sent { to: other, ..again });
@@ -89,7 +89,7 @@ impl World {
         if self.cluster.leaders().len() > 1 {
             self.checks.count("leader deposed without knowing");
         }
-        // Some hear of it at once, and want to know where they are.
+        // Some clients learn of it at once.
         for index in 0..self.clients.len() {
             if self.rng.bool() && self.clients[index].session.is_some() {
                 self.poll_for(index, candidate);
@@ -121,7 +121,7 @@ impl World {
         if self.sent.is_empty() {
             return;
         }
-        // Mostly what was sent last; the rest is late.
+        // Mostly the last message; the others are delayed.
         let last = self.sent.len() - 1;
         let which = if self.rng.u32(..3) > 0 { last } else { self.rng.usize(..=last) };
         let mut sent = self.sent.remove(which);
@@ -158,7 +158,7 @@ impl World {
                 self.poll(index);
                 self.read(index);
             }
-            // The last client mostly just holds its session.
+            // The last client mostly only holds its session.
             10..55 if index == 3 => {}
             0..55 => self.submit(index),
             55..75 => {
@@ -170,7 +170,7 @@ impl World {
             75..85 => self.read(index),
             85..95 => return self.peek(index),
             95..98 => {
-                // Cut off for a while, though what it sent is still on its way.
+                // Cut off for a while, while its messages are still in flight.
                 client.kept_alive = self.cluster.now + client.ttl;
             }
             _ => {
@@ -181,7 +181,7 @@ impl World {
         Ok(())
     }
 
-    /// The client looks for a leader; it may find one that is none any more.
+    /// A client looks for a leader and may find a deposed one.
     fn poll(&mut self, index: usize) {
         let leaders = self.cluster.leaders();
         let servers = &self.cluster.servers;
@@ -228,12 +228,12 @@ impl World {
         }
     }
 
-    /// Begins a barrier read, or tries the one again that is not answered.
+    /// Begins a barrier read, or repeats an unanswered one.
     fn read(&mut self, index: usize) {
         let client = &mut self.clients[index];
         let read = match client.read {
             Some(read) => {
-                // A fresh attempt, in the epoch of now.
+                // A new attempt in the current epoch.
                 let read = super::reads::ReadRequest { epoch: client.epoch, ..read };
                 client.read = Some(read);
                 Some(read)
@@ -260,7 +260,7 @@ impl World {
         Ok(())
     }
 
-    /// The network becomes reliable: everything that is wanted gets its answer, and all fates are looked up.
+    /// Makes the network reliable: every wanted request gets its answer, and all fates are resolved.
     pub(super) fn heal(&mut self) -> Check {
         self.pass(Duration::from_secs(20))?;
         let settled = (0..12).find_map(|_| self.heal_round().transpose());
@@ -283,14 +283,14 @@ impl World {
         Ok(())
     }
 
-    /// Who can win an election.
+    /// Returns a server that can win an election.
     fn best(&self) -> usize {
         let log = |at: &usize| &self.cluster.servers[*at].log;
         let last = |at: &usize| (log(at).last().map_or(0, |entry| entry.epoch.term), log(at).len());
         (0..SERVERS).max_by_key(last).expect("there are servers")
     }
 
-    /// Something once nobody waits any more.
+    /// Runs one round; returns something once no client waits any more.
     fn heal_round(&mut self) -> Result<Option<()>, Violation> {
         self.pass(Duration::from_millis(50))?;
         let best = self.best();

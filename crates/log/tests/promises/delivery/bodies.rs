@@ -1,7 +1,7 @@
-//! What clients ask for.
+//! Random bodies of requests.
 
 use super::client::Client;
-use convoke_log::command::{Body, Change, Delete, Put, Replica};
+use convoke_log::command::{Body, Change, Delete, Put, ReplicaLocation};
 use convoke_log::keys::KeyRange;
 use convoke_log::machine::Configuration;
 use convoke_log::{ReplicaId, RequestId};
@@ -9,14 +9,14 @@ use fastrand::Rng;
 
 pub(super) const KEYS: [&str; 3] = ["a", "b", "c"];
 
-/// What the world knows that clients need for their bodies.
+/// State of the world that clients need for their bodies.
 pub(super) struct Surroundings<'a> {
-    /// As some replica has it.
+    /// The configuration of some replica.
     pub(super) configuration: &'a Configuration,
-    /// A request of some other client.
+    /// A request of another client.
     pub(super) other: Option<RequestId>,
     pub(super) next_replica: &'a mut u64,
-    /// Every write has a value of its own.
+    /// A unique value per write.
     pub(super) value: u64,
 }
 
@@ -46,9 +46,9 @@ pub(super) fn choose(rng: &mut Rng, client: &Client, around: &mut Surroundings<'
     }
 }
 
-/// Adds a replica, and removes one; sometimes one comes back under an id that was used before.
+/// Adds a replica and removes one; sometimes reuses an id.
 fn change(rng: &mut Rng, around: &mut Surroundings<'_>) -> Change {
-    let replica = |id: u64| (ReplicaId(id), Replica { node: format!("n{id}").into(), address: "h:1".into() });
+    let replica = |id: u64| (ReplicaId(id), ReplicaLocation { node: format!("n{id}").into(), address: "h:1".into() });
     let mut voters = around.configuration.voters.clone();
     let gone = (1..=*around.next_replica).rev().find(|id| !voters.contains_key(&ReplicaId(*id)));
     let new = match gone.filter(|_| rng.bool()) {

@@ -1,5 +1,5 @@
-//! The promises, watched from outside: from what entries changed and what clients were told, not from what the
-//! machine says about itself.
+//! Checks of the promises from outside: based on the effects of entries and the answers to clients, not on the
+//! machine's own statements.
 
 use super::client::Client;
 use super::cluster::LogEntry;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A final word about a request.
+/// A final answer about a request.
 #[derive(Clone, Debug, PartialEq)]
 enum Final {
     Done(Arc<Outcome>),
@@ -22,25 +22,25 @@ enum Final {
 pub(super) struct Checks {
     /// State hash after each entry.
     hashes: Vec<u128>,
-    /// Which requests changed something, and where.
+    /// Requests with an effect, and their index.
     effects: BTreeMap<RequestId, u64>,
     /// The highest number with an effect.
     highest: BTreeMap<SessionId, u64>,
     ended: BTreeSet<SessionId>,
-    /// Barrier reads: below which number, and as of which index.
+    /// Barrier reads: the number and the index.
     reads: BTreeMap<SessionId, Vec<(u64, u64)>>,
     told: BTreeMap<RequestId, Final>,
     /// Index and log time of the last outcome, or of the opening, and the ttl.
     activity: BTreeMap<SessionId, (u64, LogTime, Duration)>,
-    /// Whose session it is: client and process.
+    /// Client and process of a session.
     nonces: BTreeMap<SessionId, u64>,
-    /// In the group, and gone for good.
+    /// Current and removed replicas.
     replicas: (BTreeSet<u64>, BTreeSet<u64>),
     log_time: LogTime,
     pub(super) tally: Tally,
 }
 
-/// What can be seen of a state.
+/// Observable parts of a state.
 pub(super) struct Seen {
     revision: u64,
     configuration: u64,
@@ -61,7 +61,7 @@ impl Checks {
         *self.tally.entry(what).or_default() += 1;
     }
 
-    /// A replica has applied an entry.
+    /// Records that a replica has applied an entry.
     pub(super) fn applied(
         &mut self,
         at: Position,
@@ -84,7 +84,7 @@ impl Checks {
         let changed = after.revision != before.revision || after.configuration != before.configuration;
         match (command, &applied.reply) {
             (Command::Request(request), Reply::Request(answer)) => {
-                let ends = matches!(request.body, Body::End(_)) && !applied.ended.is_empty();
+                let ends = (request.last || matches!(request.body, Body::End(_))) && !applied.ended.is_empty();
                 if changed || ends {
                     self.effect(at, request, &after, before, machine)?;
                 }
@@ -122,7 +122,7 @@ impl Checks {
         }
     }
 
-    /// A request changed something. May it?
+    /// Checks an effect of a request.
     fn effect(&mut self, at: Position, request: &Request, after: &Seen, before: &Seen, machine: &Machine) -> Check {
         let (id, index) = (request.id(), at.index);
         self.count("update applied");
@@ -175,12 +175,12 @@ impl Checks {
         self.count("name fenced a predecessor");
         let holder = self.nonces.get(&session).copied().unwrap_or(0);
         if Client::of_nonce(holder) != Client::of_nonce(by) || holder > by {
-            return broken("S2", format!("process {by} ended the session of process {holder}"));
+            return broken("LS2", format!("process {by} ended the session of process {holder}"));
         }
         Ok(())
     }
 
-    /// A barrier read was done as of `index`.
+    /// Records a barrier read at `index`.
     pub(super) fn read(&mut self, session: SessionId, below: u64, index: u64) -> Check {
         self.count("barrier read");
         let early = self.effects.range(RequestId::new(session, 0)..RequestId::new(session, below));
@@ -191,7 +191,7 @@ impl Checks {
         Ok(())
     }
 
-    /// A client was given an answer.
+    /// Records an answer to a client.
     pub(super) fn answered(&mut self, answer: &Answer, body: Option<&Body>) -> Check {
         match &answer.verdict {
             Ok(outcome) => self.final_word(answer.id, Final::Done(outcome.clone()))?,

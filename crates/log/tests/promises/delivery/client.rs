@@ -1,4 +1,4 @@
-//! A client as the protocol wants it: it numbers, gives up, sends again with a new epoch, and never lies.
+//! A client that follows the protocol: it numbers requests, abandons them, and resends them with a new epoch.
 
 use super::reads::ReadRequest;
 use convoke_base::Time;
@@ -9,14 +9,14 @@ use convoke_log::{Command, Epoch, LogTime, RequestId, SessionId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// More than a client ever needs.
+/// More than a client ever uses.
 const NONCES: u64 = 1_000_000;
 
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) id: usize,
     pub(super) name: Option<String>,
-    /// Counts its processes, and the sessions it lost.
+    /// Counts its processes and lost sessions.
     generation: u64,
     pub(super) ttl: Duration,
     pub(super) pipelined: bool,
@@ -27,11 +27,11 @@ pub(super) struct Client {
     pub(super) next: u64,
     /// The number issued last.
     last: u64,
-    /// Sent, wanted, and not answered.
+    /// Requests that are sent, wanted and not answered.
     pub(super) outstanding: BTreeMap<u64, Request>,
-    /// All it has issued in this session.
+    /// All requests issued in this session.
     pub(super) issued: Vec<Request>,
-    /// Where it thinks the leader is.
+    /// The assumed leader.
     pub(super) leader: usize,
     pub(super) epoch: Epoch,
     pub(super) log_time: LogTime,
@@ -41,11 +41,11 @@ pub(super) struct Client {
     pub(super) kept_alive: Time,
 }
 
-/// What an answer means to the client.
+/// Meaning of an answer for the client.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reaction {
     Nothing,
-    /// A request that it wanted is lost for ever, though it had not given it up.
+    /// A wanted request can never take effect, although the client did not abandon it.
     Lost(RequestId),
     SessionGone,
 }
@@ -73,7 +73,7 @@ impl Client {
         }
     }
 
-    /// One for each session, so that an old answer to an open is not taken for the new one (S2).
+    /// One nonce per session, so that an old answer to an open is not mistaken for a new one (LS2).
     pub(super) fn nonce(&self) -> u64 {
         self.id as u64 * NONCES + self.generation
     }
@@ -102,7 +102,7 @@ impl Client {
         }
     }
 
-    /// Issues a request. Unless it pipelines, that gives up everything before it.
+    /// Issues a request. Without pipelining, this abandons all earlier ones.
     pub(super) fn submit(
         &mut self,
         body: convoke_log::command::Body,
@@ -115,8 +115,16 @@ impl Client {
             self.outstanding.clear();
         }
         let abandon_below = self.outstanding.keys().next().copied().unwrap_or(number);
-        let request =
-            Request { session, number, abandon_below, previous: self.last, epoch: self.epoch, deadline, body };
+        let request = Request {
+            session,
+            number,
+            abandon_below,
+            previous: self.last,
+            epoch: self.epoch,
+            deadline,
+            last: false,
+            body,
+        };
         self.next += 1;
         self.last = number;
         self.outstanding.insert(number, request.clone());
@@ -124,14 +132,14 @@ impl Client {
         Some(request)
     }
 
-    /// The same submission once more, with the epoch of now, and with what is still wanted now (A2).
+    /// Repeats a request with the current epoch and the currently wanted numbers (A2).
     pub(super) fn again(&self, number: u64) -> Option<Request> {
         let (lowest, _) = self.outstanding.first_key_value()?;
         let request = self.outstanding.get(&number)?.clone();
         Some(Request { epoch: self.epoch, abandon_below: *lowest.max(&request.abandon_below), ..request })
     }
 
-    /// Gives up everything, for a barrier read.
+    /// Abandons everything for a barrier read.
     pub(super) fn start_read(&mut self, id: u64) -> Option<ReadRequest> {
         let session = self.session?;
         self.outstanding.clear();
@@ -175,7 +183,7 @@ impl Client {
         self.outstanding.clear();
     }
 
-    /// Its process is replaced by another, which knows nothing but its name.
+    /// Replaces the client's process by another one that only knows the name.
     pub(super) fn restart(&mut self) {
         self.gone();
         (self.holder, self.seen) = (None, None);

@@ -1,7 +1,7 @@
-//! Three servers with logs, terms and elections: as much of Raft as decides which entries are committed.
+//! Three servers with logs, terms and elections: the part of Raft that decides which entries are committed.
 //!
-//! Replication is a direct copy from one log to another; what can go wrong is in the choice of who copies when. Servers
-//! keep log and term over a restart; everything else comes from their last snapshot.
+//! Replication copies directly from one log to another; the faults are in the choice of source, target and time. A
+//! restarted server keeps its log and term, and takes everything else from its last snapshot.
 
 use super::reads::PendingRead;
 use super::{Check, Violation};
@@ -19,7 +19,7 @@ const MAJORITY: usize = 2;
 pub(super) struct LogEntry {
     pub(super) epoch: Epoch,
     pub(super) stamp: LogTime,
-    /// None: the first entry of a term.
+    /// `None` for the first entry of a term.
     pub(super) command: Option<Command>,
 }
 
@@ -31,21 +31,21 @@ pub(super) struct Server {
     pub(super) commit: u64,
     pub(super) machine: Machine,
     snapshot: Option<Vec<u8>>,
-    /// Its clock began long before the others'.
+    /// Offset of the clock.
     clock: Duration,
     pub(super) asleep_until: Time,
-    /// Time it was awake, plus a second for each sleep: what it may hold against others.
+    /// Running time, plus one second per pause: what counts as silence of clients.
     pub(super) awake: Duration,
 }
 
-/// What a server keeps while it leads, and what the checks know about it.
+/// Volatile state of a leader, and what the checks know about it.
 #[derive(Debug)]
 pub(super) struct Lead {
     pub(super) term: u64,
     pub(super) state: Leadership,
     matched: [u64; SERVERS],
     pub(super) reads: Vec<PendingRead>,
-    /// Awake time at which sessions were last heard; for others, that of the election.
+    /// Running time at the last keep-alive of each session, or at the election.
     pub(super) heard: BTreeMap<SessionId, Duration>,
     pub(super) elected: Duration,
 }
@@ -56,7 +56,7 @@ pub(super) struct Cluster {
     pub(super) now: Time,
     pub(super) mutation: Mutation,
     limits: Limits,
-    /// Committed, once and for all.
+    /// The committed entries.
     truth: Vec<LogEntry>,
 }
 
@@ -81,7 +81,7 @@ impl Server {
         self.lead.as_ref().map(|lead| lead.state.first().epoch)
     }
 
-    /// Appends as the leader; returns the index.
+    /// Appends as the leader and returns the index.
     pub(super) fn append(&mut self, now: Time, command: Command) -> u64 {
         let now = self.clock(now);
         let lead = self.lead.as_mut().expect("only a leader appends");
@@ -114,7 +114,8 @@ impl Cluster {
         (0..SERVERS).filter(|at| self.servers[*at].lead.is_some()).collect()
     }
 
-    /// `candidate` wins a term with the vote of `voter`, unless that one's log has more. The third is not told.
+    /// Lets `candidate` win a term with the vote of `voter`, unless the voter's log is longer. The third server does
+    /// not learn of it.
     pub(super) fn elect(&mut self, candidate: usize, voter: usize) -> bool {
         if candidate == voter || self.servers[voter].last() > self.servers[candidate].last() {
             return false;
@@ -136,7 +137,7 @@ impl Cluster {
         true
     }
 
-    /// A leader sends up to `count` entries to another server, and learns of it if the answer arrives.
+    /// Sends up to `count` entries from a leader to another server; the leader learns of it if the answer arrives.
     pub(super) fn replicate(&mut self, from: usize, to: usize, count: usize, answered: bool) -> Check {
         let Some((term, commit)) = self.leads_over(from, to) else { return Ok(()) };
         let source = self.servers[from].log.clone();
@@ -167,7 +168,7 @@ impl Cluster {
         self.commit_truth()
     }
 
-    /// The term of a leader whose word the other one takes; a leader that meets a higher term steps down.
+    /// Returns the term if the other server accepts the leader; a leader that meets a higher term steps down.
     fn leads_over(&mut self, from: usize, to: usize) -> Option<(u64, u64)> {
         let (term, higher) = (self.servers[from].lead.as_ref()?.term, self.servers[to].term);
         if from == to {
@@ -185,7 +186,7 @@ impl Cluster {
         Some((term, self.servers[from].commit))
     }
 
-    /// The harness itself must be right: committed is committed.
+    /// Checks the harness itself: committed entries do not change.
     fn commit_truth(&mut self) -> Check {
         for server in &self.servers {
             let committed = server.commit as usize;
@@ -242,7 +243,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A leader sends its last snapshot instead of entries.
+    /// Sends the last snapshot of a leader instead of entries.
     pub(super) fn install_snapshot(&mut self, from: usize, to: usize) -> Check {
         if self.leads_over(from, to).is_none() {
             return Ok(());
@@ -265,7 +266,7 @@ impl Cluster {
         self.commit_truth()
     }
 
-    /// Whether a majority still follows the leader.
+    /// Returns whether a majority still follows the leader.
     pub(super) fn is_confirmed(&self, at: usize) -> bool {
         let term = self.servers[at].lead.as_ref().map_or(0, |lead| lead.term);
         let followers = self.servers.iter().filter(|server| server.term <= term && !server.is_asleep(self.now));

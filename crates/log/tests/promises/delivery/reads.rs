@@ -1,15 +1,15 @@
-//! Barrier reads (R4), step by step as a leader does them.
+//! Barrier reads (LR4), step by step as a leader performs them.
 
 use super::world::{Told, World};
 use super::{Check, cluster::Lead};
 use convoke_log::leader::{Barrier, NotAppended};
 use convoke_log::{Epoch, RequestId, SessionId};
 
-/// A client that has given up everything below a number wants to read.
+/// A barrier read of a client that has abandoned everything below a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadRequest {
     pub(super) client: usize,
-    /// Counts the reads of all clients.
+    /// Sequence number of the read.
     pub(super) id: u64,
     pub(super) session: SessionId,
     pub(super) epoch: Epoch,
@@ -25,7 +25,7 @@ pub(super) struct PendingRead {
 }
 
 impl World {
-    /// The first step: the volatile floor.
+    /// Step 1: the volatile floor.
     pub(super) fn begin_read(&mut self, at: usize, request: ReadRequest) {
         let server = &mut self.cluster.servers[at];
         let Some(lead) = &mut server.lead else { return };
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// Takes the commit index and confirms leadership, for all reads that wait for that.
+    /// Takes the commit index and confirms leadership, for all waiting reads.
     pub(super) fn confirm_reads(&mut self, at: usize) {
         if !self.cluster.is_confirmed(at) {
             return;
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// Reads, where enough has been applied.
+    /// Performs reads whose index is applied.
     pub(super) fn finish_reads(&mut self, at: usize) -> Check {
         let server = &mut self.cluster.servers[at];
         let applied = server.machine.applied().index;

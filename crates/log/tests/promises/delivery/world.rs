@@ -1,4 +1,4 @@
-//! Clients, servers and what is on its way between them.
+//! Clients, servers and the messages between them.
 
 use super::checks::{Checks, Seen};
 use super::client::{Client, Reaction};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const CLIENTS: usize = 4;
 
-/// Something a client sent, on its way to a server.
+/// A message from a client to a server.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) to: usize,
@@ -31,14 +31,14 @@ pub(super) enum Wire {
     Read(ReadRequest),
 }
 
-/// Something a server told, on its way to a client.
+/// A message from a server to a client.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// For whom: the nonce of the open.
+    /// Answer to an open, with its nonce.
     Opened(u64, Result<Opened, Refused>),
     Answer(Answer, Body, LogTime),
     Read(ReadRequest, Keys),
-    /// The session is not open, and this is what became of the request.
+    /// The session is not open; the fate of the request.
     NotOpen(RequestId, Fate),
 }
 
@@ -48,17 +48,17 @@ pub(super) struct World {
     pub(super) cluster: Cluster,
     pub(super) clients: Vec<Client>,
     pub(super) sent: Vec<Sent>,
-    /// Copies that were delivered, and may be again.
+    /// Delivered copies, which may be delivered again.
     pub(super) attic: Vec<Sent>,
     pub(super) told: Vec<(usize, Told)>,
-    /// Keep-alives that sleeping servers have not read.
+    /// Keep-alives that a paused server has not read.
     unread: Vec<(usize, SessionId)>,
     pub(super) checks: Checks,
     pub(super) linear: Linear,
     pub(super) owners: BTreeMap<SessionId, usize>,
-    /// What someone fenced in another's session.
+    /// Requests fenced from another session.
     pub(super) fenced: BTreeSet<RequestId>,
-    /// Counts events.
+    /// Number of events.
     pub(super) tick: u64,
     pub(super) reads: u64,
     pub(super) next_replica: u64,
@@ -100,7 +100,7 @@ impl World {
         Ok(self.checks.tally)
     }
 
-    /// Time passes: leaders look after their sessions, clients keep theirs alive.
+    /// Advances time: leaders expire sessions, clients send keep-alives.
     pub(super) fn pass(&mut self, time: Duration) -> Check {
         self.tick += 1;
         let now = self.cluster.now + time;
@@ -133,7 +133,7 @@ impl World {
         Ok(())
     }
 
-    /// A leader proposes to expire who was silent. May it?
+    /// Lets a leader propose expiries, and checks them.
     fn tend(&mut self, at: usize) -> Check {
         let now = self.cluster.now;
         let server = &mut self.cluster.servers[at];
@@ -154,7 +154,7 @@ impl World {
             }
             let command = Command::Expire(expire);
             server.append(now, command.clone());
-            // It may reach another leader as well, later.
+            // A copy may also reach another leader later.
             self.sent.extend((0..SERVERS).map(|to| Sent { to, what: Wire::Command(command.clone()) }));
         }
         Ok(())
@@ -169,13 +169,13 @@ impl World {
         }
         let (clock, awake) = (server.clock(now), server.awake);
         if let Some(lead) = &mut server.lead
-            && lead.state.keeper.heard(clock, session) == KeepAlive::Kept
+            && lead.state.keeper.renew(clock, session) == KeepAlive::Kept
         {
             lead.heard.insert(session, awake);
         }
     }
 
-    /// Something arrives at a server.
+    /// Delivers a message to a server.
     pub(super) fn deliver(&mut self, sent: Sent) {
         let now = self.cluster.now;
         let server = &mut self.cluster.servers[sent.to];
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// A server applies up to `count` entries.
+    /// Lets a server apply up to `count` entries.
     pub(super) fn apply(&mut self, at: usize, count: usize) -> Check {
         for _ in 0..count {
             let before = Seen::of(&self.cluster.servers[at].machine);
@@ -252,7 +252,7 @@ impl World {
         self.finish_reads(at)
     }
 
-    /// Something arrives at a client.
+    /// Delivers a message to a client.
     pub(super) fn tell(&mut self, client: usize, told: Told) -> Check {
         self.tick += 1;
         let (now, tick) = (self.cluster.now, self.tick);
@@ -270,7 +270,7 @@ impl World {
             Told::NotOpen(id, fate) => {
                 self.checks.fate(id, &fate)?;
                 self.linear.fate(id, &fate, tick);
-                // A leader that is none any more may never have heard of the session.
+                // A deposed leader may not know the session.
                 if fate.is_final() && client.session == Some(id.session) {
                     client.gone();
                 }
@@ -295,7 +295,7 @@ impl World {
         Ok(())
     }
 
-    /// A request that its client wanted can never take effect. Somebody must have fenced it.
+    /// A wanted request can never take effect; another client must have fenced it.
     fn lost(&self, id: RequestId, answer: &Answer) -> Check {
         let last = RequestId::new(id.session, u64::MAX);
         if self.fenced.range(id..=last).next().is_some() || self.checks.has_ended(id.session) {

@@ -1,4 +1,4 @@
-//! The state of the system, as small as it can be, and how the real machine and gate see it.
+//! A minimal state of the system, and its mapping to the real machine and gate.
 
 use convoke_base::Time;
 use convoke_log::command::{Body, Open, Request};
@@ -8,14 +8,14 @@ use convoke_log::{Command, Entry, Epoch, Limits, LogTime, Machine, Mutation, Pos
 use std::time::Duration;
 
 pub(super) const SERVERS: usize = 3;
-/// Entries the leaders of the two terms may have.
+/// Maximum log length of the leaders of the two terms.
 pub(super) const LOG_MAX: [usize; 2] = [5, 6];
 
-/// The bounds and the rules in force.
+/// Bounds of the search and the active rules.
 #[derive(Debug)]
 pub(super) struct System {
     pub(super) log_max: [usize; 2],
-    /// Before any entry.
+    /// The machine before any entry.
     empty: Machine,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct System {
 pub(super) struct Message {
     pub(super) client: u8,
     pub(super) number: u8,
-    /// The term it is meant for.
+    /// The term that the message names.
     pub(super) term: u8,
 }
 
@@ -49,13 +49,13 @@ pub(super) struct Effect {
     pub(super) meant_for: u8,
 }
 
-/// How far a leader is with the barrier read.
+/// Progress of a leader's barrier read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) enum Reading {
     #[default]
     Idle,
     Raised,
-    /// With the commit index taken before leadership was confirmed.
+    /// Confirmed, with the commit index taken before.
     Confirmed(u8),
     /// The floor stays raised for the term.
     Done,
@@ -65,9 +65,9 @@ pub(super) enum Reading {
 pub(super) struct Server {
     pub(super) log: Vec<Slot>,
     pub(super) term: u8,
-    /// The term it believes to lead, 0 for none.
+    /// The term the server believes to lead, or 0.
     pub(super) leads: u8,
-    /// As a leader. Followers know nothing, which is the worst case for who becomes one.
+    /// Commit index of a leader. Followers know nothing, which is the worst case for a new leader.
     pub(super) commit: u8,
     pub(super) reading: Reading,
 }
@@ -76,19 +76,19 @@ pub(super) struct Server {
 pub(super) struct State {
     pub(super) servers: [Server; SERVERS],
     pub(super) leader_of_second: Option<u8>,
-    /// Whether the clients have given up their first request.
+    /// Whether the clients have abandoned their first request.
     pub(super) given_up: [bool; 2],
-    /// Messages on their way. What is sent stays on its way for ever.
+    /// Messages in flight. A sent message stays in flight for ever.
     pub(super) sent: Vec<Message>,
-    /// The index of the state that the read saw.
+    /// Index of the state that the read saw.
     pub(super) read: Option<u8>,
-    /// How much is committed, and what it did.
+    /// Number of committed entries, and their effects.
     pub(super) committed: u8,
     pub(super) effects: Vec<Effect>,
     pub(super) superseded: bool,
 }
 
-/// Entries that are there at the beginning: the first of the term, and two sessions.
+/// Initial entries: the first of the term, and two sessions.
 pub(super) const BEGINNING: u8 = 3;
 const READER: SessionId = SessionId(3);
 
@@ -111,8 +111,8 @@ impl State {
         state
     }
 
-    /// Clients send what they want in every epoch they may know of. Sending early loses no behaviour: a message may
-    /// take its time.
+    /// Sends all wanted requests in every epoch that a client may know. Sending early loses no behaviour, because
+    /// messages can be delayed.
     pub(super) fn send(&mut self) {
         let terms = if self.leader_of_second.is_some() { 2 } else { 1 };
         for term in 1..=terms {
@@ -147,7 +147,7 @@ impl System {
         Request::new(session, message.number.into(), state.epoch(message.term), body)
     }
 
-    /// What the entries of a log do, one by one.
+    /// Replays the entries of a log one by one.
     pub(super) fn replay(&self, state: &State, log: &[Slot], mut each: impl FnMut(u8, &Slot, bool, bool)) -> Machine {
         let mut machine = self.empty.clone();
         for (at, slot) in log.iter().enumerate() {
@@ -169,8 +169,8 @@ impl System {
         machine
     }
 
-    /// The real gate of a leader, rebuilt from what it has appended for the reader and whether it has raised the
-    /// floor; and its machine. The barrier is the one that was raised, or a new one.
+    /// Returns the real gate of a leader, rebuilt from its appends for the reader and its raised floor, together with
+    /// its machine. The barrier is the raised one or a new one.
     pub(super) fn gate(&self, state: &State, at: usize) -> (Leadership, Machine, Result<Barrier, NotAppended>) {
         let server = &state.servers[at];
         let machine = self.replay(state, &server.log[..server.commit.into()], |_, _, _, _| {});
@@ -179,7 +179,7 @@ impl System {
         let mut leadership = Leadership::elected(Time::ZERO, first, LogTime::ZERO, &machine);
         for (index, slot) in server.log.iter().enumerate() {
             let Item::Request(message) = slot.item else { continue };
-            // Others came past the gate, under another leadership.
+            // Other entries passed the gate under another leadership.
             if message.client == 1 && (slot.term, message.term) == (server.leads, server.leads) {
                 let command = Command::Request(self.request(state, message));
                 let admission = leadership.gate.admit(&command, &machine).expect("it was admitted before");

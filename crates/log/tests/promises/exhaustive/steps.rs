@@ -1,4 +1,4 @@
-//! Everything that can happen next.
+//! All possible next steps.
 
 use super::state::{BEGINNING, Effect, Item, Message, Reading, SERVERS, Server, Slot, State, System};
 use convoke_log::Command;
@@ -15,7 +15,7 @@ pub(super) enum Step {
         from: usize,
         to: usize,
     },
-    /// The leader takes up the read that it was asked for.
+    /// The leader starts the requested read.
     BeginRead(usize),
     ConfirmRead(usize),
     FinishRead(usize),
@@ -41,7 +41,7 @@ impl System {
             }
         }
         if state.leader_of_second.is_none() {
-            // The two followers are alike: call the one that is elected, or that votes, the first.
+            // The two followers are symmetric: the one that is elected or votes is the first.
             steps.extend([(0, 1), (1, 0), (1, 2)].map(|(candidate, voter)| Step::Elect { candidate, voter }));
         }
     }
@@ -78,7 +78,7 @@ impl System {
             let command = Command::Request(self.request(state, message));
             let _ = leadership.gate.admit(&command, &machine).ok()?;
         }
-        // Of another epoch: the check was made under another leadership than the append.
+        // Another epoch: the check was made under another leadership than the append.
         state.servers[at].log.push(Slot { term, item: Item::Request(message) });
         Some(())
     }
@@ -113,7 +113,7 @@ impl System {
         Some(())
     }
 
-    /// What was committed by this step takes effect.
+    /// Applies what this step committed.
     fn commit(&self, state: &mut State) {
         let Some(longest) = state.servers.iter().max_by_key(|server| server.commit) else { return };
         if longest.commit <= state.committed {
@@ -136,7 +136,7 @@ fn step_down(server: &mut Server, term: u8) {
     (server.leads, server.term, server.commit, server.reading) = (0, term, BEGINNING, Reading::Idle);
 }
 
-/// The whole log of a leader reaches another server; or the news that there is a higher term comes back.
+/// Copies the whole log of a leader to another server, or reports a higher term to the leader.
 fn replicate(state: &mut State, from: usize, to: usize) {
     let leads = state.servers[from].leads;
     let higher = state.servers[to].term;
@@ -153,7 +153,7 @@ fn replicate(state: &mut State, from: usize, to: usize) {
     if common < source.len() {
         follower.log.clone_from(&source);
     }
-    // With the leader itself that is a majority.
+    // Together with the leader this is a majority.
     if source.last().is_some_and(|slot| slot.term == leads) {
         state.servers[from].commit = source.len() as u8;
     }

@@ -1,4 +1,4 @@
-//! The model: the rules said once more, with nothing forgotten and nothing clever.
+//! The model: a second, simple statement of the rules that keeps the whole history.
 
 use super::sessions::{History, Session};
 use super::steps::{RecordParts, parts};
@@ -7,7 +7,7 @@ use convoke_log::machine::{Configuration, EndReason, Fate, Outcome, Reason, Refu
 use convoke_log::{Command, Entry, Limits, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An outcome with records taken apart: (index, revision and response) or (index, reason).
+/// An outcome with decomposed records: (index, revision and response) or (index, reason).
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ModelOutcome {
     Applied(u64, u64, ModelResponse),
@@ -42,7 +42,7 @@ impl ModelOutcome {
         }
     }
 
-    /// As the protocol counts bytes: 128 for an outcome, 112 for a record.
+    /// Bytes as the protocol counts them: 128 per outcome, 112 per record.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             ModelOutcome::Applied(_, _, ModelResponse::Changed { previous, .. }) => {
@@ -76,7 +76,7 @@ impl ModelFate {
     }
 }
 
-/// What an entry answers, in a form that both sides can give.
+/// Answer of an entry, in a form that both sides can produce.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ModelReply {
     Opened(Result<(u64, Option<u64>), Refused>),
@@ -109,7 +109,7 @@ impl ModelKeys {
 pub(super) struct Model {
     pub(super) limits: Limits,
     pub(super) log_time: u64,
-    /// Every session there ever was.
+    /// All sessions ever opened.
     pub(super) sessions: BTreeMap<u64, Session>,
     /// Sessions in order of ending.
     pub(super) ended: Vec<(u64, EndReason)>,
@@ -167,7 +167,7 @@ impl Model {
             return Err(Refused::StaleEpoch { current: entry.epoch });
         }
         let history = &self.sessions[&id].history;
-        // A predecessor is missing if it is wanted and may still come.
+        // A predecessor is missing if it is wanted and may still take effect.
         if request.previous >= request.abandon_below && history.may_come(request.previous) {
             return Err(Refused::Gap { missing: request.previous });
         }
@@ -182,8 +182,8 @@ impl Model {
         let session = self.sessions.get_mut(&id).unwrap();
         session.active(entry.index, log_time);
         session.history.outcomes.push((number, request.abandon_below, outcome.clone()));
-        if request.body == Body::End(request.session) && !expired {
-            self.end(id, EndReason::Asked);
+        if request.last || request.body == Body::End(request.session) && !expired {
+            self.end(id, EndReason::Requested);
         }
         Ok(outcome)
     }
@@ -200,7 +200,7 @@ impl Model {
             }
             Body::End(id) if *id == request.session => Ok(ModelResponse::Ended),
             Body::End(id) if self.is_open(id.0) => {
-                self.end(id.0, EndReason::Asked);
+                self.end(id.0, EndReason::Requested);
                 Ok(ModelResponse::Ended)
             }
             Body::End(_) => Err(Reason::NoSession),

@@ -1,4 +1,4 @@
-//! Sessions of the model: the whole history, and what follows from it.
+//! Sessions of the model: the whole history and its consequences.
 
 use super::reference::{Model, ModelFate, ModelOutcome};
 use convoke_log::command::{Expire, Open};
@@ -21,7 +21,7 @@ impl Session {
     }
 }
 
-/// All outcomes, with what their requests said was still wanted; and all fences.
+/// All outcomes with the `abandon_below` of their requests, and all fences.
 #[derive(Debug, Default)]
 pub(super) struct History {
     pub(super) outcomes: Vec<(u64, u64, ModelOutcome)>,
@@ -33,12 +33,12 @@ impl History {
         self.outcomes.iter().map(|(_, wanted, _)| *wanted).max().unwrap_or(0)
     }
 
-    /// F1: nothing at or below a number that has an outcome or was fenced.
+    /// F1: no number at or below one that has an outcome or was fenced.
     pub(super) fn may_come(&self, number: u64) -> bool {
         self.outcomes.iter().all(|(done, _, _)| *done < number) && self.fenced.iter().all(|fenced| *fenced < number)
     }
 
-    /// F3: how many outcomes, from the oldest, are no longer kept.
+    /// F3: the number of outcomes, from the oldest, that are no longer kept.
     fn dropped(&self, limits: &Limits) -> usize {
         let unwanted: Vec<u64> =
             self.outcomes.iter().filter(|(done, _, _)| *done < self.wanted()).map(|(_, _, o)| o.bytes()).collect();
@@ -154,7 +154,7 @@ impl Model {
         self.sessions.keys().copied().filter(|id| self.is_open(*id)).collect()
     }
 
-    /// Open, or among the last that ended.
+    /// Returns whether the session is open or among the last ended ones.
     pub(super) fn remembered(&self, id: u64) -> bool {
         let kept = self.ended.iter().rev().take(usize::try_from(self.limits.ended_sessions).unwrap());
         self.is_open(id) || kept.into_iter().any(|(ended, _)| *ended == id)

@@ -1,7 +1,7 @@
-//! Random commands: duplicates, reorderings, stale epochs, and all bounds within reach.
+//! Random commands: duplicates, reorderings, stale epochs, and all limits within reach.
 
 use super::reference::{ModelFate, ModelOutcome, ModelReply};
-use convoke_log::command::{Body, Change, Client, Delete, DeleteRange, Expire, Open, Put, Replica, Request};
+use convoke_log::command::{Body, Change, Client, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
 use convoke_log::keys::{KeyRange, Record};
 use convoke_log::machine::{Applied, Outcome, Reply, Response};
 use convoke_log::{Command, Entry, Epoch, LogTime, ReplicaId, RequestId, SessionId};
@@ -26,18 +26,19 @@ pub(super) enum Step {
     },
     Request {
         session: usize,
-        /// From the highest number used so far, less 3.
+        /// Offset from the highest used number, minus 3.
         ahead: u64,
         wants: u64,
         before: u64,
         deadline: Option<u64>,
+        last: bool,
         body: StepBody,
     },
     Expire {
         session: usize,
         activity: u64,
     },
-    /// A command from before once more, perhaps with the epoch of now.
+    /// Repeats an earlier command, optionally with the current epoch.
     Again {
         which: usize,
         stamped: bool,
@@ -87,8 +88,10 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     let ahead = prop_oneof![4 => Just(4u64), 1 => 0..7u64];
     prop_oneof![
         3 => open(),
-        20 => (session(), ahead, 0..6u64, 1..4u64, prop::option::weighted(0.2, 0..40u64), body()).prop_map(
-            |(session, ahead, wants, before, deadline, body)| Step::Request { session, ahead, wants, before, deadline, body }
+        20 => (session(), ahead, 0..6u64, 1..4u64, prop::option::weighted(0.2, 0..40u64), prop::bool::weighted(0.05), body()).prop_map(
+            |(session, ahead, wants, before, deadline, last, body)| {
+                Step::Request { session, ahead, wants, before, deadline, last, body }
+            }
         ),
         2 => (session(), 0..4u64).prop_map(|(session, activity)| Step::Expire { session, activity }),
         6 => (any::<usize>(), any::<bool>()).prop_map(|(which, stamped)| Step::Again { which, stamped }),
@@ -98,12 +101,12 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Turns steps into entries, with what is known about the sessions so far.
+/// Converts steps to entries, using the sessions known so far.
 #[derive(Debug)]
 pub(super) struct Translator {
     term: u64,
     now: u64,
-    /// Most recent first.
+    /// Sessions, most recent first.
     sessions: Vec<SessionId>,
     before: Vec<Command>,
     configuration: u64,
@@ -129,7 +132,7 @@ impl Translator {
                     Step::Wait(time) => self.now += time,
                     _ => {
                         self.term += 1;
-                        // A leader that does not know the highest stamp: log time must not fall for that.
+                        // A leader that does not know the highest stamp; log time must not fall.
                         self.now = self.now.saturating_sub(15);
                     }
                 }
@@ -148,7 +151,7 @@ impl Translator {
                 Command::Expire(Expire { epoch, session, activity: known.saturating_sub(activity / 3) })
             }
             Step::Again { which, stamped } => self.again(*which, stamped.then_some(epoch), epoch),
-            Step::Request { session, ahead, wants, before, deadline, body } => {
+            Step::Request { session, ahead, wants, before, deadline, last, body } => {
                 let session = self.session(*session);
                 let high = self.high.entry(session).or_default();
                 let number = (*high + ahead).saturating_sub(3).max(1);
@@ -160,6 +163,7 @@ impl Translator {
                     previous: number.saturating_sub(*before),
                     epoch,
                     deadline: deadline.map(|after| LogTime::from_micros((self.now + after).saturating_sub(10))),
+                    last: *last,
                     body: self.body(body),
                 })
             }
@@ -168,7 +172,7 @@ impl Translator {
         Entry { index, epoch: Epoch::new(self.term, self.term % 3), stamp: LogTime::from_micros(self.now), command }
     }
 
-    /// Takes note of what an entry did.
+    /// Records the effect of an entry.
     pub(super) fn learn(&mut self, applied: &Applied) {
         match &applied.reply {
             Reply::Opened(Ok(opened)) => {
@@ -228,7 +232,7 @@ impl Translator {
                 Body::DeleteRange(DeleteRange { range: KeyRange::new(key(*from), key(*until)), previous: *previous })
             }
             StepBody::Membership { stale, voters, learner } => {
-                let replica = |id: u64| (ReplicaId(id), Replica { node: "n".into(), address: "a".into() });
+                let replica = |id: u64| (ReplicaId(id), ReplicaLocation { node: "n".into(), address: "a".into() });
                 Body::Membership(Change {
                     replaces: if *stale { self.configuration / 2 } else { self.configuration },
                     voters: [*voters, *voters + 1].map(replica).into(),
@@ -252,7 +256,7 @@ pub(super) fn reply(applied: &Applied) -> ModelReply {
     }
 }
 
-/// What happened, in words to be counted.
+/// Names what happened, for counting.
 pub(super) fn names(applied: &Applied) -> Vec<String> {
     let word = |value: &dyn std::fmt::Debug| {
         let text = format!("{value:?}");

@@ -4,7 +4,7 @@ use crate::script::{Script, applied};
 use convoke_log::command::{Body, Request};
 use convoke_log::machine::{Fate, Refused};
 
-/// The example of seed 001: remove A, abandon, retry, add A again; then the first attempt appears.
+/// The motivating example: remove A, abandon, retry, add A again; then the first copy arrives.
 #[test]
 fn the_first_copy_of_a_removal_arrives_after_a_was_added_again() {
     let mut log = Script::new();
@@ -20,7 +20,7 @@ fn the_first_copy_of_a_removal_arrives_after_a_was_added_again() {
     assert_eq!(log.value("A").as_deref(), Some("node again"));
 }
 
-/// The delayed copy crosses two leaders, a snapshot and a restart, and comes back with the first leader's re-election.
+/// The delayed copy crosses two leaders, a snapshot and a restart, and arrives after the first leader was re-elected.
 #[test]
 fn a_delayed_copy_crosses_leaders_snapshots_and_restarts() {
     let mut log = Script::new();
@@ -33,13 +33,13 @@ fn a_delayed_copy_crosses_leaders_snapshots_and_restarts() {
     assert_eq!(log.deliver(&delayed).verdict, Err(Refused::Superseded));
     log.restart();
     log.elect(1);
-    // Even if someone wrongly gave it the right epoch.
+    // Even with the current epoch, which no client would send.
     let stamped = Request { epoch: log.epoch, ..delayed };
     assert_eq!(log.deliver(&stamped).verdict, Err(Refused::Superseded));
     assert_eq!(log.value("A").as_deref(), Some("1"));
 }
 
-/// A3.5, E1: the same node deposed and elected again is another epoch.
+/// A3.5, E1: the same node deposed and re-elected leads in another epoch.
 #[test]
 fn a_request_of_the_same_leader_in_an_earlier_term_is_refused() {
     let mut log = Script::new();
@@ -49,12 +49,12 @@ fn a_request_of_the_same_leader_in_an_earlier_term_is_refused() {
     log.elect(1);
     assert_eq!(log.deliver(&early).verdict, Err(Refused::StaleEpoch { current: log.epoch }));
     assert_eq!((log.value("A"), log.peek(client, 1)), (None, Fate::Open), "nothing is stored");
-    // sending it again keeps everything but the epoch.
+    // a retry keeps everything except the epoch.
     applied(&log.deliver(&Request { epoch: log.epoch, ..early }));
     assert_eq!(log.value("A").as_deref(), Some("1"));
 }
 
-/// F1: a later request that failed counts as well; the client went on from there.
+/// F1: a later request that failed counts as well.
 #[test]
 fn a_later_request_supersedes_even_if_it_did_nothing() {
     let mut log = Script::new();
@@ -66,7 +66,7 @@ fn a_later_request_supersedes_even_if_it_did_nothing() {
     assert_eq!(log.deliver(&early).verdict, Err(Refused::Superseded));
 }
 
-/// F1: what holds for abandoned requests holds for all: numbers of a session take effect in rising order.
+/// F1: the numbers of a session take effect in rising order, abandoned or not.
 #[test]
 fn a_request_that_nobody_waited_for_is_not_executed_out_of_order_either() {
     let mut log = Script::new();
@@ -78,7 +78,7 @@ fn a_request_that_nobody_waited_for_is_not_executed_out_of_order_either() {
     assert_eq!(log.value("A").as_deref(), Some("3"));
 }
 
-/// S4: an abandoned "end" does not end the session that went on.
+/// LS4: an abandoned end does not end a session that continued.
 #[test]
 fn an_abandoned_end_of_session_comes_too_late() {
     let mut log = Script::new();
@@ -89,7 +89,7 @@ fn an_abandoned_end_of_session_comes_too_late() {
     assert!(log.machine.session(client).is_some());
 }
 
-/// R3: any later request is a fence for a read.
+/// LR3: any later request is a fence for a read.
 #[test]
 fn a_read_after_a_fence_sees_what_an_abandoned_request_can_no_longer_change() {
     let mut log = Script::new();

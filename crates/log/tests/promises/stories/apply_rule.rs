@@ -16,7 +16,7 @@ fn a1_entries_come_in_index_order_without_gaps() {
         let error = log.machine.apply(&entry).unwrap_err();
         assert_eq!((error.found, error.expected), (index, 2));
     }
-    // An entry of the engine itself only moves the index.
+    // An entry of the engine only advances the index.
     let hash = log.machine.keys().revision();
     log.machine.skip(Position { index: 2, epoch: log.epoch }).unwrap();
     assert_eq!((log.machine.applied().index, log.machine.keys().revision()), (2, hash));
@@ -93,7 +93,7 @@ fn step_4_beyond_the_horizon_it_is_too_old_and_not_executed() {
     for number in 3..=18 {
         applied(&log.submit(client, number, Body::put("A", number.to_string())));
     }
-    // Number 18 abandoned the sixteen before it: they and it are kept, with number 1 just so.
+    // Number 18 abandoned the sixteen before it: they and it are kept, including number 1.
     assert!(log.deliver(&oldest).verdict.is_ok());
     assert_eq!(log.deliver(&skipped).verdict, Err(Refused::Superseded));
     for number in [19, 20] {
@@ -148,7 +148,7 @@ fn step_7_a_request_after_its_deadline_has_the_outcome_not_applied() {
     log.now = LogTime::from_micros(101);
     let expected = Outcome::NotApplied { index: 3, reason: Reason::Expired };
     assert_eq!(*log.deliver(&late).verdict.unwrap(), expected);
-    // The answer stays, though the copy comes later.
+    // The answer does not change when a copy arrives later.
     log.now = LogTime::from_micros(999);
     assert_eq!(*log.deliver(&late).verdict.unwrap(), expected);
     assert_eq!(log.value("A").as_deref(), Some("1"));
@@ -192,7 +192,7 @@ fn f3_f5_large_outcomes_are_bounded_in_bytes() {
 }
 
 #[test]
-fn s6_expiry_is_checked_when_it_is_applied() {
+fn ls6_expiry_is_checked_when_it_is_applied() {
     use convoke_log::machine::NotExpired;
     let mut log = Script::new();
     let client = log.open();

@@ -1,4 +1,4 @@
-//! What became of a request (A5, F6, F7, S8).
+//! Fates of requests (A5, F6, F7, LS8).
 
 use crate::script::{Script, applied};
 use convoke_log::command::{Body, Request};
@@ -29,7 +29,7 @@ fn f6_a_fence_makes_the_fate_of_an_own_request_final() {
     assert_eq!(log.deliver(&unknown).verdict, Err(Refused::Superseded));
 }
 
-/// An operator, or another node's endpoint, resolves on behalf of a client without using up its numbers.
+/// An operator, or another node's endpoint, resolves for a client without using its numbers.
 #[test]
 fn f6_a_fence_may_name_a_request_of_another_session() {
     let mut log = Script::new();
@@ -78,7 +78,7 @@ fn f7_fates_do_not_change_their_mind_until_they_are_too_old() {
 }
 
 #[test]
-fn s8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
+fn ls8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
     let mut log = Script::new();
     let client = log.open();
     let done = log.request(client, 1, Body::put("A", "1"));
@@ -88,7 +88,7 @@ fn s8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
     let ended = applied(&log.deliver(&end)).clone();
     assert_eq!(applied(&log.deliver(&done)), &first);
     assert_eq!(applied(&log.deliver(&end)), &ended, "even that of the end");
-    let reason = convoke_log::machine::EndReason::Asked;
+    let reason = convoke_log::machine::EndReason::Requested;
     for request in [open, log.request(client, 4, Body::put("A", "4"))] {
         assert_eq!(log.deliver(&request).verdict, Err(Refused::SessionEnded(reason)));
         assert_eq!(log.machine.peek(request.id()), Fate::Never);
@@ -96,8 +96,27 @@ fn s8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
     assert_eq!(log.value("A").as_deref(), Some("1"));
 }
 
+/// S4: a request that is the last of its session ends it in the same entry, applied or not, and copies still get its outcome.
 #[test]
-fn s8_so_many_ended_sessions_are_remembered_and_then_it_is_too_old() {
+fn s4_the_last_request_ends_its_session() {
+    let mut log = Script::new();
+    for (value, if_revision, is_applied) in [("1", None, true), ("2", Some(99), false)] {
+        let client = log.open();
+        let put =
+            Body::Put(convoke_log::command::Put { key: "A".into(), value: value.into(), if_revision, previous: false });
+        let last = Request { last: true, ..log.request(client, 1, put) };
+        let outcome = log.deliver(&last).verdict.unwrap();
+        assert_eq!(outcome.is_applied(), is_applied);
+        assert!(log.machine.session(client).is_none());
+        assert_eq!(log.deliver(&last).verdict, Ok(outcome), "a copy changes nothing");
+        let later = log.deliver(&log.request(client, 2, Body::put("A", "3"))).verdict;
+        assert_eq!(later, Err(Refused::SessionEnded(convoke_log::machine::EndReason::Requested)));
+    }
+    assert_eq!(log.value("A").as_deref(), Some("1"));
+}
+
+#[test]
+fn ls8_so_many_ended_sessions_are_remembered_and_then_it_is_too_old() {
     let mut log = Script::with(Limits { ended_sessions: 2, ..Limits::default() });
     let sessions: Vec<SessionId> = (0..3)
         .map(|_| {
@@ -111,6 +130,6 @@ fn s8_so_many_ended_sessions_are_remembered_and_then_it_is_too_old() {
     assert_eq!(log.deliver(&copy).verdict, Err(Refused::SessionUnknown));
     assert!(matches!(log.peek(sessions[1], 1), Fate::Done(_)));
     assert!(matches!(log.peek(sessions[2], 1), Fate::Done(_)));
-    // A session this replica has not heard of yet is another matter.
+    // A session above the applied index is open.
     assert_eq!(log.peek(SessionId(1_000), 1), Fate::Open);
 }

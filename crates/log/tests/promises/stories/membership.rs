@@ -1,13 +1,15 @@
-//! M: changes of the replica group are under the same promise.
+//! M: the same promise covers changes of the replica group.
 
 use crate::script::{Script, applied};
-use convoke_log::command::{Body, Change, Replica};
+use convoke_log::command::{Body, Change, ReplicaLocation};
 use convoke_log::machine::{Field, Outcome, Reason, Refused};
 use convoke_log::{Limits, ReplicaId, SessionId};
 use std::collections::BTreeMap;
 
-fn replicas(ids: &[u64]) -> BTreeMap<ReplicaId, Replica> {
-    ids.iter().map(|id| (ReplicaId(*id), Replica { node: format!("n{id}").into(), address: "h:1".into() })).collect()
+fn replicas(ids: &[u64]) -> BTreeMap<ReplicaId, ReplicaLocation> {
+    ids.iter()
+        .map(|id| (ReplicaId(*id), ReplicaLocation { node: format!("n{id}").into(), address: "h:1".into() }))
+        .collect()
 }
 
 fn change(replaces: u64, voters: &[u64]) -> Body {
@@ -18,7 +20,7 @@ fn voters(log: &Script) -> Vec<u64> {
     log.machine.configuration().voters.keys().map(|id| id.0).collect()
 }
 
-/// Three replicas, recorded; and the number of that configuration.
+/// A script with three recorded replicas, and the number of that configuration.
 fn group() -> (Script, SessionId, u64) {
     let mut log = Script::new();
     let client = log.open();
@@ -28,7 +30,7 @@ fn group() -> (Script, SessionId, u64) {
     (log, client, number)
 }
 
-/// The seed's story again, "more disastrous": remove a replica, abandon, retry, add one; then the first attempt appears.
+/// The motivating example with replicas: remove one, abandon, retry, add one; then the first copy arrives.
 #[test]
 fn the_first_copy_of_a_removal_arrives_after_another_replica_was_added() {
     let (mut log, client, number) = group();
@@ -83,7 +85,7 @@ fn m3_a_configuration_must_make_sense() {
     let many: Vec<u64> = (1..=Limits::default().replicas + 1).collect();
     assert_eq!(refused(&mut log, &many, &[]), Reason::TooMany { field: Field::Replicas, limit: 64 });
     assert_eq!(voters(&log), [1, 2, 3]);
-    // A learner becomes a voter under the id it has.
+    // A learner becomes a voter under its id.
     let learner = Change { replaces: number, voters: replicas(&[1, 2, 3]), learners: replicas(&[4]) };
     applied(&log.submit(client, 10, Body::Membership(learner)));
     let number = log.machine.configuration().number;

@@ -1,4 +1,4 @@
-//! S: opening, names, bounds.
+//! LS: opening, names, limits.
 
 use crate::script::{Script, TTL, applied};
 use convoke_log::command::{Body, Client, Open};
@@ -7,11 +7,11 @@ use convoke_log::{Command, Epoch, Limits, LogTime, SessionId};
 use std::time::Duration;
 
 #[test]
-fn s2_a_restarted_client_fences_its_predecessor() {
+fn ls2_a_restarted_client_fences_its_predecessor() {
     let mut log = Script::new();
     let old = log.try_open(1, Some(("job", None))).unwrap().session;
     let delayed = log.request(old, 1, Body::put("A", "old"));
-    // The new process does not know of the old session; it is told.
+    // The new process does not know the old session; the answer names it.
     assert_eq!(log.try_open(2, Some(("job", None))), Err(Refused::NameHeld { holder: old }));
     let opened = log.try_open(2, Some(("job", Some(old)))).unwrap();
     assert_eq!(opened.replaced, Some(old));
@@ -22,7 +22,7 @@ fn s2_a_restarted_client_fences_its_predecessor() {
 }
 
 #[test]
-fn s2_a_delayed_open_of_the_predecessor_does_not_fence_its_successor() {
+fn ls2_a_delayed_open_of_the_predecessor_does_not_fence_its_successor() {
     let mut log = Script::new();
     let first = log.try_open(1, Some(("job", None))).unwrap().session;
     let second = log.try_open(2, Some(("job", Some(first)))).unwrap().session;
@@ -34,19 +34,19 @@ fn s2_a_delayed_open_of_the_predecessor_does_not_fence_its_successor() {
 }
 
 #[test]
-fn s2_a_copy_of_an_open_finds_the_session_that_is_open_already() {
+fn ls2_a_copy_of_an_open_finds_the_session_that_is_open_already() {
     let mut log = Script::new();
     let session = log.try_open(1, Some(("job", None))).unwrap().session;
     assert_eq!(log.try_open(1, Some(("job", None))), Ok(Opened { session, replaced: None }));
     log.restart();
     assert_eq!(log.try_open(1, Some(("job", None))), Ok(Opened { session, replaced: None }));
     assert_eq!(log.machine.session_count(), 1);
-    // Without a name there is nothing to be fenced: an orphan, which expires.
+    // Without a name nothing is fenced: a duplicate creates an unused session, which expires.
     assert_ne!(log.open(), log.open());
 }
 
 #[test]
-fn s2_a_name_is_free_once_its_session_has_ended() {
+fn ls2_a_name_is_free_once_its_session_has_ended() {
     let mut log = Script::new();
     let first = log.try_open(1, Some(("job", None))).unwrap().session;
     applied(&log.submit(first, 1, Body::End(first)));
@@ -76,7 +76,7 @@ fn an_open_of_another_epoch_or_out_of_bounds_is_refused() {
 }
 
 #[test]
-fn s7_the_cap_is_hard_and_eviction_is_the_same_everywhere() {
+fn ls7_the_cap_is_hard_and_eviction_is_the_same_everywhere() {
     let mut log = Script::with(Limits { sessions: 3, ..Limits::default() });
     let sessions: Vec<SessionId> = (0..3)
         .map(|second| {
@@ -85,7 +85,7 @@ fn s7_the_cap_is_hard_and_eviction_is_the_same_everywhere() {
         })
         .collect();
     assert_eq!(log.try_open(0, None), Err(Refused::SessionsFull { limit: 3 }), "nobody is idle");
-    // The first becomes the last to be active.
+    // The first session becomes the most recently active one.
     log.now = LogTime::ZERO + Duration::from_secs(5);
     applied(&log.submit(sessions[0], 1, Body::put("A", "1")));
     log.now = LogTime::ZERO + TTL + Duration::from_secs(2);
@@ -101,7 +101,7 @@ fn s7_the_cap_is_hard_and_eviction_is_the_same_everywhere() {
 }
 
 #[test]
-fn s7_replacing_an_own_session_needs_no_room() {
+fn ls7_replacing_an_own_session_needs_no_room() {
     let mut log = Script::with(Limits { sessions: 1, ..Limits::default() });
     let first = log.try_open(1, Some(("job", None))).unwrap().session;
     assert!(log.try_open(2, Some(("job", Some(first)))).is_ok());

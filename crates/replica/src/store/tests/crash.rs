@@ -1,4 +1,4 @@
-//! Crashes and errors at every write, sync, rename and removal of a scripted life of a log.
+//! Crashes and errors at every write, sync, rename and removal of a scripted log.
 
 use super::fake_disk::{FakeDisk, Trouble, Unsynced};
 use super::sizes;
@@ -13,7 +13,7 @@ use openraft::type_config::TypeConfigExt;
 use std::io;
 use std::sync::Arc;
 
-/// Small enough that the script fills several.
+/// Small, so that the script fills several segments.
 const SEGMENT_BYTES: u64 = 4096;
 
 pub(super) fn at(term: u64, index: u64) -> LogId {
@@ -21,9 +21,9 @@ pub(super) fn at(term: u64, index: u64) -> LogId {
 }
 
 pub(super) fn entry(term: u64, index: u64, bytes: usize) -> Entry {
-    // Zeros, too: a sector of them must not pass for one that was lost.
+    // Zeros too: a sector of zeros must not be mistaken for a lost one.
     let fill = if index.is_multiple_of(3) { 0 } else { index as u8 };
-    let proposal = Proposal { stamp: LogTime::from_micros(index), command: Bytes::from(vec![fill; bytes]) };
+    let proposal = Proposal::encoded(LogTime::from_micros(index), Bytes::from(vec![fill; bytes]));
     Entry { log_id: at(term, index), payload: Payload::Normal(proposal) }
 }
 
@@ -31,7 +31,7 @@ fn vote(term: u64) -> Vote {
     Vote { leader_id: LeaderId { term, node_id: 1 }, committed: true }
 }
 
-/// What a log has to hold.
+/// Expected content of a log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Expected {
     entries: Vec<Entry>,
@@ -45,7 +45,7 @@ impl Expected {
     }
 }
 
-/// One thing the engine does.
+/// One operation of the engine.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Append { term: u64, from: u64, until: u64, bytes: usize },
@@ -103,20 +103,20 @@ async fn perform(store: &mut LogStore, disk: &FakeDisk, act: Act) -> io::Result<
     }
 }
 
-/// Lives through the script until something fails; what was acknowledged, and what might have been written beyond it.
+/// Runs the script until an error. Returns what was acknowledged, and what might have been written beyond it.
 async fn live(disk: &FakeDisk) -> (Vec<Expected>, bool) {
     let Ok(mut store) = open(disk) else { return (vec![Expected::default()], false) };
     let mut before = Expected::of(&store);
     for act in script() {
         if perform(&mut store, disk, act).await.is_err() {
-            // It may have got through all the same, but nobody was told.
+            // It may have succeeded, but was not acknowledged.
             let mut maybe = vec![before.clone()];
             let mut shadow = Shadow(before);
             shadow.perform(act);
             maybe.push(shadow.0);
             return (maybe, false);
         }
-        // A truncation is not acknowledged by itself; it is there as soon as something behind it is.
+        // A truncation is not acknowledged by itself; it is durable as soon as a later operation is.
         if !matches!(act, Act::Truncate(_)) {
             before = Expected::of(&store);
         }
@@ -124,7 +124,7 @@ async fn live(disk: &FakeDisk) -> (Vec<Expected>, bool) {
     (vec![before], true)
 }
 
-/// What the log would be if an act had succeeded.
+/// Computes the log after an operation.
 struct Shadow(Expected);
 
 impl Shadow {
@@ -177,7 +177,7 @@ async fn whatever_was_acknowledged_survives_a_crash_at_every_step() {
                 opened += 1;
                 drop(store);
                 cut += usize::from(found.files() != before);
-                // And it stays so.
+                // Opening again gives the same result.
                 let again = open(&found).unwrap_or_else(|error| panic!("{context}, opened again: {error}"));
                 assert_eq!(Expected::of(&again), log, "{context}, opened again");
             }
@@ -226,7 +226,7 @@ async fn a_log_that_failed_once_is_not_written_any_more_and_nothing_acknowledged
                         before = Expected::of(&store);
                     }
                 }
-                // A snapshot that fails leaves the log alone; in a node it ends the replica just the same.
+                // A failed snapshot does not affect the log; in a node it stops the replica all the same.
                 (Err(_), None) if matches!(act, Act::Snapshot(_)) => break,
                 (Err(_), None) => {
                     failed += 1;

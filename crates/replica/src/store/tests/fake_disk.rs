@@ -1,4 +1,4 @@
-//! A disk that forgets what was not synced, tears what was being written, and fails when told to.
+//! A disk that loses unsynced data, tears writes, and fails on request.
 
 use crate::store::disk::{Disk, DiskFile};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 const SECTOR: usize = 512;
 
-/// Copies are the same disk.
+/// Clones share the disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FakeDisk(Arc<Mutex<Platters>>);
 
@@ -20,7 +20,7 @@ struct Platters {
     durable_names: BTreeMap<String, u64>,
     next: u64,
     steps: usize,
-    /// The step at which the power goes, and whether that step is an error instead.
+    /// The step at which the power fails or an error occurs.
     trouble: Option<(usize, Trouble)>,
     dead: bool,
 }
@@ -28,26 +28,26 @@ struct Platters {
 #[derive(Clone, Debug, Default)]
 struct Content {
     written: Vec<u8>,
-    /// As it was when it was synced last.
+    /// Content at the last sync.
     durable: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// The power goes before the step.
+    /// The power fails before the step.
     Crash,
     /// The step fails, once.
     Fail,
 }
 
-/// What became of bytes that were written and not synced.
+/// Fate of unsynced bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unsynced {
     Lost,
     Kept,
-    /// Only every other sector made it, the first or the second of each pair; the file has its full length.
+    /// Only every other sector is written, the first or the second of each pair; the file has its full length.
     Holes(bool),
-    /// Half of the bytes made it.
+    /// Half of the bytes are written.
     Short,
 }
 
@@ -57,12 +57,12 @@ impl FakeDisk {
         self
     }
 
-    /// Writes, syncs, renames and removals so far.
+    /// Returns the number of writes, syncs, renames and removals so far.
     pub(super) fn steps(&self) -> usize {
         self.lock().steps
     }
 
-    /// The disk as it is found after the power came back. Names that were not synced may be there or not.
+    /// Returns the disk after a crash. Unsynced names may be present or not.
     pub(super) fn after_crash(&self, unsynced: Unsynced, names_kept: bool) -> FakeDisk {
         let platters = self.lock();
         let names = if names_kept { &platters.names } else { &platters.durable_names };
@@ -87,7 +87,7 @@ impl FakeDisk {
         platters.files.insert(id, Content { written: bytes.clone(), durable: bytes });
     }
 
-    /// A copy that knows nothing of this one.
+    /// Returns an independent copy.
     pub(super) fn copy(&self) -> FakeDisk {
         self.after_crash(Unsynced::Kept, true)
     }
@@ -96,7 +96,7 @@ impl FakeDisk {
         self.0.lock().unwrap()
     }
 
-    /// One more step, unless there is trouble.
+    /// Performs one step, unless it fails.
     fn step(&self) -> io::Result<MutexGuard<'_, Platters>> {
         let mut platters = self.lock();
         if platters.dead {

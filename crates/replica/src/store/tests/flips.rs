@@ -1,4 +1,4 @@
-//! A flipped bit is reported, wherever it is; never skipped, never taken for a torn tail.
+//! Every flipped bit is reported, never skipped and never mistaken for a torn tail.
 
 use super::crash::{at, entry};
 use super::fake_disk::FakeDisk;
@@ -17,7 +17,7 @@ async fn a_log() -> FakeDisk {
     let disk = FakeDisk::default();
     let mut store = open(&disk).unwrap();
     store.save_vote(&Vote { leader_id: LeaderId { term: 1, node_id: 1 }, committed: true }).await.unwrap();
-    // The last ones have sectors full of zeros.
+    // The last entries have sectors full of zeros.
     for (index, bytes) in [(0, 30), (1, 900), (2, 1300), (3, 1600), (4, 10), (5, 700), (6, 1700)] {
         let (done, flushed) = Types::oneshot();
         store.append([entry(1, index, bytes)], IOFlushed::<Types>::signal(done)).await.unwrap();
@@ -35,7 +35,7 @@ async fn every_flipped_bit_is_noticed_or_harmless() {
     let (mut refused, mut harmless) = (0, 0);
     for (name, bytes) in disk.files() {
         for bit in 0..8 * bytes.len() {
-            // Every bit of heads and edges, some of the rest: each bit of a content is as good as another.
+            // Every bit of headers and edges, and a sample of the rest.
             if bit / 8 % 64 >= 40 && bit % 13 != 0 {
                 continue;
             }

@@ -8,6 +8,7 @@ use crate::traces;
 use convoke_node::Operation;
 use convoke_node::core::node::SessionId;
 use convoke_proto::{Error, ErrorCode, v1};
+use std::sync::Arc;
 use tracing::Span;
 use v1::client_message::Message as ClientMessage;
 use v1::request::Operation as Requested;
@@ -105,11 +106,11 @@ fn operation(session: SessionId, request: v1::Request) -> Result<Operation, Erro
     let seq = request.seq;
     Ok(match request.operation {
         Some(Requested::Register(register)) => {
-            Operation::Register { session, seq, member: Box::new(attach_member(register)?) }
+            Operation::Register { session, seq, member: Arc::new(attach_member(register)?) }
         }
         Some(Requested::Update(update)) => {
             let (id, update, expected) = metadata_update(update)?;
-            Operation::Update { session, seq, id, update, expected }
+            Operation::Update { session, seq, id, update: Arc::new(update), expected }
         }
         Some(Requested::Unregister(unregister)) => Operation::Unregister { session, seq, id: unregister.id },
         None => return Err(invalid("operation", "a request of a kind that this node does not know")),

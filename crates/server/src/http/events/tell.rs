@@ -91,10 +91,9 @@ fn subject(what: &Happening) -> &str {
         | Event::PeerFailed { node, .. }
         | Event::PeerLeft { node }
         | Event::PeerRefused { node: Some(node), .. } => node.as_str(),
-        Event::OriginSilent { origin }
-        | Event::OriginReturned { origin }
-        | Event::NamesDropped { origin, .. }
-        | Event::OriginRetired { origin } => origin.node.as_str(),
+        Event::OriginSilent { origin } | Event::OriginReturned { origin } | Event::OriginRetired { origin } => {
+            origin.node.as_str()
+        }
         Event::FullMerge { from, .. } | Event::Exchanged { from, .. } => from.as_str(),
         Event::Conflict { id, .. } => id,
         Event::NameLost { name, .. } => name,

@@ -11,6 +11,7 @@ use convoke_node::core::{ErrorCode as Refused, Refusal};
 use convoke_node::{Answer, Connection, Delivery, Operation};
 use convoke_proto::{Error, ErrorCode};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tracing::{Instrument, Span};
@@ -31,14 +32,21 @@ pub(super) struct Live {
     pub(super) timeout: Duration,
 }
 
-/// What a request asks of its session.
+/// A request of a session. Cloning it copies no member: it may have to be submitted again.
 #[derive(Clone, Debug)]
 pub(super) enum Wish {
     Heartbeat,
-    Register(Box<AttachMember>),
-    Update { id: String, update: MetadataUpdate, expected: Option<Version> },
+    Register(Arc<AttachMember>),
+    Update { id: String, update: Arc<MetadataUpdate>, expected: Option<Version> },
     Unregister(String),
     Close,
+}
+
+/// A request that was submitted to the event loop, to be awaited without the session.
+#[derive(Debug)]
+pub(super) struct Submitted<A> {
+    answers: A,
+    pub(super) session: SessionId,
 }
 
 /// What became of it.
@@ -54,8 +62,6 @@ pub(super) enum Denied {
     Because(Error),
     /// There is no such session here any more: attach it again.
     Lost,
-    /// The member was registered with a higher claim before: attach again with it.
-    Stale,
 }
 
 impl Live {
@@ -66,7 +72,7 @@ impl Live {
     }
 
     /// A session that was attached elsewhere, or here before: with all that the registry has of it, and one member more.
-    pub(super) async fn again(
+    pub(super) async fn reattach(
         surface: &Surface,
         secret: &Secret,
         member: Option<AttachMember>,
@@ -96,7 +102,7 @@ impl Live {
         Ok((live, attached))
     }
 
-    /// Takes note of what the node has said meanwhile. An error: the client should go on elsewhere.
+    /// Processes the notices of the node. An error: the client has to use another node, or to attach again.
     pub(super) fn catch_up(&mut self) -> Result<(), Denied> {
         let mut context = Context::from_waker(Waker::noop());
         loop {
@@ -124,58 +130,69 @@ impl Live {
         }
     }
 
-    /// Carries a wish out. Whatever becomes of it, the client has been heard.
-    pub(super) async fn carry_out(&mut self, wish: Wish) -> Result<Granted, Denied> {
+    /// Submits a request: its place in the order of the session is fixed when this returns, so that others can follow before it is
+    /// answered. Whatever the answer is, the client has shown that it lives.
+    pub(super) fn submit(&mut self, wish: Wish) -> Result<Submitted<impl Answering + use<>>, Denied> {
         self.seq += 1;
         let (session, seq) = (self.session, self.seq);
-        let mut operations = vec![Operation::Heartbeat { session }];
-        let mut id = None;
-        operations.extend(match wish {
-            Wish::Heartbeat => None,
-            Wish::Register(member) => Some(Operation::Register { session, seq, member }),
-            Wish::Update { id: member, update, expected } => {
-                id = Some(member.clone());
-                Some(Operation::Update { session, seq, id: member, update, expected })
+        let heartbeat = Operation::Heartbeat { session };
+        let operations = match wish {
+            Wish::Heartbeat => vec![heartbeat],
+            Wish::Register(member) => vec![heartbeat, Operation::Register { session, seq, member }],
+            Wish::Update { id, update, expected } => {
+                vec![heartbeat, Operation::Update { session, seq, id, update, expected }]
             }
-            Wish::Unregister(member) => {
-                id = Some(member.clone());
-                Some(Operation::Unregister { session, seq, id: member })
+            Wish::Unregister(id) => vec![heartbeat, Operation::Unregister { session, seq, id }],
+            Wish::Close => vec![heartbeat, Operation::Close { session }],
+        };
+        let answers = self.connection.start(operations).map_err(|refusal| Denied::Because(refused(refusal)))?;
+        Ok(Submitted { answers, session })
+    }
+
+    /// Whether this is the session that a request was submitted to.
+    pub(super) fn is(&self, session: SessionId) -> bool {
+        self.session == session
+    }
+
+    /// What the client is to know of a rejection.
+    pub(super) fn explain(&self, wish: &Wish, rejection: Refusal) -> Error {
+        match wish {
+            Wish::Update { id, .. } | Wish::Unregister(id)
+                if rejection.code == Refused::PermissionDenied && self.taken.contains(id) =>
+            {
+                let message =
+                    format!("another client took member {id:?}; register it again only if it should be taken back");
+                Error::new(ErrorCode::TakenOver, message).field("id")
             }
-            Wish::Close => Some(Operation::Close { session }),
-        });
-        let answers = self.connection.call(operations).await.map_err(|refusal| Denied::Because(refused(refusal)))?;
+            _ => refused(rejection),
+        }
+    }
+}
+
+/// The answers of the event loop.
+pub(super) trait Answering: Future<Output = Result<Vec<Answer>, Refusal>> + Send + 'static {}
+
+impl<F: Future<Output = Result<Vec<Answer>, Refusal>> + Send + 'static> Answering for F {}
+
+impl<A: Answering> Submitted<A> {
+    /// Waits for the answer; an error is a rejection of the registry.
+    pub(super) async fn answer(self) -> Result<Granted, Refusal> {
         let mut granted = Granted::Done;
-        for answer in answers {
+        for answer in self.answers.await? {
             match answer {
-                Answer::Written(Ok(version)) => granted = Granted::Written(version),
-                Answer::Done(Ok(())) => {}
-                Answer::Written(Err(refusal)) | Answer::Done(Err(refusal)) | Answer::Attached(Err(refusal)) => {
-                    return Err(self.denied(refusal, id.as_deref()));
-                }
-                Answer::Attached(Ok(_)) => {}
+                Answer::Written(result) => granted = Granted::Written(result?),
+                Answer::Done(result) => result?,
+                Answer::Attached(result) => drop(result?),
             }
         }
         Ok(granted)
-    }
-
-    fn denied(&self, refusal: Refusal, id: Option<&str>) -> Denied {
-        match (refusal.code, id) {
-            (Refused::SessionGone, _) => Denied::Lost,
-            (Refused::StaleClaim, _) => Denied::Stale,
-            (Refused::PermissionDenied, Some(id)) if self.taken.contains(id) => {
-                let message =
-                    format!("another client took member {id:?}; register it again only if it should be taken back");
-                Denied::Because(Error::new(ErrorCode::TakenOver, message).field("id"))
-            }
-            _ => Denied::Because(refused(refusal)),
-        }
     }
 }
 
 fn reattach(secret: &Secret) -> Result<Reattach, Error> {
     let random = getrandom::u64().map_err(no_randomness)?;
     Ok(Reattach {
-        client: secret.client.clone(),
+        client: secret.client(),
         nonce: secret.nonce,
         liveness: secret.liveness,
         timeout: secret.timeout,

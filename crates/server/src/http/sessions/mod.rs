@@ -33,8 +33,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 type Shared = State<Arc<Surface>>;
-/// What a request asks by its query. If that is nonsense it is still a sign of life, so its session is looked up first.
-type Asked<T> = Result<Query<T>, Failure>;
+/// The parameters of a query. A request with invalid ones still shows that its client lives, so its session is looked up first.
+type QueryParams<T> = Result<Query<T>, Failure>;
 
 /// `POST /api/v1/sessions`
 pub(crate) async fn create(
@@ -58,7 +58,7 @@ pub(crate) async fn create(
     let done = serve::create(&surface, &secret, tie.as_deref()).await?;
     Ok(Json(json::SessionResponse {
         session: secret.reveal(),
-        client: secret.client,
+        client: secret.client(),
         heartbeat_interval_ms: millis(done.heartbeat_interval),
         timeout_ms: millis(done.timeout),
     }))
@@ -68,7 +68,7 @@ pub(crate) async fn create(
 pub(crate) async fn heartbeat(
     State(surface): Shared,
     Segments(session): Segments<String>,
-    query: Asked<Nothing>,
+    query: QueryParams<Nothing>,
     raw: Raw,
 ) -> Result<Response, Failure> {
     run(&surface, &session, plain(query, &raw).map(|()| Wish::Heartbeat), &raw).await
@@ -78,14 +78,14 @@ pub(crate) async fn heartbeat(
 pub(crate) async fn close(
     State(surface): Shared,
     Segments(session): Segments<String>,
-    query: Asked<Nothing>,
+    query: QueryParams<Nothing>,
     raw: Raw,
 ) -> Result<Response, Failure> {
     run(&surface, &session, plain(query, &raw).map(|()| Wish::Close), &raw).await
 }
 
 /// For requests that say all by method and path.
-fn plain(query: Asked<Nothing>, raw: &Raw) -> Result<(), Error> {
+fn plain(query: QueryParams<Nothing>, raw: &Raw) -> Result<(), Error> {
     query.map_err(Failure::into_error)?;
     parse::<Nothing>(&raw.body).map(drop)
 }
@@ -100,12 +100,12 @@ pub(crate) struct RegisterQuery {
 pub(crate) async fn register(
     State(surface): Shared,
     Segments((session, id)): Segments<(String, String)>,
-    query: Asked<RegisterQuery>,
+    query: QueryParams<RegisterQuery>,
     raw: Raw,
 ) -> Result<Response, Failure> {
     let wish = query.map_err(Failure::into_error).and_then(|Query(query)| {
         let spec = parse::<MemberBody>(&raw.body)?.spec(id)?;
-        Ok(Wish::Register(Box::new(AttachMember { spec, takeover: query.takeover.0 })))
+        Ok(Wish::Register(Arc::new(AttachMember { spec, takeover: query.takeover.0 })))
     });
     run(&surface, &session, wish, &raw).await
 }
@@ -128,7 +128,7 @@ enum Mode {
 pub(crate) async fn update(
     State(surface): Shared,
     Segments((session, id)): Segments<(String, String)>,
-    query: Asked<UpdateQuery>,
+    query: QueryParams<UpdateQuery>,
     raw: Raw,
 ) -> Result<Response, Failure> {
     let wish = query.map_err(Failure::into_error).and_then(|Query(query)| {
@@ -137,7 +137,7 @@ pub(crate) async fn update(
             Mode::Replace => UpdateMode::Replace,
         };
         let changes = parse::<BTreeMap<String, Option<String>>>(&raw.body)?;
-        let update = MetadataUpdate { mode, changes };
+        let update = Arc::new(MetadataUpdate { mode, changes });
         Ok(Wish::Update { id, update, expected: expected(&raw)? })
     });
     run(&surface, &session, wish, &raw).await
@@ -147,7 +147,7 @@ pub(crate) async fn update(
 pub(crate) async fn unregister(
     State(surface): Shared,
     Segments((session, id)): Segments<(String, String)>,
-    query: Asked<Nothing>,
+    query: QueryParams<Nothing>,
     raw: Raw,
 ) -> Result<Response, Failure> {
     run(&surface, &session, plain(query, &raw).map(|()| Wish::Unregister(id)), &raw).await

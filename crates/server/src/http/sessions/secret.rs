@@ -13,6 +13,8 @@ use std::time::Duration;
 
 const FORMAT: u8 = 1;
 const RANDOM: usize = 16;
+/// Bytes of the hash in the id of a client that chose none.
+const NAME: usize = 10;
 /// Format, liveness, timeout, random bits; the client id follows, if the client chose one.
 const HEAD: usize = 1 + 1 + 4 + RANDOM;
 /// Client ids are at most 256 bytes; anything longer is no secret of ours.
@@ -23,7 +25,8 @@ pub(crate) struct Secret {
     bytes: Vec<u8>,
     /// Finds the session in tables without telling the secret.
     pub(crate) key: Key,
-    pub(crate) client: String,
+    /// Names the client, unless it chose its own id.
+    name: [u8; NAME],
     pub(crate) nonce: u64,
     pub(crate) liveness: Liveness,
     pub(crate) timeout: Option<Duration>,
@@ -35,7 +38,7 @@ pub(crate) struct Key([u8; 14]);
 /// Not even in a log.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secret").field("client", &self.client).finish_non_exhaustive()
+        f.debug_struct("Secret").field("client", &self.client()).finish_non_exhaustive()
     }
 }
 
@@ -54,7 +57,7 @@ impl Secret {
         bytes[2..6].copy_from_slice(&timeout_ms.to_be_bytes());
         getrandom::fill(&mut bytes[6..HEAD])?;
         bytes.extend_from_slice(client.unwrap_or_default().as_bytes());
-        Ok(Secret::of(bytes, client.map(str::to_owned), liveness, timeout_ms))
+        Ok(Secret::of(bytes, liveness, timeout_ms))
     }
 
     /// Reads one; `None` if it cannot be ours.
@@ -70,24 +73,36 @@ impl Secret {
             _ => return None,
         };
         let timeout_ms = u32::from_be_bytes(head[2..6].try_into().ok()?);
-        let client = match std::str::from_utf8(client).ok()? {
-            "" => None,
-            client => Some(client.to_owned()),
-        };
-        Some(Secret::of(bytes, client, liveness, timeout_ms))
+        std::str::from_utf8(client).ok()?;
+        Some(Secret::of(bytes, liveness, timeout_ms))
     }
 
-    fn of(bytes: Vec<u8>, client: Option<String>, liveness: Liveness, timeout_ms: u32) -> Secret {
+    fn of(bytes: Vec<u8>, liveness: Liveness, timeout_ms: u32) -> Secret {
         let digest: [u8; 32] = Sha256::new_with_prefix(b"convoke session\0").chain_update(&bytes).finalize().into();
-        let [nonce, name, key] = [&digest[..8], &digest[8..18], &digest[18..]];
-        let own_name = || name.iter().fold("http-".to_owned(), |text, byte| format!("{text}{byte:02x}"));
+        let [nonce, name, key] = [&digest[..8], &digest[8..8 + NAME], &digest[8 + NAME..]];
         Secret {
             key: Key(key.try_into().unwrap_or_default()),
-            client: client.unwrap_or_else(own_name),
+            name: name.try_into().unwrap_or_default(),
             nonce: nonce.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)),
             liveness,
             timeout: (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms.into())),
             bytes,
+        }
+    }
+
+    /// The client's id: the one it chose, or one made of the hash. Made when it is needed, which is when the session is attached.
+    pub(crate) fn client(&self) -> String {
+        match std::str::from_utf8(&self.bytes[HEAD..]) {
+            Ok(chosen) if !chosen.is_empty() => chosen.to_owned(),
+            _ => {
+                let mut id = String::with_capacity("http-".len() + 2 * NAME);
+                id.push_str("http-");
+                for byte in self.name {
+                    let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or_default();
+                    id.extend([digit(byte >> 4), digit(byte & 0xf)]);
+                }
+                id
+            }
         }
     }
 
@@ -112,8 +127,8 @@ mod tests {
             assert_eq!(read, secret);
             assert_eq!((read.liveness, read.timeout.is_some()), (liveness, timeout > 0));
             match client {
-                Some(client) => assert_eq!(read.client, client),
-                None => assert_eq!(read.client.len(), "http-".len() + 20),
+                Some(client) => assert_eq!(read.client(), client),
+                None => assert_eq!(read.client().len(), "http-".len() + 20),
             }
         }
     }
@@ -122,9 +137,9 @@ mod tests {
     fn two_are_never_the_same_and_nothing_shown_tells_them() {
         let (one, two) =
             (Secret::new(None, Liveness::Normal, 0).unwrap(), Secret::new(None, Liveness::Normal, 0).unwrap());
-        assert!(one.key != two.key && one.nonce != two.nonce && one.client != two.client);
+        assert!(one.key != two.key && one.nonce != two.nonce && one.client() != two.client());
         let text = one.reveal();
-        assert!(!format!("{one:?} {:?} {}", one.key, one.client).contains(&text));
+        assert!(!format!("{one:?} {:?} {}", one.key, one.client()).contains(&text));
     }
 
     #[test]
@@ -154,11 +169,11 @@ mod tests {
     #[test]
     fn secrets_are_fixed_byte_for_byte() {
         let secret = Secret::parse("AQEAABtYAAECAwQFBgcICQoLDA0OD3Nob3A").unwrap();
-        assert_eq!((secret.client.as_str(), secret.liveness), ("shop", Liveness::Fast));
+        assert_eq!((secret.client().as_str(), secret.liveness), ("shop", Liveness::Fast));
         assert_eq!((secret.timeout, secret.nonce), (Some(Duration::from_secs(7)), 17_347_107_241_043_718_639));
         let nameless = Secret::parse("AQAAAAAAAAECAwQFBgcICQoLDA0ODw").unwrap();
         assert_eq!(
-            (nameless.client.as_str(), nameless.nonce),
+            (nameless.client().as_str(), nameless.nonce),
             ("http-14f1ceb259b6d7fee120", 5_165_942_350_500_468_470)
         );
     }

@@ -10,6 +10,7 @@ use crate::service::Tie;
 use crate::surface::Surface;
 use ::http::Response;
 use axum::body::Body;
+use convoke_node::core::ErrorCode as Refused;
 use convoke_node::core::member::Liveness;
 use convoke_node::core::node::{AttachMember, Attached, Feeder, PeerState};
 use convoke_proto::{Error, ErrorCode};
@@ -41,20 +42,20 @@ pub(super) struct Done {
 /// Attaches a new session.
 pub(super) async fn create(surface: &Surface, secret: &Secret, tie: Option<&Arc<Tie>>) -> Result<Done, Error> {
     let entry = surface.sessions.place(secret.key)?;
-    hang(&entry, secret, tie);
+    bind_to_connection(&entry, secret, tie);
     let mut place = entry.live.lock().await;
     let live = Live::create(surface, secret).await.inspect_err(|_| surface.sessions.remove(&secret.key, &entry))?;
     entry.set_timeout(live.timeout);
-    let done = done(&live, Granted::Done, None);
+    let done = Settings::of(&live).done(Granted::Done, None);
     *place = Some(live);
     Ok(done)
 }
 
 pub(super) async fn serve(surface: &Surface, secret: &Secret, wish: Wish, raw: &Raw) -> Result<Served, Error> {
     if let Some(entry) = surface.sessions.find(&secret.key) {
-        hang(&entry, secret, raw.tie.as_ref());
-        match here(surface, secret, &entry, wish.clone(), Attaching::No).await {
-            Err(Denied::Lost | Denied::Stale) => {}
+        bind_to_connection(&entry, secret, raw.tie.as_ref());
+        match run_here(surface, secret, &entry, &wish, Attaching::No).await {
+            Err(Denied::Lost) => {}
             Err(Denied::Because(error)) => return Err(error),
             Ok(done) => return Ok(Served::Here(done)),
         }
@@ -62,31 +63,29 @@ pub(super) async fn serve(surface: &Surface, secret: &Secret, wish: Wish, raw: &
     // With `fast` liveness the connection counts, and only the node that has it can notice its loss.
     if !raw.forwarded
         && secret.liveness == Liveness::Normal
-        && let Some(response) = elsewhere(surface, secret, raw).await?
+        && let Some(response) = forward_to_owner(surface, secret, raw).await?
     {
         return Ok(Served::Elsewhere(response));
     }
     let entry = surface.sessions.place(secret.key)?;
-    hang(&entry, secret, raw.tie.as_ref());
-    match here(surface, secret, &entry, wish, Attaching::Yes).await {
+    bind_to_connection(&entry, secret, raw.tie.as_ref());
+    match run_here(surface, secret, &entry, &wish, Attaching::Yes).await {
         Ok(done) => Ok(Served::Here(done)),
         Err(Denied::Because(error)) => Err(error),
-        Err(Denied::Lost | Denied::Stale) => {
-            Err(Error::new(ErrorCode::NotReady, "this session is moving between nodes; try again"))
-        }
+        Err(Denied::Lost) => Err(Error::new(ErrorCode::NotReady, "this session is moving between nodes; try again")),
     }
 }
 
-/// The answer of the node that holds the session; `None` if there is none, or none that lives and takes clients.
+/// Forwards a request to the node that owns the session. `None` if no node does, or none that is up and takes clients.
 ///
-/// That a peer does not answer does not mean that it is dead: ports may have run out, or it is busy. So it is looked whether it is
-/// still up; the end of a dead one is noticed within milliseconds.
-async fn elsewhere(surface: &Surface, secret: &Secret, raw: &Raw) -> Result<Option<Response<Body>>, Error> {
+/// A peer that does not answer is not necessarily dead: ports may have run out, or it is busy. So its state is checked again; the end
+/// of a dead one is noticed within milliseconds.
+async fn forward_to_owner(surface: &Surface, secret: &Secret, raw: &Raw) -> Result<Option<Response<Body>>, Error> {
     let deadline = Instant::now() + surface.config.timeouts.forward;
     let mut pause = LOOK_AGAIN;
     let mut unanswered = false;
     loop {
-        let feeder = surface.node.fed_by(&secret.client, secret.nonce).await.map_err(refused)?;
+        let feeder = surface.node.fed_by(&secret.client(), secret.nonce).await.map_err(refused)?;
         let Some(feeder) = feeder.filter(reachable) else { return Ok(None) };
         if Instant::now() >= deadline {
             return Err(silent(&feeder, unanswered));
@@ -117,7 +116,7 @@ fn silent(feeder: &Feeder, unanswered: bool) -> Error {
 }
 
 /// With `fast` liveness the loss of the connection counts.
-fn hang(entry: &Entry, secret: &Secret, tie: Option<&Arc<Tie>>) {
+fn bind_to_connection(entry: &Entry, secret: &Secret, tie: Option<&Arc<Tie>>) {
     if secret.liveness == Liveness::Fast
         && let Some(tie) = tie
     {
@@ -131,18 +130,20 @@ enum Attaching {
     No,
 }
 
-/// Carries the wish out in the session's place here, attaching it first if need be and allowed.
-async fn here(
+/// Runs a request in the session's place here, attaching the session first if need be and allowed.
+///
+/// The place is locked until the request is submitted, not until it is answered: many requests of a session can be under way at once,
+/// and the event loop takes them in one turn.
+async fn run_here(
     surface: &Surface,
     secret: &Secret,
     entry: &Arc<Entry>,
-    wish: Wish,
+    wish: &Wish,
     attaching: Attaching,
 ) -> Result<Done, Denied> {
-    let closing = matches!(wish, Wish::Close);
-    let mut place = entry.live.lock().await;
     let mut members = None;
     for _ in 0..ATTEMPTS {
+        let mut place = entry.live.lock().await;
         if let Some(live) = place.as_mut()
             && let Err(denied) = live.catch_up()
         {
@@ -156,42 +157,54 @@ async fn here(
             Some(live) => live,
             None if attaching == Attaching::No => return Err(Denied::Lost),
             None => {
-                let (live, attached) = again(surface, secret, entry, None).await?;
+                let (live, attached) = reattach(surface, secret, entry, None).await?;
                 members = Some(attached.versions.into_iter().map(|(id, _)| id).collect());
                 place.insert(live)
             }
         };
-        match live.carry_out(wish.clone()).await {
+        let submitted = live.submit(wish.clone())?;
+        let (session, settings) = (submitted.session, Settings::of(live));
+        drop(place);
+        let rejection = match submitted.answer().await {
             Ok(granted) => {
-                let done = done(live, granted, members);
-                if closing {
+                if matches!(wish, Wish::Close) {
                     surface.sessions.remove(&secret.key, entry);
                 }
-                return Ok(done);
+                return Ok(settings.done(granted, members));
             }
-            Err(Denied::Because(error)) => return Err(Denied::Because(error)),
-            Err(Denied::Lost) => *place = None,
-            Err(Denied::Stale) => {
-                let Wish::Register(member) = &wish else { return Err(Denied::Stale) };
-                let (live, attached) = again(surface, secret, entry, Some((**member).clone())).await?;
-                let granted = registered(attached, &member.spec.id)?;
-                let done = done(&live, granted, members);
-                *place = Some(live);
-                return Ok(done);
+            Err(rejection) => rejection,
+        };
+        let mut place = entry.live.lock().await;
+        // Another request may have attached the session again meanwhile.
+        let same = place.as_ref().filter(|live| live.is(session));
+        match (rejection.code, same) {
+            (Refused::SessionGone, Some(_)) => *place = None,
+            (Refused::SessionGone, None) => {}
+            (Refused::StaleEpoch, same) => {
+                // The member was registered with a higher claim before: attach again with it.
+                let Wish::Register(member) = wish else { return Err(Denied::Lost) };
+                if same.is_some() {
+                    let (live, attached) = reattach(surface, secret, entry, Some(AttachMember::clone(member))).await?;
+                    let done = Settings::of(&live).done(registered(attached, &member.spec.id)?, members);
+                    *place = Some(live);
+                    return Ok(done);
+                }
             }
+            (_, Some(live)) => return Err(Denied::Because(live.explain(wish, rejection))),
+            (_, None) => return Err(Denied::Because(refused(rejection))),
         }
     }
     Err(Denied::Lost)
 }
 
 /// Attaches the session again.
-async fn again(
+async fn reattach(
     surface: &Surface,
     secret: &Secret,
     entry: &Arc<Entry>,
     member: Option<AttachMember>,
 ) -> Result<(Live, Attached), Denied> {
-    let (live, attached) = Live::again(surface, secret, member).await.map_err(|error| {
+    let (live, attached) = Live::reattach(surface, secret, member).await.map_err(|error| {
         surface.sessions.remove(&secret.key, entry);
         Denied::Because(error)
     })?;
@@ -209,6 +222,19 @@ fn registered(attached: Attached, id: &str) -> Result<Granted, Denied> {
     Err(refusal.map_or(Denied::Lost, |(_, refusal)| Denied::Because(refused(refusal))))
 }
 
-fn done(live: &Live, granted: Granted, members: Option<Vec<String>>) -> Done {
-    Done { granted, heartbeat_interval: live.heartbeat_interval, timeout: live.timeout, members }
+/// What a client is to know of its session.
+struct Settings {
+    heartbeat_interval: Duration,
+    timeout: Duration,
+}
+
+impl Settings {
+    fn of(live: &Live) -> Self {
+        Settings { heartbeat_interval: live.heartbeat_interval, timeout: live.timeout }
+    }
+
+    fn done(self, granted: Granted, members: Option<Vec<String>>) -> Done {
+        let Settings { heartbeat_interval, timeout } = self;
+        Done { granted, heartbeat_interval, timeout, members }
+    }
 }

@@ -1,20 +1,21 @@
 //! The stream of events of one watcher.
 
 use super::place::{Place, Scope};
-use crate::convert::json_member;
+use crate::encoded::{self, EncodedChanges};
 use crate::watchers::Watching;
 use bytes::Bytes;
 use convoke_node::Subscription;
+use convoke_node::core::member::Member;
 use convoke_node::core::node::{ResetReason, StreamEvent};
 use convoke_node::core::version::Version;
-use convoke_proto::json::{Gone, Shown};
+use convoke_proto::json::Gone;
 use futures_core::Stream;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::fmt::Write;
 use std::iter::Peekable;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use std::vec;
@@ -23,6 +24,8 @@ use tokio::time::{Instant, Sleep};
 
 /// Text handed on at once.
 const CHUNK: usize = 32 * 1024;
+/// What a single change takes, most often.
+const EVENT: usize = 1024;
 
 pub(super) struct Events {
     subscription: Subscription,
@@ -34,9 +37,13 @@ pub(super) struct Events {
     /// To be said first.
     reset: Option<&'static str>,
     keep_alive: Duration,
+    /// When something was last handed on.
+    handed_on: Instant,
+    /// Ends at `handed_on` plus `keep_alive`, or earlier: it is set anew when it ends, not with every event.
     quiet: Pin<Box<Sleep>>,
     text: String,
     ended: bool,
+    encoded: Arc<EncodedChanges>,
     _held: Held,
 }
 
@@ -59,6 +66,7 @@ impl Events {
         place: Place,
         reset: Option<&'static str>,
         keep_alive: Duration,
+        encoded: Arc<EncodedChanges>,
         held: Held,
     ) -> Self {
         let told = match &place {
@@ -73,9 +81,11 @@ impl Events {
             told,
             reset,
             keep_alive,
+            handed_on: Instant::now(),
             quiet: Box::pin(tokio::time::sleep(keep_alive)),
             text: String::new(),
             ended: false,
+            encoded,
             _held: held,
         }
     }
@@ -93,26 +103,15 @@ impl Events {
                     if self.told.remove(member.id()) == Some(member.version()) {
                         self.skipped();
                     } else {
+                        // Not kept for others: a large registry would push out what changes now.
                         self.place.told(member.id(), member.version());
-                        self.write("snapshot", &Shown { member: json_member(&member) });
+                        self.write_with("snapshot", |_, text| text.push_str(&encoded::json(&member)));
                     }
                 }
-                StreamEvent::Registered(member) => {
-                    self.place.told(member.id(), member.version());
-                    self.write("register", &Shown { member: json_member(&member) });
-                }
-                StreamEvent::Updated(member) => {
-                    self.place.told(member.id(), member.version());
-                    self.write("update", &Shown { member: json_member(&member) });
-                }
-                StreamEvent::StatusChanged(member) => {
-                    self.place.told(member.id(), member.version());
-                    self.write("status", &Shown { member: json_member(&member) });
-                }
-                StreamEvent::OwnerChanged(member) => {
-                    self.place.told(member.id(), member.version());
-                    self.write("owner", &Shown { member: json_member(&member) });
-                }
+                StreamEvent::Registered(member) => self.write_change("register", &member),
+                StreamEvent::Updated(member) => self.write_change("update", &member),
+                StreamEvent::StatusChanged(member) => self.write_change("status", &member),
+                StreamEvent::OwnerChanged(member) => self.write_change("owner", &member),
                 StreamEvent::Unregistered { id, version } => {
                     if self.told.remove(&id) == Some(version) {
                         self.skipped();
@@ -138,16 +137,30 @@ impl Events {
         }
     }
 
-    /// Writes an event. If a mark follows at once, its place is the mark's.
+    fn write_change(&mut self, event: &str, member: &Member) {
+        self.place.told(member.id(), member.version());
+        self.write_with(event, |encoded, text| encoded.write_json(member, text));
+    }
+
     fn write(&mut self, event: &str, data: &impl Serialize) {
+        // Nothing of it has a shape that JSON could not show.
+        let data = serde_json::to_string(data).unwrap_or_default();
+        self.write_with(event, |_, text| text.push_str(&data));
+    }
+
+    /// Writes an event. If a mark follows at once, its place is the mark's.
+    fn write_with(&mut self, event: &str, data: impl FnOnce(&EncodedChanges, &mut String)) {
         if let Some(StreamEvent::Mark(token)) = self.batch.next_if(|next| matches!(next, StreamEvent::Mark(_))) {
             self.place.mark(token);
         }
-        // Writing to a text does not fail, nor does a member that has no shape JSON could not show.
-        let _ = write!(self.text, "event: {event}\nid: ");
+        self.text.reserve(EVENT);
+        self.text.push_str("event: ");
+        self.text.push_str(event);
+        self.text.push_str("\nid: ");
         self.scope.write(&self.place, &mut self.text);
-        let data = serde_json::to_string(data).unwrap_or_default();
-        let _ = write!(self.text, "\ndata: {data}\n\n");
+        self.text.push_str("\ndata: ");
+        data(&self.encoded, &mut self.text);
+        self.text.push_str("\n\n");
     }
 
     /// An event was not told; a mark behind it still is.
@@ -166,7 +179,7 @@ impl Events {
     }
 
     fn hand_on(&mut self) -> Poll<Option<Result<Bytes, Infallible>>> {
-        self.quiet.as_mut().reset(Instant::now() + self.keep_alive);
+        self.handed_on = Instant::now();
         Poll::Ready(Some(Ok(Bytes::from(std::mem::take(&mut self.text)))))
     }
 }
@@ -197,13 +210,17 @@ impl Stream for Events {
                 Poll::Ready(Some(batch)) => this.batch = batch.into_iter().peekable(),
                 // The reader comes back, here or elsewhere, with where it was.
                 Poll::Ready(None) => this.ended = true,
-                Poll::Pending => match this.quiet.as_mut().poll(context) {
-                    Poll::Ready(()) => {
+                Poll::Pending => {
+                    if this.quiet.as_mut().poll(context).is_pending() {
+                        return Poll::Pending;
+                    }
+                    if this.handed_on.elapsed() >= this.keep_alive {
                         this.text.push_str(": still here\n\n");
+                        this.quiet.as_mut().reset(Instant::now() + this.keep_alive);
                         return this.hand_on();
                     }
-                    Poll::Pending => return Poll::Pending,
-                },
+                    this.quiet.as_mut().reset(this.handed_on + this.keep_alive);
+                }
             }
         }
     }

@@ -48,7 +48,8 @@ pub(crate) async fn watch(
     let interest = Interest { space: Space::Member, filter };
     let subscription = surface.node.subscribe_marked(interest, resume).await.map_err(refused)?;
     let watching = surface.watchers.enter(watcher);
-    let events = Events::new(subscription, scope, place, reset, surface.config.timeouts.keep_alive, (permit, watching));
+    let (keep_alive, encoded) = (surface.config.timeouts.keep_alive, surface.encoded.clone());
+    let events = Events::new(subscription, scope, place, reset, keep_alive, encoded, (permit, watching));
     Ok(event_stream(events))
 }
 

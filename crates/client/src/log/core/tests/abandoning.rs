@@ -1,4 +1,4 @@
-//! Giving up at every point, and what is sent afterwards.
+//! Abandoning at every point, and what is sent afterwards.
 
 use super::super::{Barrier, StillWanted};
 use super::world::World;
@@ -8,7 +8,7 @@ use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::submit_request::Message as Asked;
 use std::time::Duration;
 
-/// Steps of a run in which three calls are made, the link breaks with everything in flight, and another leader takes over.
+/// Steps of a run with three calls; the link fails with everything in flight, and another leader takes over.
 const STEPS: usize = 26;
 
 fn step(world: &mut World, lane: u64, at: usize) {
@@ -29,7 +29,7 @@ fn step(world: &mut World, lane: u64, at: usize) {
     }
 }
 
-/// The step in which a call is made.
+/// The step in which a call is issued.
 fn issued(call: u64) -> usize {
     match call {
         1 => 1,
@@ -56,7 +56,7 @@ fn whatever_is_given_up_whenever_the_others_take_effect_in_order() {
                 }
                 world.settle();
                 if late {
-                    // Every copy there ever was arrives once more, the oldest last.
+                    // Every copy arrives once more, the oldest one last.
                     for at in (0..world.copies.len()).rev() {
                         world.arrive_late(at);
                     }
@@ -147,7 +147,7 @@ fn out_of_patience_it_is_certain_or_unknown_and_never_dressed_up() {
     assert_eq!(error.code, ErrorCode::OutcomeUnknown);
     assert_eq!(error.about().map(|request| request.number), Some(sent.1));
 
-    // Refused by the leader: that copy did nothing, but networks may have made others of it.
+    // Rejected by the leader: that copy did nothing, but the network may have duplicated it.
     world.busy = usize::MAX;
     let refused = world.issue(lane, "c").unwrap();
     while world.arrive() | world.hear() {}
@@ -169,12 +169,12 @@ fn one_at_a_time_the_next_call_abandons_the_one_before() {
     world.settle();
     assert!(world.done[&first].is_ok());
 
-    // Sent, and then overtaken: its own answer or that of the next one tells.
+    // Sent and then superseded: its own answer or that of the next call carries the fate.
     let (second, third) = (world.issue(lane, "c").unwrap(), world.issue(lane, "d").unwrap());
     world.settle();
     assert!(world.done[&second].is_ok() && world.done[&third].is_ok());
 
-    // Overtaken with its answer lost.
+    // Superseded with its answer lost.
     let fourth = world.issue(lane, "e").unwrap();
     world.arrive();
     world.link_down();
@@ -183,7 +183,7 @@ fn one_at_a_time_the_next_call_abandons_the_one_before() {
     assert!(world.done[&fourth].is_ok(), "{:?}", world.done[&fourth]);
     assert!(world.done[&fifth].is_ok());
 
-    // Overtaken before it arrived: never.
+    // Superseded before it arrived: never.
     let sixth = world.issue(lane, "g").unwrap();
     world.link_down();
     let seventh = world.issue(lane, "h").unwrap();
@@ -208,7 +208,7 @@ fn a_barrier_covers_what_was_given_up_and_waits_for_what_is_wanted_below() {
     assert_eq!(below, third.1 + 1);
     world.core.barrier_passed(lane, below);
     assert_eq!(world.core.barrier(lane), Ok(None));
-    // A later decided request is a fence as well (R3).
+    // A later request with an outcome is a fence as well (LR3).
     let fourth = world.issue(lane, "d").unwrap();
     world.abandon(fourth);
     assert!(world.core.barrier(lane).is_ok_and(|barrier| barrier.is_some()));
@@ -251,7 +251,7 @@ fn no_more_than_a_window_is_on_its_way() {
 }
 
 impl World {
-    /// A session is open, and what waits has been sent.
+    /// Opens a session and sends all waiting calls.
     fn settle_open(&mut self) {
         self.link_up();
         while !self.wire.iter().any(|message| matches!(message.message, Some(Asked::Request(_)))) {

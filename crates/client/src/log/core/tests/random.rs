@@ -63,13 +63,13 @@ fn run(seed: u64) {
         }
     }
     world.busy = 0;
-    // A last call of each lane: whatever is before it and not applied by then never is (F1).
+    // A last call per lane: any earlier call that is not applied by then never is (F1).
     for lane in &lanes {
         let last = issued.iter().filter(|(of, _)| of == lane).count() + 1;
         issued.push(world.issue(*lane, &format!("{lane}-{last}")).unwrap());
     }
     world.settle();
-    // Everything that was ever sent arrives once more: it must change nothing.
+    // Everything ever sent arrives once more and must change nothing.
     let before: BTreeMap<_, _> =
         issued.iter().map(|call| (*call, world.puts(&format!("{}-{}", call.0, call.1)))).collect();
     for at in (0..world.copies.len()).rev() {
@@ -83,7 +83,7 @@ fn run(seed: u64) {
             None => assert!(abandoned.contains(call), "seed {seed}: {call:?} has no answer"),
             Some(Ok(decided)) => {
                 assert_eq!(puts, 1, "seed {seed}: {call:?}");
-                // Long ago, it may be forgotten (F4).
+                // Old outcomes may be dropped (F4).
                 let index = world.index(decided.request.session, call.1);
                 assert!(index.is_none_or(|index| index == decided.fate.index), "seed {seed}: {call:?}");
             }

@@ -1,4 +1,4 @@
-//! Opening, keeping alive, losing and ending sessions.
+//! Opening, renewing, losing and ending sessions.
 
 use super::world::World;
 use crate::ErrorCode;
@@ -7,7 +7,7 @@ use convoke_log::SessionId;
 use convoke_proto::v1::submit_request::Message as Asked;
 use std::time::Duration;
 
-/// As if it had expired.
+/// Ends the session as an expiry does.
 fn expire(world: &mut World, session: u64) {
     let log_time = world.machine.log_time();
     let activity = world.machine.session(SessionId(session)).unwrap().activity;
@@ -30,7 +30,7 @@ fn after_its_session_expired_a_handle_goes_on_with_another_one() {
     world.settle();
     let first = world.core.session(lane).unwrap();
     expire(&mut world, first);
-    // On its way when the session ended: certainly not applied.
+    // In flight when the session ended, so it was not applied.
     let lost = world.issue(lane, "b").unwrap();
     let queued = world.issue(lane, "c").unwrap();
     world.settle();
@@ -130,6 +130,42 @@ fn a_handle_that_is_dropped_ends_its_session() {
     assert_eq!(world.issue(lane, "b").unwrap_err().code, ErrorCode::FailedPrecondition);
 }
 
+/// Open and put: nothing else is committed, whether the answer arrives or is asked for over another link.
+#[test]
+fn a_handle_that_writes_once_commits_two_entries() {
+    for lost in [false, true] {
+        let mut world = World::new(1);
+        let (before, lane) = (world.machine.applied().index, world.lane(Options::default()));
+        let call = world.issue_last(lane, "a").unwrap();
+        world.link_up();
+        while lost && world.puts("a") == 0 {
+            assert!(world.arrive() | world.hear());
+        }
+        if lost {
+            world.link_down();
+        }
+        world.settle();
+        assert!(world.done[&call].is_ok(), "{:?}", world.done[&call]);
+        assert_eq!((world.machine.session_count(), world.puts("a")), (0, 1));
+        assert_eq!(world.close(lane, Some(Duration::from_secs(2))), None, "there is nothing left to end");
+        world.settle();
+        assert_eq!(world.machine.applied().index - before, 2);
+        assert!(!world.core.wants_link() && world.core.next_wake().is_none());
+    }
+}
+
+#[test]
+fn a_handle_goes_on_with_another_session_after_its_last_write() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default());
+    world.issue_last(lane, "a").unwrap();
+    world.settle();
+    let next = world.issue(lane, "b").unwrap();
+    world.settle();
+    assert!(world.done[&next].is_ok());
+    assert_eq!((world.machine.session_count(), world.puts("a"), world.puts("b")), (1, 1, 1));
+}
+
 #[test]
 fn an_open_that_was_lost_is_sent_again_and_opens_one_session_under_a_name() {
     let mut world = World::new(1);
@@ -143,7 +179,7 @@ fn an_open_that_was_lost_is_sent_again_and_opens_one_session_under_a_name() {
     assert_eq!(world.machine.session_count(), 1);
 }
 
-/// Whoever waits for the end of a session waits for it across links, and not for ever.
+/// The end of a session is retried across links, but not for ever.
 #[test]
 fn a_handle_that_is_closed_ends_its_session_over_the_next_link_or_gives_up() {
     let mut world = World::new(1);
@@ -152,7 +188,7 @@ fn a_handle_that_is_closed_ends_its_session_over_the_next_link_or_gives_up() {
     world.settle();
     let session = SessionId(world.core.session(lane).unwrap());
     let ending = world.close(lane, Some(Duration::from_secs(2))).unwrap();
-    // The end gets lost on its way.
+    // The end is lost in transit.
     world.link_down();
     assert!(world.core.wants_link(), "it is to be said again");
     world.tick(Duration::from_secs(1));
@@ -185,7 +221,7 @@ fn patience_may_be_endless() {
     assert!(world.done[&ending].is_ok(), "{:?}", world.done[&ending]);
 }
 
-/// The open is on its way when its handle is dropped: nobody is going to use the session.
+/// The handle is dropped while its open is in flight, so the session must be ended.
 #[test]
 fn a_session_that_is_opened_for_nobody_is_ended() {
     for patience in [None, Some(Duration::from_secs(2))] {
@@ -202,7 +238,7 @@ fn a_session_that_is_opened_for_nobody_is_ended() {
     }
 }
 
-/// Ended by itself before it could be ended: no session is opened only to end it.
+/// An expired session is not opened again only to be ended.
 #[test]
 fn an_expired_session_is_not_opened_again_to_be_ended() {
     let mut world = World::new(1);

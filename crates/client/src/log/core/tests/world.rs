@@ -1,6 +1,6 @@
-//! One log that everybody agrees on, leaders that come and go, and a network that keeps copies.
+//! One agreed log, changing leaders, and a network that keeps copies.
 
-use super::super::{Body, CallId, Core, Decided, LaneId, LinkId, Output};
+use super::super::{Body, CallId, Core, Decided, Issuing, LaneId, LinkId, Output};
 use crate::log::Options;
 use crate::{Error, ErrorCode};
 use convoke_log::command::{Client, Command, Open, Put, Request};
@@ -19,14 +19,14 @@ pub(super) struct World {
     pub(super) now: Duration,
     pub(super) epoch: Epoch,
     pub(super) link: Option<LinkId>,
-    /// Sent and not arrived, in order.
+    /// Messages in flight, in order.
     pub(super) wire: VecDeque<v1::SubmitRequest>,
-    /// Decided and not heard of.
+    /// Answers in flight.
     pub(super) answers: VecDeque<v1::SubmitResponse>,
-    /// Everything that was ever sent: any of it may arrive (again) at any time.
+    /// Everything ever sent: any of it may arrive again at any time.
     pub(super) copies: Vec<v1::SubmitRequest>,
     pub(super) done: BTreeMap<CallId, Result<Decided, Error>>,
-    /// Bodies refused for lack of room before they are taken.
+    /// Number of bodies to reject for load.
     pub(super) busy: usize,
 }
 
@@ -48,7 +48,7 @@ impl World {
         world
     }
 
-    /// A new epoch, begun and applied.
+    /// Starts a new epoch and applies its first entry.
     pub(super) fn elect(&mut self) {
         self.epoch = Epoch { term: self.epoch.term + 1, leader: ReplicaId(1 + self.epoch.term % 3) };
         let at = convoke_log::Position { index: self.machine.applied().index + 1, epoch: self.epoch };
@@ -60,9 +60,19 @@ impl World {
     }
 
     pub(super) fn issue(&mut self, lane: LaneId, key: &str) -> Result<CallId, Error> {
+        self.issue_as(lane, key, false)
+    }
+
+    /// The session ends with it.
+    pub(super) fn issue_last(&mut self, lane: LaneId, key: &str) -> Result<CallId, Error> {
+        self.issue_as(lane, key, true)
+    }
+
+    fn issue_as(&mut self, lane: LaneId, key: &str, last: bool) -> Result<CallId, Error> {
         let mut out = Output::default();
         let body = Body::Put(v1::PutKey { key: key.to_owned().into(), ..v1::PutKey::default() });
-        let call = self.core.issue(self.now, lane, body, None, String::new(), &mut out);
+        let issuing = Issuing { body, deadline: None, last };
+        let call = self.core.issue(self.now, lane, issuing, String::new(), &mut out);
         self.carry_out(out);
         call
     }
@@ -88,7 +98,7 @@ impl World {
         self.carry_out(out);
     }
 
-    /// What is on its way is not lost for good: copies of it may still arrive. Answers are.
+    /// Ends the link. Messages in flight may still arrive as copies; answers are lost.
     pub(super) fn link_down(&mut self) {
         if let Some(link) = self.link.take() {
             self.core.link_down(link);
@@ -119,7 +129,7 @@ impl World {
         }
     }
 
-    /// The next message arrives at the leader.
+    /// Delivers the next message to the leader.
     pub(super) fn arrive(&mut self) -> bool {
         let Some(request) = self.wire.pop_front() else { return false };
         let tag = request.tag;
@@ -133,7 +143,7 @@ impl World {
         true
     }
 
-    /// An answer is heard.
+    /// Delivers the next answer.
     pub(super) fn hear(&mut self) -> bool {
         let Some(answer) = self.answers.pop_front() else { return false };
         if let Some(link) = self.link {
@@ -144,14 +154,14 @@ impl World {
         true
     }
 
-    /// A copy from anywhere arrives at the present leader; nobody hears the answer.
+    /// Delivers any earlier copy to the current leader; its answer is lost.
     pub(super) fn arrive_late(&mut self, at: usize) {
         if let Some(copy) = self.copies.get(at).cloned() {
             self.serve(copy);
         }
     }
 
-    /// Until nothing happens any more.
+    /// Runs until nothing happens any more.
     pub(super) fn settle(&mut self) {
         for _ in 0..10_000 {
             if self.link.is_none() {
@@ -168,7 +178,7 @@ impl World {
         panic!("it does not come to rest: {} wait", self.core.waiting());
     }
 
-    /// As a leader would: refused at the gate, or appended and applied.
+    /// Acts as a leader: rejects at the gate, or appends and applies.
     fn serve(&mut self, request: v1::SubmitRequest) -> Message {
         let command = match request.message.unwrap() {
             Asked::KeepAlive(sign) => {
@@ -190,6 +200,7 @@ impl World {
                 previous: request.previous,
                 epoch: epoch(request.epoch),
                 deadline: (request.deadline_us > 0).then(|| LogTime::from_micros(request.deadline_us)),
+                last: request.last,
                 body: match request.body.unwrap() {
                     Body::Put(put) => convoke_log::command::Body::Put(Put {
                         key: put.key,
@@ -241,7 +252,7 @@ impl World {
         }
     }
 
-    /// The log index at which a call took effect.
+    /// Returns the index at which a call took effect.
     pub(super) fn index(&self, session: u64, number: u64) -> Option<u64> {
         match self.machine.peek(RequestId::new(SessionId(session), number)) {
             Fate::Done(outcome) if outcome.is_applied() => Some(outcome.index()),
@@ -249,7 +260,7 @@ impl World {
         }
     }
 
-    /// How often a key was put.
+    /// Returns how often a key was put.
     pub(super) fn puts(&self, key: &str) -> u64 {
         self.machine.keys().get(key.as_bytes()).map_or(0, |record| record.version)
     }

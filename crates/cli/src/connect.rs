@@ -1,0 +1,182 @@
+//! Reaching a node: several addresses are tried in turn, within the time there is.
+
+use crate::{CLIENT_PORT, CommandError, Connect, Result, with_port};
+use convoke_client::{Builder, Client, ConnectionState};
+use convoke_proto::v1::admin_client::AdminClient;
+use convoke_proto::v1::log_client::LogClient;
+use convoke_proto::v1::registry_client::RegistryClient;
+use convoke_proto::{Error, ErrorCode};
+use std::convert::Infallible;
+use std::error::Error as _;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+use tokio_stream::StreamExt;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+
+/// `host:port` of all given nodes.
+pub fn addresses(connect: &Connect) -> Result<Vec<String>> {
+    let given = connect.addr.iter().map(|address| address.trim().trim_start_matches("http://").trim_end_matches('/'));
+    let addresses: Vec<String> =
+        given.filter(|address| !address.is_empty()).map(|address| with_port(address, CLIENT_PORT)).collect();
+    if addresses.is_empty() {
+        return Err(CommandError::usage("no address of a node: name one with --addr HOST:PORT or CONVOKE_ADDR"));
+    }
+    Ok(addresses)
+}
+
+/// Calls the first node that can be reached and is ready. Whatever is called must be harmless to call twice.
+pub async fn call<T>(connect: &Connect, what: impl AsyncFn(Node) -> Result<Response<T>, Status>) -> Result<T> {
+    let asking = async |node: Node, deadline: Instant| match timeout_at(deadline, what(node)).await {
+        Ok(answer) => Ok(answer?.into_inner()),
+        Err(_) => Err(Missed::Silent),
+    };
+    call_until(connect, asking).await
+}
+
+/// The same for what is answered in several parts: by the deadline something must have come.
+pub async fn call_until<T>(connect: &Connect, what: impl AsyncFn(Node, Instant) -> Result<T, Missed>) -> Result<T> {
+    let addresses = addresses(connect)?;
+    let deadline = Instant::now() + connect.timeout;
+    let mut missed = Vec::new();
+    for (index, address) in addresses.iter().enumerate() {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|_| CommandError::usage(format!("{address:?} is no address of a node: write HOST:PORT")))?;
+        // A node that does not answer leaves time for those that were not tried.
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
+        let share_ends = Instant::now() + share;
+        let attempt = async {
+            let connected = timeout_at(share_ends, endpoint.connect()).await.map_err(|_| Missed::Silent)?;
+            let channel = connected.map_err(|error| Missed::Connect(root_cause(&error)))?;
+            what(Node(channel), share_ends).await
+        };
+        match attempt.await {
+            Ok(answer) => return Ok(answer),
+            Err(Missed::Refused(error)) => return Err(error.into()),
+            Err(Missed::Slow { heard }) => return Err(slow(address, &heard, connect.timeout)),
+            Err(Missed::Connect(cause)) => missed.push(format!("{address} ({cause})")),
+            Err(Missed::Silent) => missed.push(format!("{address} (no answer within {})", seconds(share))),
+        }
+    }
+    Err(unreachable(&missed))
+}
+
+/// Starts an SDK client and waits until it is connected.
+pub async fn attach(connect: &Connect, builder: Builder) -> Result<Client> {
+    let addresses = addresses(connect)?;
+    let client = builder.seeds(addresses.clone()).operation_timeout(connect.timeout).build()?;
+    match client.wait_connected().await {
+        Ok(()) => Ok(client),
+        Err(Error { code: ErrorCode::Timeout, .. }) => {
+            let cause = match client.state() {
+                ConnectionState::Disconnected { reason, .. } => reason.message,
+                _ => format!("no answer within {}", seconds(connect.timeout)),
+            };
+            Err(unreachable(&[format!("{} ({cause})", addresses.join(", "))]))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Says on stderr when the connection is lost and found again: stdout is for what was asked for.
+pub async fn tell_connection(client: &Client) -> Infallible {
+    let mut states = client.states();
+    let mut lost = false;
+    while let Some(state) = states.next().await {
+        match state {
+            ConnectionState::Disconnected { reason, .. } if !lost => {
+                lost = true;
+                eprintln!("convoke: connection lost ({}); trying others", reason.message);
+            }
+            ConnectionState::Connected { node, address } if lost => {
+                lost = false;
+                eprintln!("convoke: connected to {node} at {address}");
+            }
+            _ => {}
+        }
+    }
+    std::future::pending().await
+}
+
+fn unreachable(missed: &[String]) -> CommandError {
+    CommandError::unreachable(format!(
+        "cannot reach a node at {}: start one with `convoke dev`, or name another with --addr",
+        missed.join(", ")
+    ))
+}
+
+fn slow(address: &str, heard: &str, timeout: Duration) -> CommandError {
+    let timeout = seconds(timeout);
+    CommandError::failed(format!(
+        "{address} has sent {heard} and no more within {timeout}: the list takes longer, raise --timeout"
+    ))
+}
+
+/// A node that was reached.
+#[derive(Clone, Debug)]
+pub struct Node(Channel);
+
+impl Node {
+    /// One that is connected to when it is first asked, and again whenever that is needed. Answers come within the time or not
+    /// at all.
+    pub fn lazy(address: &str, timeout: Duration) -> Result<Node> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|_| CommandError::usage(format!("{address:?} is no address of a node: write HOST:PORT")))?;
+        Ok(Node(endpoint.connect_timeout(timeout).timeout(timeout).connect_lazy()))
+    }
+
+    pub fn admin(self) -> AdminClient<Channel> {
+        AdminClient::new(self.0)
+    }
+
+    pub fn log(self) -> LogClient<Channel> {
+        LogClient::new(self.0)
+    }
+
+    pub fn registry(self) -> RegistryClient<Channel> {
+        RegistryClient::new(self.0)
+    }
+}
+
+/// Why an attempt led to nothing.
+#[derive(Debug)]
+pub enum Missed {
+    /// Another node may answer.
+    Connect(String),
+    /// Nothing came in time; another node may answer.
+    Silent,
+    /// It sent a part of the list and then took too long; another node would have to send as much.
+    Slow { heard: String },
+    /// Another node would say the same.
+    Refused(Error),
+}
+
+impl From<Status> for Missed {
+    fn from(status: Status) -> Missed {
+        // Broken on the way, or not one of ours.
+        if status.source().is_some() {
+            return Missed::Connect(root_cause(&status));
+        }
+        match Error::from(&status) {
+            Error { code: ErrorCode::NotReady, message, .. } => Missed::Connect(message),
+            error => Missed::Refused(error),
+        }
+    }
+}
+
+/// The innermost error says most.
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    match innermost.downcast_ref::<std::io::Error>() {
+        Some(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        _ => innermost.to_string(),
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}

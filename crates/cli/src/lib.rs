@@ -1,0 +1,21 @@
+//! Parts that the commands of the `convoke` binary and the development tools share.
+//!
+//! This crate owns errors with exit codes, output on stdout, the flags that select a node, and the connection to it. It
+//! must not depend on the node: client commands do not start one.
+
+mod address;
+mod args;
+mod connect;
+mod error;
+pub mod output;
+mod process;
+mod signals;
+mod time;
+
+pub use address::{CLIENT_PORT, PEER_PORT, host_port, with_port};
+pub use args::{Connect, Inspect, pair, timeout};
+pub use connect::{Missed, Node, addresses, attach, call, call_until, tell_connection};
+pub use error::{CommandError, Result, exit};
+pub use process::{block_on, block_on_all_cores, raise_open_files};
+pub use signals::{Signal, Signals};
+pub use time::{duration, show_duration};

@@ -1,0 +1,34 @@
+//! What people and scripts read on stdout.
+
+mod style;
+mod table;
+mod units;
+
+pub use style::{Palette, Style, wanted as colours_wanted};
+pub use table::{Table, facts};
+pub use units::{ago, counted};
+
+use crate::{CommandError, Result};
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Writes to stdout. A reader who has seen enough (`| head`) ends the command, quietly.
+pub fn print(text: &str) -> Result {
+    print_bytes(text.as_bytes())
+}
+
+/// The same for what may be no text.
+pub fn print_bytes(bytes: &[u8]) -> Result {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => CommandError { exit: 0, message: String::new() },
+        _ => CommandError::failed(format!("cannot write to stdout: {error}")),
+    })
+}
+
+/// One JSON value on one line.
+pub fn print_json(value: &impl Serialize) -> Result {
+    let text =
+        serde_json::to_string(value).map_err(|error| CommandError::failed(format!("cannot write JSON: {error}")))?;
+    print(&(text + "\n"))
+}

@@ -1,0 +1,123 @@
+//! What is in `packaging/`, given to the parser and the checks that a node's own command line goes through.
+
+use crate::args::{Arguments, Command};
+use crate::config::Loaded;
+use crate::node::Plan;
+use clap::Parser;
+use convoke_cli::{CLIENT_PORT, PEER_PORT};
+use std::collections::BTreeSet;
+use std::path::Path;
+use yaml_rust2::yaml::Hash;
+use yaml_rust2::{Yaml, YamlLoader};
+
+fn packaged(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What a node with this command line and environment would be started with.
+fn plan(arguments: &[&str], environment: &[(&str, &str)]) -> (Plan, Loaded) {
+    let line = ["convoke"].iter().chain(arguments);
+    let parsed = Arguments::try_parse_from(line).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+    let Command::Start(start) = parsed.command else { panic!("{arguments:?} starts no node") };
+    let mut loaded = Loaded::default();
+    loaded.environment(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))).unwrap();
+    loaded.flags(&start.flags()).unwrap();
+    assert!(loaded.doubts.is_empty(), "{:?}", loaded.doubts);
+    (Plan::start(&loaded).unwrap_or_else(|error| panic!("{arguments:?}: {error}")), loaded)
+}
+
+fn texts(value: &Yaml) -> Vec<&str> {
+    value.as_vec().into_iter().flatten().map(|item| item.as_str().expect("a text")).collect()
+}
+
+fn table(value: &Yaml) -> &Hash {
+    value.as_hash().expect("a table")
+}
+
+/// A list in brackets with texts in quotes, as Dockerfiles have them.
+fn list(line: &str) -> Vec<String> {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+#[test]
+fn the_nodes_of_the_compose_file_form_one_cluster() {
+    let file = packaged("docker/compose.yaml");
+    let file = &YamlLoader::load_from_str(&file).unwrap()[0];
+    let services = table(&file["services"]);
+    let names: BTreeSet<&str> = services.keys().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(names.len(), 3);
+    let mut published = BTreeSet::new();
+    for (name, service) in services {
+        let name = name.as_str().unwrap();
+        let environment: Vec<(&str, &str)> = table(&service["environment"])
+            .iter()
+            .map(|(variable, value)| (variable.as_str().unwrap(), value.as_str().unwrap()))
+            .collect();
+        let (plan, loaded) = plan(&texts(&service["command"]), &environment);
+        let settings = &loaded.settings;
+        assert_eq!(
+            (settings.id.as_str(), settings.advertise.as_str()),
+            (name, name),
+            "its name in the network is its id"
+        );
+        let join: BTreeSet<String> = plan.parts.node.join.iter().cloned().collect();
+        let all: BTreeSet<String> = names.iter().map(|name| format!("{name}:{PEER_PORT}")).collect();
+        assert_eq!(join, all, "the list has everybody, {name} among them: they form one log");
+        assert_eq!((settings.bind.as_str(), settings.insecure_public), ("0.0.0.0", true), "others reach it");
+        for port in texts(&service["ports"]) {
+            let [host, outside, inside] = port.split(':').collect::<Vec<_>>()[..] else { panic!("{port}") };
+            assert_eq!(host, "127.0.0.1", "nobody elsewhere is let in");
+            let ours = [(settings.client_port, ""), (settings.dns_port, "/udp"), (settings.dns_port, "/tcp")];
+            assert!(ours.iter().any(|(port, kind)| inside == format!("{port}{kind}")), "nobody listens on {port}");
+            assert!(published.insert((outside, inside.rsplit('/').next())), "{outside} is published twice");
+        }
+        let directory = settings.data_dir.to_str().unwrap();
+        for volume in texts(&service["volumes"]) {
+            let (named, at) = volume.split_once(':').unwrap();
+            assert_eq!(at, directory);
+            assert!(!file["volumes"][named].is_badvalue(), "{named} is no volume of the file");
+        }
+        assert_eq!(service["<<"]["build"]["dockerfile"].as_str(), Some("packaging/docker/Dockerfile"));
+    }
+}
+
+#[test]
+fn the_image_has_the_binary_where_it_is_started() {
+    let file = packaged("docker/Dockerfile");
+    let line = |word: &str| {
+        let found = file.lines().filter_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
+        found.collect::<Vec<_>>()
+    };
+    let entry = list(line("ENTRYPOINT")[0]);
+    let copied = line("COPY").into_iter().find(|line| line.starts_with("--from=build")).unwrap();
+    assert_eq!(copied.split(' ').nth(2), Some(entry[0].as_str()));
+    assert_eq!(
+        line("RUN")[0],
+        "cargo build --release --locked --no-default-features",
+        "the default member is the binary"
+    );
+    let command = list(line("CMD")[0]);
+    let (_, loaded) = plan(&command.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+    assert_eq!(line("VOLUME"), [loaded.settings.data_dir.to_str().unwrap()]);
+    let dns = loaded.settings.dns_port;
+    let ports = format!("{CLIENT_PORT} {PEER_PORT} {dns}/udp {dns}/tcp");
+    assert_eq!(line("EXPOSE"), [ports]);
+    assert_eq!(line("USER").len(), 1, "not root");
+    let check = list(line("HEALTHCHECK")[0].split_once("CMD ").unwrap().1);
+    assert_eq!(check[0], entry[0]);
+    let parsed = Arguments::try_parse_from(&check).unwrap();
+    assert!(matches!(parsed.command, Command::Status(_)));
+}
+
+#[test]
+fn the_unit_starts_a_node() {
+    let file = packaged("systemd/convoke.service");
+    let value = |name: &str| file.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap();
+    let line: Vec<&str> = value("ExecStart").split(' ').skip(1).collect();
+    let (_, loaded) = plan(&line, &[]);
+    assert_eq!(loaded.settings.data_dir, Path::new("/var/lib").join(value("StateDirectory")));
+    assert_eq!(value("Type"), "notify", "the node says when it is ready");
+    let stop: u64 = value("TimeoutStopSec").parse().unwrap();
+    assert!(stop > loaded.settings.timers.handover_timeout.as_secs(), "clients are handed over before it is killed");
+}

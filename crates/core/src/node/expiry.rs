@@ -1,0 +1,153 @@
+//! Expiry and forgetting: members of lost origins, records others wrote off, old incarnations; and the restating of
+//! records that others forgot (L4, D10).
+
+use super::{Event, Node, Output, Phase};
+use crate::map::{Look, OriginEntry};
+use crate::member::{Record, Space, Status};
+use crate::mutant::Mutant;
+use crate::version::{NodeId, OriginId};
+use crate::wire::Context;
+use foldhash::fast::FixedState;
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+
+impl Node {
+    /// Applies the rules for silent origins. Each looks at all records of an origin, so an origin that looks as it did
+    /// last time is skipped.
+    pub(super) fn forget_the_lost(&mut self, out: &mut Output) {
+        let window = self.config.timers.admission_window();
+        for index in self.origins_that(|index, entry| !entry.standing.is_admitted() && self.silence(index) > window) {
+            let look = self.look_at(index);
+            let entry = self.map.origins.entry_mut(index);
+            let last = entry.looked.replace(look);
+            if last == Some(look) {
+                continue;
+            }
+            if last.is_none_or(|last| last.stores != look.stores) && entry.stated.last() > entry.seen {
+                // Part of a delta that was cut off. No context covers these records, so only exchanges spread them (D7).
+                self.to_ask.extend(self.peers.up_links());
+            }
+            self.drop_written_off(index, out);
+            if let Some(due) = look.expires {
+                self.expire_records_of(index, due, out);
+            }
+        }
+        self.retire_silent(out);
+    }
+
+    fn look_at(&self, index: u32) -> Look {
+        let entry = self.map.origins.entry(index);
+        let timers = &self.config.timers;
+        let silence = self.silence(index);
+        let due = |space: &Space| match space {
+            Space::Member => silence >= timers.admission_window() + timers.reconnect_timeout,
+            Space::Name => silence >= timers.dead_peer_timeout && !self.mutation.is(Mutant::NamesNotDropped),
+        };
+        let able = matches!(self.phase, Phase::Ready { .. }) && due(&Space::Member);
+        let expires = able && self.is_responsible_for(&entry.origin.id);
+        let expires = [Space::Name, Space::Member].into_iter().find(due).filter(|_| expires);
+        Look { life: entry.evidence.life, stores: entry.stores, written_off: entry.written_off, expires }
+    }
+
+    fn is_responsible_for(&self, origin: &OriginId) -> bool {
+        self.responsible_for(origin).as_ref() == Some(&self.me.node) || self.mutation.is(Mutant::EveryoneTakesOver)
+    }
+
+    /// Writes an inferred `left` for each live record of a lost origin (L4): its members, and if `due` its names as well.
+    fn expire_records_of(&mut self, index: u32, due: Space, out: &mut Output) {
+        let entry = self.map.origins.entry(index);
+        let life = entry.evidence.life;
+        let slots: Vec<u32> = entry.stated.values().copied().collect();
+        for slot in slots {
+            let record = self.map.at(slot).clone();
+            let gone = self.map.shown(&record) == Status::Left && !self.mutation.is(Mutant::EveryoneTakesOver);
+            if !record.is_live() || record.space > due || gone {
+                continue;
+            }
+            self.counters.takeovers += u64::from(record.space == Space::Member);
+            self.counters.local_writes += 1;
+            let before = self.map.member(&record);
+            self.map.write_inferred(&record, life, self.clock);
+            let after = self.map.member(&record);
+            self.route(slot, Some(&before), Some(&after), false, out);
+        }
+    }
+
+    /// The node responsible for the records of a silent origin: first by rendezvous hash among the admitted (L4).
+    pub fn responsible_for(&self, origin: &OriginId) -> Option<NodeId> {
+        let me = self.map.origins.me();
+        let mut nodes: Vec<&NodeId> = self
+            .map
+            .origins
+            .iter()
+            .filter(|(index, entry)| entry.standing.is_admitted() && (*index == me || self.is_serving(entry)))
+            .map(|(_, entry)| &entry.origin.id.node)
+            .collect();
+        nodes.dedup();
+        let hasher = FixedState::with_seed(0);
+        let weight = |node: &NodeId| hasher.hash_one((origin, node.as_str()));
+        nodes.into_iter().max_by_key(|node| (weight(node), *node)).cloned()
+    }
+
+    /// Drops records that another node has written off (D10). Their origin fell silent before it stated them again, and
+    /// the node that dropped them may be the one responsible for expiring them.
+    fn drop_written_off(&mut self, index: u32, out: &mut Output) {
+        if self.mutation.is(Mutant::WrittenOffKept) {
+            return;
+        }
+        for (slot, before) in self.map.drop_written_off(index) {
+            self.on_removed(slot, &before, out);
+        }
+    }
+
+    /// Retires old incarnations that no record refers to (D10). A starting node retires none: it has not received the
+    /// records yet.
+    fn retire_silent(&mut self, out: &mut Output) {
+        if matches!(self.phase, Phase::Starting { .. }) {
+            return;
+        }
+        let nodes: BTreeSet<NodeId> = self.map.origins.iter().map(|(_, entry)| entry.origin.id.node.clone()).collect();
+        let (clock, long) = (self.clock, self.config.timers.retirement());
+        for node in nodes {
+            self.retire(&node, |entry| entry.evidence.heard.silence(clock) >= long, out);
+        }
+    }
+
+    fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry) -> bool, out: &mut Output) {
+        let retired = self.map.origins.retire(node, |entry| !entry.standing.is_admitted() && done_with(entry));
+        out.events.extend(retired.into_iter().map(|origin| Event::OriginRetired { origin }));
+    }
+
+    /// Applies what a peer's context says it has forgotten: incarnations that this node retires too, and records that were
+    /// written off. This node states its own again.
+    pub(super) fn apply_peer_forgetting(&mut self, context: &Context, out: &mut Output) {
+        for (node, incarnation) in &context.retired {
+            self.retire(node, |entry| entry.origin.id.incarnation <= *incarnation, out);
+        }
+        self.map.note_written_off(context);
+        if !matches!(self.phase, Phase::Ready { .. }) {
+            return;
+        }
+        let written_off = context.written_off.get(&self.me);
+        let due = written_off >= self.restated_at && written_off > 0;
+        if due && !self.mutation.is(Mutant::WrittenOffNotRestated) {
+            self.restate(out);
+        }
+        let older = |(origin, _): (&OriginId, u64)| origin.node == self.me.node && *origin != self.me;
+        if context.written_off.iter().any(older) {
+            self.claim_above(context.claim_floor, out);
+        }
+    }
+
+    /// Writes all live records of this node again: another node dropped them while this node was unreachable (D10).
+    fn restate(&mut self, out: &mut Output) {
+        let entry = self.map.origins.entry(self.map.origins.me());
+        self.restated_at = entry.seen + 1;
+        let slots: Vec<u32> = entry.stated.values().copied().filter(|slot| self.map.at(*slot).is_live()).collect();
+        for slot in slots {
+            let held = self.map.at(slot);
+            let draft = Record { seq: held.seq + 1, ..Record::clone(held) };
+            self.write(draft, out);
+        }
+    }
+}

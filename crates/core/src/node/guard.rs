@@ -1,0 +1,110 @@
+//! Second thoughts when most sessions or most nodes fall silent at once (L6).
+
+use super::{DegradedReason, Event, Node, Output};
+use crate::node::PeerState;
+use crate::time::{Duration, Time};
+
+/// From this many silent sessions (other nodes) on, a mass failure is considered.
+pub(super) const MASS_SESSIONS_MIN: usize = 8;
+const MASS_NODES_MIN: usize = 2;
+
+/// Second thoughts about mass failures (L6).
+#[derive(Debug, Default)]
+pub(super) struct Guard {
+    pub(super) sessions: Hold,
+    pub(super) nodes: Hold,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Hold {
+    /// Judgements wait until then.
+    pub(super) holding_until: Time,
+    /// The wait is over: judgements pass until then.
+    pub(super) passing_until: Time,
+    /// Looked a moment ago, and there was no reason to wait: not looked again before. To look at all of many for each that is
+    /// judged would take longer than they have.
+    pub(super) sound_until: Time,
+}
+
+impl Hold {
+    pub(super) fn hold(&mut self, now: Time, wait: Duration) -> Time {
+        self.holding_until = now + wait;
+        self.holding_until
+    }
+
+    /// Until when judgements wait, if they do. A wait that is over lets them pass, even before the next tick.
+    pub(super) fn holds(&mut self, now: Time, pass: Duration) -> Option<Time> {
+        self.expire(now, pass);
+        self.is_holding(now).then_some(self.holding_until)
+    }
+
+    /// Whether the wait ended just now.
+    fn expire(&mut self, now: Time, pass: Duration) -> bool {
+        let over = self.holding_until != Time::ZERO && now >= self.holding_until;
+        if over {
+            self.holding_until = Time::ZERO;
+            self.passing_until = now + pass;
+        }
+        over
+    }
+
+    fn is_holding(&self, now: Time) -> bool {
+        now < self.holding_until
+    }
+}
+
+impl Node {
+    /// Ends the waits that are over.
+    pub(super) fn end_degraded(&mut self, out: &mut Output) {
+        let (now, wait) = (self.clock.now, self.config.timers.heartbeat_timeout);
+        for (hold, reason) in
+            [(&mut self.guard.sessions, DegradedReason::Sessions), (&mut self.guard.nodes, DegradedReason::Nodes)]
+        {
+            if hold.expire(now, wait) {
+                out.events.push(Event::DegradedEnded { reason });
+            }
+        }
+    }
+
+    /// Whether most other nodes fell silent at once: then it is more likely that this node is cut off.
+    pub(super) fn hold_nodes(&mut self, out: &mut Output) -> bool {
+        let now = self.clock.now;
+        if now < self.guard.nodes.passing_until {
+            return false;
+        }
+        let newest = |index: u32| {
+            let id = &self.map.origins.entry(index).origin.id;
+            id.node != self.me.node
+                && self.map.origins.incarnations(&id.node).all(|(incarnation, _)| incarnation <= id.incarnation)
+        };
+        // Those about to follow count too: nodes lost at once are not judged in the same instant.
+        let soon = self.config.timers.heartbeat_timeout;
+        let fading = self.map.origins.iter().filter(|(index, entry)| {
+            *index != self.map.origins.me() && entry.standing.is_admitted() && self.silence(*index) > soon
+        });
+        let lost: Vec<u32> = fading.map(|(index, _)| index).filter(|index| newest(*index)).collect();
+        let others =
+            self.map.origins.iter().filter(|(index, entry)| entry.standing.is_admitted() && newest(*index)).count();
+        let confirmed = lost.iter().all(|index| {
+            let node = &self.map.origins.entry(*index).origin.id.node;
+            self.peers.peers.get(node).is_some_and(|peer| peer.state == PeerState::Failed && peer.confirmed)
+        });
+        let mass = lost.len() >= MASS_NODES_MIN && lost.len() as f64 > others as f64 * self.config.mass_failure_share;
+        if !mass || confirmed {
+            return false;
+        }
+        if !self.guard.nodes.is_holding(now) {
+            let until = self.guard.nodes.hold(now, self.config.timers.heartbeat_timeout);
+            let until_ms = until.as_micros() / 1000;
+            out.events.push(Event::Degraded { reason: DegradedReason::Nodes, until_ms });
+        }
+        true
+    }
+
+    /// What this node doubts at the moment.
+    pub fn degraded(&self) -> Vec<DegradedReason> {
+        let now = self.clock.now;
+        let holds = [(&self.guard.sessions, DegradedReason::Sessions), (&self.guard.nodes, DegradedReason::Nodes)];
+        holds.into_iter().filter(|(hold, _)| hold.is_holding(now)).map(|(_, reason)| reason).collect()
+    }
+}

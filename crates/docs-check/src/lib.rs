@@ -1,0 +1,24 @@
+//! Checks of the documentation, run by `cargo test --workspace`.
+//!
+//! - [`links`]: every relative link and every anchor in a Markdown file resolves.
+//! - [`width`]: a line of prose has at most 100 columns, or it holds exactly one sentence.
+//! - [`snippets`]: every page with Rust code is compiled as a doctest of this crate.
+//! - [`summary`]: `docs/SUMMARY.md` lists every page of the documentation once.
+//! - [`citations`]: comments, strings and text name only Markdown files that exist, pages only paths that exist.
+//! - [`code_map`]: `docs/ARCHITECTURE.md` names every crate.
+//!
+//! Each check is a function of a [`Repository`] in memory. Its unit tests show that it fails on bad input.
+//! `tests/repository.rs` applies all of them to this repository.
+
+pub mod citations;
+pub mod code_map;
+mod finding;
+pub mod links;
+mod markdown;
+mod repository;
+pub mod snippets;
+pub mod summary;
+pub mod width;
+
+pub use finding::Finding;
+pub use repository::Repository;

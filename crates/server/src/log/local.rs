@@ -1,0 +1,45 @@
+//! The way of the node's own ambassador: requests to this node stay in the process, those to others go over TCP.
+
+use super::LogService;
+use crate::grpc;
+use convoke_client::log::{Connect, Connecting, LocalNode, Responding, Tcp};
+use std::sync::Arc;
+use tonic::body::Body;
+use tonic::transport::Endpoint;
+
+#[derive(Debug)]
+pub(super) struct ConnectLocally {
+    /// Where clients connect to this node: as it listens, and as it tells others.
+    addresses: [String; 2],
+    node: Arc<OwnNode>,
+}
+
+#[derive(Debug)]
+struct OwnNode(Arc<LogService>);
+
+impl ConnectLocally {
+    pub(super) fn new(addresses: [String; 2], service: &Arc<LogService>) -> Self {
+        ConnectLocally { addresses, node: Arc::new(OwnNode(service.clone())) }
+    }
+}
+
+impl Connect for ConnectLocally {
+    fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
+        Tcp.connect(endpoint)
+    }
+
+    fn local(&self, address: &str) -> Option<Arc<dyn LocalNode>> {
+        self.addresses.iter().any(|own| own == address).then(|| self.node.clone() as Arc<dyn LocalNode>)
+    }
+}
+
+impl LocalNode for OwnNode {
+    fn call(&self, request: http::Request<Body>) -> Responding {
+        let mut log = grpc::log_server(Some(self.0.clone()));
+        let responding = tower::Service::call(&mut log, request);
+        Box::pin(async {
+            let Ok(response) = responding.await;
+            response
+        })
+    }
+}

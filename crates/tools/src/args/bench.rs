@@ -1,0 +1,210 @@
+//! Flags of the load generator.
+
+use clap::{Args, Subcommand};
+use convoke_cli::timeout;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+    #[command(flatten)]
+    pub(crate) common: BenchCommon,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchCommon {
+    /// Client addresses of the nodes to load [default: a new cluster]
+    #[arg(long = "addr", value_name = "HOST:PORT,…", value_delimiter = ',', global = true)]
+    pub(crate) nodes_given: Vec<String>,
+    /// Number of nodes of the new cluster
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9), global = true)]
+    pub(crate) nodes: u16,
+    /// Binary of the new cluster's nodes [default: this one]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) binary: Option<PathBuf>,
+    /// Time to measure
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = timeout, global = true)]
+    pub(crate) duration: Duration,
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Register members with the SDK
+    Register(WriteLoad),
+    /// Update the metadata of registered members with the SDK
+    Update(WriteLoad),
+    /// Send heartbeats and wait for the answers, without the SDK
+    Heartbeat(HeartbeatLoad),
+    /// Measure the time from a change to a watcher at another node
+    Propagate(PropagateLoad),
+    /// Send changes to many watchers, or measure idle watchers
+    Watch(WatchLoad),
+    /// Measure how a new node joins one that holds many members
+    Join(JoinLoad),
+    /// Write keys to the replicated log
+    Log(LogLoad),
+    /// Register members over HTTP/JSON
+    HttpRegister(HttpRegisterLoad),
+    /// Look up the members of a service over HTTP/JSON
+    HttpLookup(HttpLookupLoad),
+    /// Send changes to many watchers over HTTP
+    WatchHttp(WatchHttpLoad),
+    /// Write keys over HTTP at the leader of the log
+    HttpKv(HttpKvLoad),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WriteLoad {
+    /// Number of clients, spread over the nodes
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) clients: u32,
+    /// Operations in progress per client
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) pipeline: u32,
+    /// Members of all clients together, at most 100,000 per client
+    #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) members: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HeartbeatLoad {
+    /// Number of sessions, all at the first node
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) clients: u32,
+    /// Connections that they share [default: one per session]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) connections: Option<u32>,
+    /// Heartbeats per second in total; 0 is unlimited
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) rate: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PropagateLoad {
+    /// Changes per second
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: u32,
+    /// Number of members, changed in turn
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) members: u32,
+    /// Number of clients, at the first node; the watcher is at the second
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) clients: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WatchLoad {
+    /// Number of watchers, spread over the nodes
+    #[arg(long = "watchers", value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) subscribers: u32,
+    /// Watchers per connection
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=250))]
+    pub(crate) shared: u32,
+    /// Changes per second, each sent to every watcher
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: u32,
+    /// Measure this many watchers without changes instead
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["subscribers", "rate"])]
+    pub(crate) idle: Option<u32>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct JoinLoad {
+    /// Members that the first node holds
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) members: u32,
+    /// Members per client
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) per_client: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LogLoad {
+    /// Number of clients, each with a log session
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) clients: u32,
+    /// Requests in progress per client
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) pipeline: u32,
+    /// Connections that the clients share
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) links: u32,
+    /// Size of a value
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(..=1_048_576))]
+    pub(crate) value: u32,
+    /// Number of keys, written in turn
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keys: u32,
+    /// Share of linearizable reads among the operations
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) reads: u8,
+    /// Writes per second in total; 0 is unlimited
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) rate: u32,
+    /// Write to etcd at these addresses instead (bench/etcd.py)
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', conflicts_with_all = ["reads", "rate"])]
+    pub(crate) etcd: Vec<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HttpRegisterLoad {
+    /// Number of connections, spread over the nodes
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) clients: u32,
+    /// Sessions that the connections share [default: one each]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sessions: Option<u32>,
+    /// Requests in progress per connection (HTTP/1.1 pipelining)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) pipeline: u32,
+    /// Members after which the benchmark ends early
+    #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) members: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HttpLookupLoad {
+    /// Number of connections, spread over the nodes
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) clients: u32,
+    /// Requests in progress per connection (HTTP/1.1 pipelining)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) pipeline: u32,
+    /// Number of services
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) services: u32,
+    /// Members per service
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) members: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WatchHttpLoad {
+    /// Watchers, each with a connection of its own, spread over the nodes.
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) watchers: u32,
+    /// Changes per second. Every watcher receives each of them.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: u32,
+    /// Changes made at once, as in a deployment or when a node is lost.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) burst: u32,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HttpKvLoad {
+    /// Connections to the leader.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) clients: u32,
+    /// Size of a value.
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(..=1_048_576))]
+    pub(crate) value: u32,
+    /// Keys that are put in turn.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keys: u32,
+}

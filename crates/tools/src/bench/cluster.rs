@@ -1,0 +1,242 @@
+//! The nodes under load: processes of this binary, ended with the benchmark, or nodes that somebody else runs.
+
+use crate::args::BenchCommon;
+use convoke_cli::{CLIENT_PORT, CommandError, Connect, Result, call, with_port};
+use convoke_client::log::{Ambassador, Change};
+use convoke_proto::v1;
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// A node with very many members to take in is ready within this.
+const READY_WITHIN: Duration = Duration::from_secs(300);
+
+/// A node of others answers within this, or is not there.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Whoever waits longer is told what for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A fresh node has caught up with an empty log within this.
+const VOTER_WITHIN: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct Cluster {
+    /// Started here; none if others run the nodes.
+    nodes: Vec<Node>,
+    given: Vec<String>,
+    /// Of the nodes that are started, if it is not this one.
+    binary: Option<PathBuf>,
+    /// Dropped after the nodes, which write into it.
+    directory: Option<Directory>,
+}
+
+impl Cluster {
+    /// The nodes to use: those given, or fresh ones that have found each other.
+    pub(super) async fn of(common: &BenchCommon) -> Result<Cluster> {
+        if common.nodes_given.is_empty() {
+            return Cluster::start(common, common.nodes).await;
+        }
+        let cluster = Cluster::given(common);
+        for address in &cluster.given {
+            answers(address).await?;
+        }
+        Ok(cluster)
+    }
+
+    pub(super) async fn start(common: &BenchCommon, count: u16) -> Result<Cluster> {
+        let directory = Some(Directory::make()?);
+        let mut cluster = Cluster { nodes: Vec::new(), given: Vec::new(), binary: common.binary.clone(), directory };
+        for _ in 0..count {
+            cluster.add().await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Fresh nodes that are all voters of one log.
+    pub(super) async fn start_log(common: &BenchCommon) -> Result<Cluster> {
+        let count = common.nodes;
+        let cluster = Cluster::start(common, count).await?;
+        let ambassador = Ambassador::start(cluster.addresses())?;
+        for number in 2..=count {
+            for change in
+                [Change::Add { node: format!("n{number}"), address: None }, Change::Promote(format!("n{number}"))]
+            {
+                let changed = ambassador.change(&change, VOTER_WITHIN, Some(VOTER_WITHIN)).await?;
+                if !changed.settled {
+                    return Err(CommandError::failed(format!(
+                        "n{number} did not become a voter within {VOTER_WITHIN:?}"
+                    )));
+                }
+            }
+        }
+        Ok(cluster)
+    }
+
+    pub(super) fn given(common: &BenchCommon) -> Cluster {
+        let given = common.nodes_given.iter().map(|address| with_port(address.trim(), CLIENT_PORT)).collect();
+        Cluster { nodes: Vec::new(), given, binary: None, directory: None }
+    }
+
+    /// One more node; returns once it is ready.
+    pub(super) async fn add(&mut self) -> Result<&Node> {
+        let Some(directory) = &self.directory else { return Err(needs_own()) };
+        let id = format!("n{}", self.nodes.len() + 1);
+        let join = self.nodes.first().map(|node| node.peers.as_str());
+        let node = Node::start(&directory.0, &id, join, self.binary.as_deref()).await?;
+        self.nodes.push(node);
+        self.nodes.last().ok_or_else(needs_own)
+    }
+
+    /// Nodes whose memory is to be looked at.
+    pub(super) fn own(&self) -> Result<&[Node]> {
+        if self.nodes.is_empty() { Err(needs_own()) } else { Ok(&self.nodes) }
+    }
+
+    /// Client addresses of all nodes.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        if self.nodes.is_empty() {
+            return self.given.clone();
+        }
+        self.nodes.iter().map(|node| node.clients.clone()).collect()
+    }
+
+    /// The address for the client, subscriber or connection with this number.
+    pub(super) fn address(&self, number: usize) -> String {
+        let addresses = self.addresses();
+        addresses[number % addresses.len()].clone()
+    }
+
+    /// CPU time that all nodes have used so far, if they are ours.
+    pub(super) fn cpu(&self) -> Option<Duration> {
+        (!self.nodes.is_empty()).then(|| self.nodes.iter().filter_map(|node| super::usage::cpu(node.id()?)).sum())
+    }
+}
+
+/// Whether a node that somebody else runs is there and takes clients: better known before there is load than from what comes of it.
+async fn answers(address: &str) -> Result {
+    let connect = Connect { addr: vec![address.to_owned()], timeout: ANSWER_WITHIN };
+    let request = v1::ListRequest { limit: 1, ..v1::ListRequest::default() };
+    let mut asking = pin!(call(&connect, async |node| node.registry().list(request.clone()).await));
+    let answer = match tokio::time::timeout(PATIENCE, &mut asking).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            eprintln!("convoke: waiting for an answer of {address}, {} s at most", ANSWER_WITHIN.as_secs());
+            asking.await
+        }
+    };
+    answer.map(drop)
+}
+
+fn needs_own() -> CommandError {
+    CommandError::usage("this measures processes of its own: leave out --addr")
+}
+
+/// A node that was started here.
+#[derive(Debug)]
+pub(super) struct Node {
+    process: Process,
+    /// Held so that the node may go on writing.
+    _lines: Lines<BufReader<ChildStdout>>,
+    pub(super) clients: String,
+    pub(super) peers: String,
+}
+
+impl Node {
+    async fn start(directory: &Path, id: &str, join: Option<&str>, binary: Option<&Path>) -> Result<Node> {
+        let failed = |what: &str, error: io::Error| CommandError::failed(format!("cannot {what} a node: {error}"));
+        let binary = match binary {
+            Some(binary) => binary.to_owned(),
+            None => std::env::current_exe().map_err(|error| failed("find the binary of", error))?,
+        };
+        let log = directory.join(format!("{id}.log"));
+        let stderr = fs::File::create(&log).map_err(|error| failed("write the log of", error))?;
+        let mut command = std::process::Command::new(binary);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
+            command.env_remove(name);
+        }
+        command.args(["start", "--id", id, "--log-level", "warn"]);
+        // However the benchmark ends. To the system the parent is the thread that starts the node: this is the main one,
+        // on which everything runs that is not spawned.
+        command.args(["--end-with", &std::process::id().to_string()]);
+        command.args(["--client-port", "0", "--peer-port", "0", "--dns-port", "0", "--data-dir"]);
+        command.arg(directory.join(id)).args(join.map(|join| ["--join", join]).into_iter().flatten());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        // Ctrl-C is for the benchmark, which ends its nodes itself.
+        command.process_group(0);
+        let mut process = Process(Command::from(command).spawn().map_err(|error| failed("start", error))?);
+        let stdout = process.0.stdout.take().ok_or_else(|| CommandError::failed("a node has no stdout"))?;
+        let mut lines = BufReader::new(stdout).lines();
+        let ready = tokio::time::timeout(READY_WITHIN, ready(&mut lines)).await;
+        match ready {
+            Ok(Some((clients, peers))) => Ok(Node { process, _lines: lines, clients, peers }),
+            Ok(None) => {
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                let last = said.lines().last().unwrap_or("it said nothing");
+                Err(CommandError::failed(format!("node {id} did not start: {last}")))
+            }
+            Err(_) => Err(CommandError::failed(format!("node {id} was not ready within {READY_WITHIN:?}"))),
+        }
+    }
+
+    /// Of its process.
+    pub(super) fn id(&self) -> Option<u32> {
+        self.process.0.id()
+    }
+
+    /// Resident memory in bytes.
+    pub(super) fn resident(&self) -> Result<u64> {
+        let resident = self.id().and_then(super::usage::resident);
+        resident.ok_or_else(|| CommandError::failed("cannot read the memory of a node: this works on Linux only"))
+    }
+}
+
+/// Killed when dropped, and gone thereafter.
+#[derive(Debug)]
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.start_kill();
+        while matches!(self.0.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// The addresses in the line that says that the node is ready; `None` if it ends before.
+async fn ready(lines: &mut Lines<BufReader<ChildStdout>>) -> Option<(String, String)> {
+    while let Ok(Some(line)) = lines.next_line().await {
+        if let Some(places) = line.strip_prefix("ready: ") {
+            let place = |name: &str| places.split(", ").find_map(|place| place.strip_prefix(name)).map(str::to_owned);
+            return place("clients ").zip(place("peers "));
+        }
+    }
+    None
+}
+
+/// Removed with what is in it.
+#[derive(Debug)]
+struct Directory(PathBuf);
+
+impl Directory {
+    fn make() -> Result<Directory> {
+        let path = std::env::temp_dir().join(format!("convoke-bench-{}", std::process::id()));
+        fs::create_dir(&path)
+            .map_err(|error| CommandError::failed(format!("cannot make the directory {}: {error}", path.display())))?;
+        Ok(Directory(path))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            eprintln!("convoke: cannot remove {}: {error}", self.0.display());
+        }
+    }
+}

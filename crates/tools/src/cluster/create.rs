@@ -1,0 +1,171 @@
+//! `convoke cluster create`: starts the manager if there is none, and a cluster; interrupted, it takes both back.
+
+use super::api::{ClusterInfo, CreateRequest, Progress, check_name};
+use super::ask::{Asking, json};
+use super::{settings, show};
+use crate::VariableOf;
+use crate::args::CreateArgs;
+use convoke_cli::output::{print, print_json};
+use convoke_cli::{CommandError, Result, Signals};
+use hyper::Method;
+use serde_json::Value;
+use std::cell::Cell;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const END_TIMEOUT: Duration = Duration::from_secs(15);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// A manager that is just ending makes place for another.
+const ATTEMPTS: usize = 5;
+
+pub(crate) async fn create(manager: &Asking, arguments: &CreateArgs, json: bool, variable_of: VariableOf) -> Result {
+    let mut signals = Signals::listen()?;
+    check_name(&arguments.name).map_err(CommandError::usage)?;
+    let request = CreateRequest {
+        name: arguments.name.clone(),
+        nodes: arguments.nodes,
+        regions: arguments.regions.clone(),
+        settings: arguments.settings.iter().cloned().collect(),
+    };
+    settings::variables(&request.settings, variable_of).map_err(CommandError::usage)?;
+    let mut started = None;
+    let begun = Cell::new(None);
+    let created = tokio::select! {
+        created = attempt(manager, &request, &mut started, &begun) => Some(created),
+        _ = signals.next() => None,
+    };
+    let outcome = match created {
+        Some(Ok(info)) => {
+            if json {
+                print_json(&info)
+            } else {
+                print(&show::created(&info, manager.port()))
+            }
+        }
+        Some(Err(failure)) => Err(failure),
+        None => {
+            // The connection is closed by now: what is being created is taken back. What was complete in that moment is not.
+            if let Some(id) = begun.get() {
+                let gone: Result<Value> = manager.delete(&format!("/clusters/{}?id={id}", request.name)).await;
+                // Gone already, and perhaps the manager with it.
+                drop(gone);
+            }
+            settled(manager).await;
+            Err(CommandError::failed(format!("interrupted: nothing of cluster {} is left", request.name)))
+        }
+    };
+    release(started, outcome.is_err()).await;
+    if outcome.is_err() {
+        // Whatever went wrong is told; that there is still a manager is not what matters most.
+        let _ = manager.wait_ended().await;
+    }
+    outcome
+}
+
+/// The manager may end between being found and being asked.
+async fn attempt(
+    manager: &Asking,
+    request: &CreateRequest,
+    started: &mut Option<Child>,
+    begun: &Cell<Option<u64>>,
+) -> Result<ClusterInfo> {
+    for _ in 1..ATTEMPTS {
+        ensure(manager, started).await?;
+        match follow(manager, request, begun).await {
+            Err(failure) if begun.get().is_none() && manager.knock().await?.is_none() => drop(failure),
+            outcome => return outcome,
+        }
+    }
+    ensure(manager, started).await?;
+    follow(manager, request, begun).await
+}
+
+/// Finds the manager, or starts one.
+async fn ensure(manager: &Asking, started: &mut Option<Child>) -> Result {
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        if manager.knock().await?.is_some() {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(CommandError::failed("the cluster manager did not start in time"));
+        }
+        match started {
+            None => *started = Some(start(manager.port())?),
+            Some(child) => {
+                if let Ok(Some(_)) = child.try_wait() {
+                    let said = last_words(child).await;
+                    *started = None;
+                    // Somebody else's was quicker, or the port is not free.
+                    if manager.knock().await?.is_none() {
+                        return Err(CommandError::failed(format!("the cluster manager did not start: {said}")));
+                    }
+                }
+            }
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// In a group of its own: Ctrl-C is for this command. It holds on to nothing of ours but stdin, which says that we are there.
+fn start(port: u16) -> Result<Child> {
+    let cannot = |error: std::io::Error| CommandError::failed(format!("cannot start the cluster manager: {error}"));
+    let binary = std::env::current_exe().map_err(cannot)?;
+    let mut command = Command::new(binary);
+    command.args(["cluster", "serve", "--background", "--port", &port.to_string()]).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(cannot)
+}
+
+async fn last_words(child: &mut Child) -> String {
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut said).await;
+    }
+    said.trim().trim_start_matches("convoke: ").to_owned()
+}
+
+/// Asks for the cluster and tells how it comes about.
+async fn follow(manager: &Asking, request: &CreateRequest, begun: &Cell<Option<u64>>) -> Result<ClusterInfo> {
+    let mut answer = manager.open(Method::POST, "/clusters", Some(json(request)?)).await?;
+    while let Some(line) = answer.line().await.map_err(|why| manager.failure(why))? {
+        let progress = serde_json::from_slice(&line).map_err(|error| {
+            CommandError::failed(format!("the cluster manager says what is not understood: {error}"))
+        })?;
+        match progress {
+            Progress::Begun { id } => {
+                begun.set(Some(id));
+                eprintln!(
+                    "creating {} with {}",
+                    request.name,
+                    convoke_cli::output::counted(request.nodes as u64, "node")
+                );
+            }
+            Progress::Ready { node, number, of } => eprintln!("{node} is ready ({number} of {of})"),
+            Progress::Done(info) => return Ok(info),
+            Progress::Failed(error) => return Err(error.into()),
+        }
+    }
+    Err(CommandError::failed("the cluster manager ended before the cluster was complete"))
+}
+
+/// Waits until nothing is being created any more.
+async fn settled(manager: &Asking) {
+    let deadline = Instant::now() + END_TIMEOUT;
+    while Instant::now() < deadline && matches!(manager.knock().await, Ok(Some(found)) if found.creating > 0) {
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Lets go of a manager that was started here; if nothing came of it, waits for its end.
+async fn release(started: Option<Child>, wait: bool) {
+    let Some(mut child) = started else { return };
+    drop(child.stdin.take());
+    if wait {
+        // Others may have clusters there by now: then it stays.
+        let _ = timeout(LOOK_AGAIN * 50, child.wait()).await;
+    }
+}

@@ -1,0 +1,80 @@
+//! How nodes see each other: each is asked, again and again.
+
+use convoke_cli::{Node, Result};
+use convoke_proto::v1::{NodeState, NodesRequest};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// By node, the others by node; those that do not answer are missing.
+type Views = BTreeMap<String, BTreeMap<String, NodeState>>;
+
+#[derive(Debug)]
+pub(crate) struct Links {
+    views: watch::Receiver<Views>,
+    _asking: JoinSet<()>,
+}
+
+impl Links {
+    pub(crate) fn of(nodes: &[(String, SocketAddr)]) -> Result<Links> {
+        let (tell, views) = watch::channel(Views::new());
+        let mut asking = JoinSet::new();
+        for (id, address) in nodes {
+            let node = Node::lazy(&address.to_string(), ASK_TIMEOUT)?;
+            asking.spawn(ask(id.clone(), node, tell.clone()));
+        }
+        Ok(Links { views, _asking: asking })
+    }
+
+    /// How one sees the other; `None` if the first does not answer, or does not know the other.
+    pub(crate) fn state(&self, at: &str, of: &str) -> Option<NodeState> {
+        self.views.borrow().get(at).and_then(|view| view.get(of)).copied()
+    }
+
+    /// Waits until it is so; how long it took, or `None` if it was not in time.
+    pub(crate) async fn until(&self, patience: Duration, holds: impl Fn(&Links) -> bool) -> Option<Duration> {
+        let mut views = self.views.clone();
+        super::witness::within(patience, async || {
+            while !holds(self) {
+                if views.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        })
+        .await
+    }
+}
+
+async fn ask(id: String, node: Node, tell: watch::Sender<Views>) {
+    loop {
+        let answer = node.clone().admin().nodes(NodesRequest {}).await;
+        tell.send_modify(|views| match answer {
+            Ok(answer) => {
+                let nodes = answer.into_inner().nodes.into_iter().filter(|node| !node.self_);
+                views.insert(id.clone(), nodes.map(|node| (node.id.clone(), node.state())).collect());
+            }
+            Err(_) => {
+                views.remove(&id);
+            }
+        });
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// As people say it.
+pub(crate) fn word(state: Option<NodeState>) -> &'static str {
+    match state {
+        Some(NodeState::Up) => "up",
+        Some(NodeState::Lost) => "lost",
+        Some(NodeState::Failed) => "failed",
+        Some(NodeState::Left) => "left",
+        Some(NodeState::Connecting) => "connecting",
+        Some(NodeState::Distant) => "distant",
+        Some(NodeState::Unspecified) | None => "unknown",
+    }
+}

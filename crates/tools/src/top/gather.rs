@@ -1,0 +1,81 @@
+//! Asking a node for everything that is shown.
+
+use super::metrics;
+use super::model::Answers;
+use crate::http::{self, Unanswered};
+use convoke_cli::{CommandError, Node, Result};
+use convoke_proto::{Error, v1};
+use hyper::{Method, StatusCode};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Tries the given nodes in turn and stays with one that answers.
+#[derive(Debug)]
+pub(crate) struct Gatherer {
+    nodes: Vec<(String, Node)>,
+    current: usize,
+    patience: Duration,
+}
+
+impl Gatherer {
+    /// There is at least one address; all of them must be such.
+    pub(crate) fn new(addresses: Vec<String>, patience: Duration) -> Result<Gatherer> {
+        let node = |address: String| Node::lazy(&address, patience).map(|node| (address, node));
+        let nodes = addresses.into_iter().map(node).collect::<Result<_>>()?;
+        Ok(Gatherer { nodes, current: 0, patience })
+    }
+
+    /// Asks the nodes in turn, the present one first, until one answers.
+    pub(crate) async fn gather_from_any(&mut self) -> Result<Answers> {
+        let mut missed = Vec::new();
+        for _ in 0..self.nodes.len() {
+            match self.gather().await {
+                Ok(answers) => return Ok(answers),
+                Err(failure) => missed.push(failure.message),
+            }
+        }
+        let missed = missed.join(", ");
+        Err(CommandError::unreachable(format!(
+            "no node answers ({missed}): start one with `convoke dev`, or name another with --addr"
+        )))
+    }
+
+    /// Asks the present node; the next attempt goes to another if it does not answer.
+    pub(crate) async fn gather(&mut self) -> Result<Answers> {
+        let (address, node) = self.nodes[self.current].clone();
+        let answers = match timeout(self.patience, ask(&address, node)).await {
+            Ok(answers) => answers,
+            Err(_) => Err(CommandError::unreachable("no answer in time")),
+        };
+        answers.map_err(|failure| {
+            self.current = (self.current + 1) % self.nodes.len();
+            CommandError::unreachable(format!("{address}: {failure}"))
+        })
+    }
+}
+
+async fn ask(address: &str, node: Node) -> Result<Answers> {
+    let said = |status: tonic::Status| CommandError::from(Error::from(&status));
+    let mut admin = node.clone().admin();
+    let status = admin.status(v1::StatusRequest {}).await.map_err(said)?.into_inner();
+    let nodes = admin.nodes(v1::NodesRequest {}).await.map_err(said)?.into_inner().nodes;
+    let services = admin.services(v1::ServicesRequest {}).await.map_err(said)?.into_inner().services;
+    let counters = match get(address, "/metrics").await? {
+        (StatusCode::OK, body) => metrics::parse(&String::from_utf8_lossy(&body)),
+        // Rates are shown as zero; everything else is there.
+        _ => metrics::Sample::new(),
+    };
+    // It refuses only if it runs no log plane.
+    let log = node.log().status(v1::LogStatusRequest {}).await.ok().map(tonic::Response::into_inner);
+    Ok(Answers { address: address.to_owned(), status, nodes, services, counters, log })
+}
+
+async fn get(address: &str, path: &str) -> Result<(StatusCode, Vec<u8>)> {
+    let failed = |why: Unanswered| match why {
+        Unanswered::Refused => CommandError::unreachable("nobody listens there"),
+        Unanswered::Broken(why) => CommandError::unreachable(why),
+    };
+    let answer = http::request(address, Method::GET, path, None).await.map_err(failed)?;
+    let status = answer.status();
+    Ok((status, answer.body().await.map_err(failed)?))
+}
