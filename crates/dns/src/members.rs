@@ -16,15 +16,16 @@ const PAGES_MAX: usize = 16;
 /// Maximum number of services with more than one page whose position is stored.
 const TURNS_MAX: usize = 4_096;
 
-/// A member that takes traffic. Its address is not parsed before it gets into an answer: most answers have room for a few only.
+/// A routable member. Its address is parsed only when it is written into an answer, because most answers have room
+/// for few members.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     member: Member,
-    /// In the region of this node, or where it was asked for (Q2).
+    /// Whether the member is in this node's region or in the requested locality (Q2).
     pub(crate) near: bool,
 }
 
-/// The members of a service that an answer may have.
+/// The candidates of a service for an answer.
 #[derive(Debug)]
 pub(crate) struct Found<'a> {
     pub(crate) candidates: Vec<Candidate>,
@@ -32,22 +33,22 @@ pub(crate) struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Where the candidates are, one after the other.
+    /// Returns the targets of the candidates.
     pub(crate) fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         self.candidates.iter().filter_map(|candidate| target(candidate, self.choice))
     }
 }
 
-/// A member that takes traffic, and where.
+/// A routable member and its address.
 #[derive(Clone, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) id: &'a str,
-    /// Whether the member's own name leads there; that of an endpoint at another host does not.
+    /// Whether the member's own name resolves to this host. It does not for an endpoint on another host.
     pub(crate) by_name: bool,
     pub(crate) host: Host<'a>,
     pub(crate) port: u16,
     pub(crate) weight: u16,
-    /// In the region of this node, or where it was asked for (Q2).
+    /// Whether the member is in this node's region or in the requested locality (Q2).
     pub(crate) near: bool,
 }
 
@@ -58,7 +59,7 @@ pub(crate) enum Host<'a> {
 }
 
 impl Host<'_> {
-    /// From `host:port`.
+    /// Parses `host:port`.
     pub(crate) fn parse(address: &str) -> Option<(Host<'_>, u16)> {
         if let Ok(address) = address.parse::<SocketAddr>() {
             return Some((Host::Ip(address.ip()), address.port()));
@@ -77,7 +78,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// The members of the first choice that exists; `None` if none does.
+    /// Returns the members of the first choice whose service exists, or `None` if no service exists.
     pub(crate) fn of_service<'a>(&self, node: &NodeHandle, choices: &'a [Choice]) -> Option<Found<'a>> {
         choices.iter().find_map(|choice| {
             let lower = choice.service.to_ascii_lowercase();
@@ -89,7 +90,7 @@ impl Turns {
     }
 
     fn gather(&self, node: &NodeHandle, service: &str, choice: &Choice) -> Option<Vec<Candidate>> {
-        // To a filter it would be a wildcard.
+        // A filter would treat the star as a wildcard.
         if service.contains('*') {
             return None;
         }
@@ -151,7 +152,7 @@ fn candidate(node: &NodeHandle, member: Member, choice: &Choice) -> Option<Candi
     Some(Candidate { member, near })
 }
 
-/// The address that was asked for, if the member has it.
+/// Returns the requested address of a member, if it has one.
 fn address<'a>(member: &'a Member, choice: &Choice) -> Option<&'a str> {
     let Some(wanted) = &choice.endpoint else { return Some(member.address()) };
     let named = |(name, _): &(&str, &str)| name.eq_ignore_ascii_case(wanted);

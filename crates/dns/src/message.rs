@@ -16,9 +16,9 @@ const UDP_BYTES_PLAIN: u16 = 512;
 #[derive(Debug)]
 pub(crate) enum Parsed {
     Question(Box<Question>),
-    Wrong(Metadata, ResponseCode),
+    Invalid(Metadata, ResponseCode),
     /// The packet gets no response: it has no header, or it is itself a response. Responding to responses causes loops.
-    Nothing,
+    Ignored,
 }
 
 #[derive(Debug)]
@@ -40,23 +40,23 @@ impl Question {
 }
 
 pub(crate) fn read(bytes: &[u8]) -> Parsed {
-    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Parsed::Nothing };
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Parsed::Ignored };
     let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let op_code = OpCode::from_u8(header[2] >> 3 & 0xf);
     let mut metadata = Metadata::new(number(0), MessageType::Response, op_code);
     metadata.recursion_desired = header[2] & 1 != 0;
     if header[2] & 0x80 != 0 {
-        return Parsed::Nothing;
+        return Parsed::Ignored;
     }
     if op_code != OpCode::Query {
-        return Parsed::Wrong(metadata, ResponseCode::NotImp);
+        return Parsed::Invalid(metadata, ResponseCode::NotImp);
     }
     // Checked before decoding allocates memory: one question, and no records but OPT and a signature.
     if number(4) != 1 || number(6) != 0 || number(8) != 0 || number(10) > 2 {
-        return Parsed::Wrong(metadata, ResponseCode::FormErr);
+        return Parsed::Invalid(metadata, ResponseCode::FormErr);
     }
-    let Ok(mut message) = Message::from_vec(bytes) else { return Parsed::Wrong(metadata, ResponseCode::FormErr) };
-    let Some(query) = message.queries.pop() else { return Parsed::Wrong(metadata, ResponseCode::FormErr) };
+    let Ok(mut message) = Message::from_vec(bytes) else { return Parsed::Invalid(metadata, ResponseCode::FormErr) };
+    let Some(query) = message.queries.pop() else { return Parsed::Invalid(metadata, ResponseCode::FormErr) };
     metadata.checking_disabled = message.metadata.checking_disabled;
     Parsed::Question(Box::new(Question { query, metadata, edns: message.edns }))
 }
@@ -77,7 +77,7 @@ impl Answer {
 }
 
 /// Encodes an error response without a question.
-pub(crate) fn write_wrong(metadata: Metadata, code: ResponseCode) -> Result<Vec<u8>, ProtoError> {
+pub(crate) fn write_error(metadata: Metadata, code: ResponseCode) -> Result<Vec<u8>, ProtoError> {
     let mut message = Message::response(metadata.id, metadata.op_code);
     message.metadata = metadata;
     message.metadata.response_code = code;

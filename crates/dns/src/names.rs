@@ -19,7 +19,8 @@ pub(crate) enum Subject {
     Service(Vec<Choice>),
     Member(String),
     Address(IpAddr),
-    Nothing,
+    /// The name lies in the zone but does not exist.
+    NonExistent,
 }
 
 /// One interpretation of a name as service, locality and endpoint.
@@ -48,8 +49,8 @@ pub(crate) fn parse(name: &Name) -> Option<Subject> {
         (SERVICES | MEMBERS | ADDRESSES, []) => Subject::EmptyNonTerminal,
         (SERVICES, labels) => service(labels),
         (MEMBERS, labels) => Subject::Member(labels.join(".")),
-        (ADDRESSES, [label]) => parse_address(label).map_or(Subject::Nothing, Subject::Address),
-        _ => Subject::Nothing,
+        (ADDRESSES, [label]) => parse_address(label).map_or(Subject::NonExistent, Subject::Address),
+        _ => Subject::NonExistent,
     })
 }
 
@@ -65,7 +66,7 @@ fn service(labels: &[&str]) -> Subject {
     if labels.is_empty() {
         return Subject::EmptyNonTerminal;
     }
-    let Some(at) = labels.iter().position(|label| label.starts_with('_')) else { return Subject::Nothing };
+    let Some(at) = labels.iter().position(|label| label.starts_with('_')) else { return Subject::NonExistent };
     let endpoint = match protocol.trim_start_matches('_') {
         protocol if protocol.eq_ignore_ascii_case("tcp") || protocol.eq_ignore_ascii_case("udp") => None,
         endpoint => Some(endpoint.to_owned()),
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(subject("a.b.member.convoke."), Some(Subject::Member("a.b".to_owned())));
         assert_eq!(subject("7F000001.addr.convoke."), Some(Subject::Address([127, 0, 0, 1].into())));
         for nothing in ["other.convoke.", "x.other.convoke.", "7f00.addr.convoke.", "x.7f000001.addr.convoke."] {
-            assert_eq!(subject(nothing), Some(Subject::Nothing), "{nothing}");
+            assert_eq!(subject(nothing), Some(Subject::NonExistent), "{nothing}");
         }
     }
 
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(subject("_my.orders._udp.service.convoke."), Some(Subject::Service(vec![choice("my.orders", "")])));
         let metrics = Choice { endpoint: Some("metrics".to_owned()), ..choice("orders", "") };
         assert_eq!(subject("_orders._metrics.service.convoke."), Some(Subject::Service(vec![metrics])));
-        assert_eq!(subject("orders._tcp.service.convoke."), Some(Subject::Nothing));
+        assert_eq!(subject("orders._tcp.service.convoke."), Some(Subject::NonExistent));
     }
 
     #[test]
