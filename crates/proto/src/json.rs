@@ -457,15 +457,9 @@ pub(crate) mod epoch {
     }
 }
 
-/// `data` of a watch event with a member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
-    pub member: Member,
-}
-
 /// `data` of an `unregister` event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gone {
+pub struct UnregisterEvent {
     pub id: String,
     pub version: String,
 }
