@@ -29,7 +29,7 @@ const ANY_PORT_ATTEMPTS: usize = 32;
 /// Maximum TTL (RFC 2181, section 8).
 const TTL_MAX: Duration = Duration::from_secs(i32::MAX as u64);
 /// Delay after a socket error, for example when the process has no free file descriptors.
-const PAUSE: Duration = Duration::from_millis(50);
+const ERROR_DELAY: Duration = Duration::from_millis(50);
 
 /// Configuration of the DNS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ async fn serve_udp(socket: Arc<UdpSocket>, zone: Arc<Zone>) {
     loop {
         if let Err(error) = socket.readable().await {
             tracing::warn!(%error, "cannot receive DNS queries");
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(ERROR_DELAY).await;
         }
         for _ in 0..BURST {
             let Ok((length, client)) = socket.try_recv_from(&mut packet) else { break };
@@ -173,7 +173,7 @@ async fn serve_tcp(listener: TcpListener, zone: Arc<Zone>) {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept DNS connection");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ERROR_DELAY).await;
             }
         }
     }
