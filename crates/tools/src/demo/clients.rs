@@ -1,21 +1,21 @@
-//! The services: each member a client of its own, as if it were a process somewhere.
+//! The clients of the demo, one per member.
 
 use super::script::{COURIER, SENSOR, SERVICES};
-use super::witness::SharedWanted;
+use super::watcher::SharedExpected;
 use convoke_cli::{CommandError, Result};
 use convoke_client::{Client, ConnectionState, Error, Liveness, MemberSpec, Registration, Update};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A node may be dead or paused when it is asked.
+/// A node may be dead or paused.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Members of all services together; beyond, the next who wants to come does not.
+/// Largest number of members.
 const MEMBERS_MAX: usize = 60;
-/// A service does not end with its last member leaving.
+/// The last member of a service does not leave.
 const MEMBERS_MIN: usize = 1;
 
 #[derive(Debug)]
-pub(crate) struct Actor {
+pub(crate) struct DemoClient {
     pub(crate) id: String,
     pub(crate) service: usize,
     client: Client,
@@ -23,103 +23,103 @@ pub(crate) struct Actor {
 }
 
 #[derive(Debug)]
-pub(crate) struct Troupe {
+pub(crate) struct DemoClients {
     nodes: Vec<(String, SocketAddr)>,
-    actors: Vec<Actor>,
+    running: Vec<DemoClient>,
     /// By service, the number of the next member.
     next: [usize; SERVICES.len()],
-    wanted: SharedWanted,
+    expected: SharedExpected,
     updates: usize,
 }
 
-impl Troupe {
-    pub(crate) fn new(nodes: Vec<(String, SocketAddr)>, wanted: SharedWanted) -> Troupe {
-        Troupe { nodes, actors: Vec::new(), next: [1; SERVICES.len()], wanted, updates: 0 }
+impl DemoClients {
+    pub(crate) fn new(nodes: Vec<(String, SocketAddr)>, expected: SharedExpected) -> DemoClients {
+        DemoClients { nodes, running: Vec::new(), next: [1; SERVICES.len()], expected, updates: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.actors.len()
+        self.running.len()
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.actors.len() >= MEMBERS_MAX
+        self.running.len() >= MEMBERS_MAX
     }
 
-    /// Registers one more member at a node; its id, and the node that has it.
+    /// Registers one more member. Returns its id and its owner.
     pub(crate) async fn join(&mut self, service: usize, node: usize) -> Result<(String, String), Error> {
         let id = format!("{}-{}", SERVICES[service], self.next[service]);
         self.next[service] += 1;
-        let actor = enter(id.clone(), service, self.nodes[node].1, &id).await?;
-        let at = actor.at();
-        self.wanted.change(|wanted| wanted.insert(id.clone()));
-        self.actors.push(actor);
+        let client = register(id.clone(), service, self.nodes[node].1, &id).await?;
+        let at = client.at();
+        self.expected.change(|expected| expected.insert(id.clone()));
+        self.running.push(client);
         Ok((id, at))
     }
 
-    /// One of those that may leave says goodbye; its id and service, if there was one.
+    /// Unregisters one member. Returns its id and service.
     pub(crate) async fn leave(&mut self, draw: usize) -> Option<Result<(String, usize), (String, Error)>> {
-        let may: Vec<usize> = (0..self.actors.len()).filter(|index| self.may_leave(*index)).collect();
+        let may: Vec<usize> = (0..self.running.len()).filter(|index| self.may_leave(*index)).collect();
         let index = *may.get(draw.checked_rem(may.len())?)?;
-        let actor = self.actors.remove(index);
-        self.wanted.change(|wanted| wanted.remove(&actor.id));
-        let closed = actor.client.close().await;
-        Some(closed.map(|()| (actor.id.clone(), actor.service)).map_err(|error| (actor.id.clone(), error)))
+        let client = self.running.remove(index);
+        self.expected.change(|expected| expected.remove(&client.id));
+        let closed = client.client.close().await;
+        Some(closed.map(|()| (client.id.clone(), client.service)).map_err(|error| (client.id.clone(), error)))
     }
 
     fn may_leave(&self, index: usize) -> bool {
-        let service = self.actors[index].service;
-        let of_service = self.actors.iter().filter(|actor| actor.service == service).count();
+        let service = self.running[index].service;
+        let of_service = self.running.iter().filter(|client| client.service == service).count();
         service != COURIER && service != SENSOR && of_service > MEMBERS_MIN
     }
 
-    /// One of them tells how busy it is; its id and what it told.
+    /// Updates the load of one member. Returns its id and load.
     pub(crate) async fn update(&mut self, draw: usize) -> Option<Result<(String, String), Error>> {
-        let actor = self.actors.get(draw.checked_rem(self.actors.len())?)?;
+        let client = self.running.get(draw.checked_rem(self.running.len())?)?;
         self.updates += 1;
         let load = format!("0.{}", draw % 10);
         let update = Update::merge().set("load", load.clone()).set("updates", self.updates.to_string());
-        Some(actor.registration.update(update).await.map(|_| (actor.id.clone(), load)))
+        Some(client.registration.update(update).await.map(|_| (client.id.clone(), load)))
     }
 
-    /// The courier goes on at another node, without leaving: its id, from where, and to where it goes.
-    pub(crate) async fn roam(&mut self) -> Option<Result<(String, String, String), Error>> {
-        let index = self.actors.iter().position(|actor| actor.service == COURIER)?;
-        let from = self.actors[index].at();
+    /// Moves the courier to another node without unregistering. Returns its id, old and new owner.
+    pub(crate) async fn move_courier(&mut self) -> Option<Result<(String, String, String), Error>> {
+        let index = self.running.iter().position(|client| client.service == COURIER)?;
+        let from = self.running[index].at();
         let next = self.nodes.iter().position(|(id, _)| *id == from).map_or(0, |node| node + 1) % self.nodes.len();
-        let (id, address) = (self.actors[index].id.clone(), self.nodes[next].1);
-        // The same client from now on at another place: the old connection ends without a goodbye.
-        let entered = enter(id.clone(), COURIER, address, &id).await;
-        Some(entered.map(|actor| {
-            let to = actor.at();
-            self.actors[index] = actor;
+        let (id, address) = (self.running[index].id.clone(), self.nodes[next].1);
+        // The same client id at another node; the old connection ends without unregistering.
+        let moved = register(id.clone(), COURIER, address, &id).await;
+        Some(moved.map(|client| {
+            let to = client.at();
+            self.running[index] = client;
             (id, from, to)
         }))
     }
 
-    /// A sensor's process ends without goodbye; its id.
+    /// Drops a sensor without unregistering it. Returns its id.
     pub(crate) fn die(&mut self, draw: usize) -> Option<String> {
         let sensors: Vec<usize> =
-            (0..self.actors.len()).filter(|index| self.actors[*index].service == SENSOR).collect();
-        let actor = self.actors.remove(*sensors.get(draw.checked_rem(sensors.len())?)?);
-        self.wanted.change(|wanted| wanted.remove(&actor.id));
-        Some(actor.id)
+            (0..self.running.len()).filter(|index| self.running[*index].service == SENSOR).collect();
+        let client = self.running.remove(*sensors.get(draw.checked_rem(sensors.len())?)?);
+        self.expected.change(|expected| expected.remove(&client.id));
+        Some(client.id)
     }
 
-    /// It is started again, at a node; when others see it is for others to say.
+    /// Registers a dead sensor again. Returns its owner.
     pub(crate) async fn revive(&mut self, id: &str, node: usize) -> Result<String, Error> {
-        let actor = enter(id.to_owned(), SENSOR, self.nodes[node].1, id).await?;
-        let at = actor.at();
-        self.actors.push(actor);
+        let client = register(id.to_owned(), SENSOR, self.nodes[node].1, id).await?;
+        let at = client.at();
+        self.running.push(client);
         Ok(at)
     }
 
-    /// From now on whoever shows it as down is wrong.
+    /// Expects the member to be up from now on.
     pub(crate) fn want(&self, id: &str) {
-        self.wanted.change(|wanted| wanted.insert(id.to_owned()));
+        self.expected.change(|expected| expected.insert(id.to_owned()));
     }
 }
 
-impl Actor {
+impl DemoClient {
     /// The node it is connected to.
     fn at(&self) -> String {
         match self.client.state() {
@@ -129,7 +129,7 @@ impl Actor {
     }
 }
 
-async fn enter(id: String, service: usize, address: SocketAddr, client_id: &str) -> Result<Actor, Error> {
+async fn register(id: String, service: usize, address: SocketAddr, client_id: &str) -> Result<DemoClient, Error> {
     let liveness = if service == SENSOR { Liveness::Fast } else { Liveness::Normal };
     let builder = Client::builder().seeds([address.to_string()]).client_id(client_id).liveness(liveness);
     let client = builder.operation_timeout(PATIENCE).build()?;
@@ -137,13 +137,13 @@ async fn enter(id: String, service: usize, address: SocketAddr, client_id: &str)
         .address(format!("127.0.0.1:{}", 20_000 + service))
         .metadata("version", format!("v{}", 1 + service % 3));
     let registration = client.register(spec).await?;
-    Ok(Actor { id, service, client, registration })
+    Ok(DemoClient { id, service, client, registration })
 }
 
-/// Registers everybody who is there at the beginning.
-pub(crate) async fn assemble(troupe: &mut Troupe, cast: Vec<(usize, usize)>) -> Result {
-    for (service, node) in cast {
-        let joined = troupe.join(service, node).await;
+/// Registers the members of the start.
+pub(crate) async fn register_all(clients: &mut DemoClients, initial_members: Vec<(usize, usize)>) -> Result {
+    for (service, node) in initial_members {
+        let joined = clients.join(service, node).await;
         joined.map_err(|error| CommandError::failed(format!("cannot register a member: {}", error.message)))?;
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! Subscribers, one at every node: what the demo tells about members is what they were told.
+//! Watchers, one at every node. The demo reports what they see.
 
-use super::seen::{Counts, Seen, Wanted};
+use super::view::{Counts, Expected, View};
 use convoke_cli::Result;
 use convoke_client::{Client, ConnectionState, Event};
 use std::future::Future;
@@ -12,80 +12,85 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-/// Not the nodes themselves: they are members, too.
+/// Excludes the nodes themselves, which are members, too.
 const FILTER: &str = "service != \"convoke\"";
 
-/// Ids that are wanted, shared by those who act and those who watch.
+/// The expected ids, shared by clients and watchers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SharedWanted {
-    wanted: Arc<Mutex<Wanted>>,
+pub(crate) struct SharedExpected {
+    expected: Arc<Mutex<Expected>>,
     flaps: Arc<AtomicU64>,
 }
 
-impl SharedWanted {
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Wanted) -> T) -> T {
-        change(&mut self.wanted.lock().unwrap_or_else(PoisonError::into_inner))
+impl SharedExpected {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Expected) -> T) -> T {
+        change(&mut self.expected.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Of all times, as all subscribers saw them.
+    /// All flaps that all watchers have seen.
     pub(crate) fn flaps(&self) -> u64 {
         self.flaps.load(Ordering::Relaxed)
     }
 
-    fn apply(&self, seen: &mut Seen, event: &Event) {
-        let before = seen.counts;
-        self.change(|wanted| seen.apply(event, wanted));
-        self.flaps.fetch_add(seen.counts.since(before).flaps, Ordering::Relaxed);
+    fn apply(&self, view: &mut View, event: &Event) {
+        let before = view.counts;
+        self.change(|expected| view.apply(event, expected));
+        self.flaps.fetch_add(view.counts.since(before).flaps, Ordering::Relaxed);
     }
 }
 
-/// A subscriber at one node. If the node dies it goes on elsewhere, as every client does.
+/// A watcher at one node. If the node dies, it reconnects to another one, as every client does.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub(crate) struct NodeWatcher {
     node: String,
     client: Client,
-    seen: Arc<Mutex<Seen>>,
+    view: Arc<Mutex<View>>,
     news: watch::Receiver<u64>,
     _watching: JoinSet<()>,
 }
 
-impl Witness {
-    pub(crate) async fn at(node: &str, address: SocketAddr, wanted: &SharedWanted, counts: Counts) -> Result<Witness> {
+impl NodeWatcher {
+    pub(crate) async fn at(
+        node: &str,
+        address: SocketAddr,
+        expected: &SharedExpected,
+        counts: Counts,
+    ) -> Result<NodeWatcher> {
         let client = Client::builder().seeds([address.to_string()]).build()?;
         client.wait_connected().await?;
         let mut watch = client.watch(FILTER)?;
-        let seen = Arc::new(Mutex::new(Seen::counting_from(counts)));
+        let view = Arc::new(Mutex::new(View::counting_from(counts)));
         let (tell, news) = watch::channel(0);
-        let (telling, wanted) = (seen.clone(), wanted.clone());
+        let (telling, expected) = (view.clone(), expected.clone());
         let mut watching = JoinSet::new();
         watching.spawn(async move {
             while let Some(event) = watch.next().await {
-                wanted.apply(&mut lock(&telling), &event);
+                expected.apply(&mut lock(&telling), &event);
                 tell.send_modify(|events| *events += 1);
             }
         });
-        Ok(Witness { node: node.to_owned(), client, seen, news, _watching: watching })
+        Ok(NodeWatcher { node: node.to_owned(), client, view, news, _watching: watching })
     }
 
     pub(crate) fn node(&self) -> &str {
         &self.node
     }
 
-    /// Whether it is still where it was placed.
+    /// Whether it is still connected to its node.
     pub(crate) fn in_place(&self) -> bool {
         matches!(self.client.state(), ConnectionState::Connected { node, .. } if node == self.node)
     }
 
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
-        look(&lock(&self.seen))
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
+        look(&lock(&self.view))
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.look(|seen| seen.counts)
+        self.look(|view| view.counts)
     }
 
-    /// Waits until what it sees is like that; how long it took, or `None` if it did not become so in time.
-    pub(crate) async fn until(&self, patience: Duration, mut holds: impl FnMut(&Seen) -> bool) -> Option<Duration> {
+    /// Waits for a condition. Returns the time it took, or `None` after the timeout.
+    pub(crate) async fn until(&self, patience: Duration, mut holds: impl FnMut(&View) -> bool) -> Option<Duration> {
         let mut news = self.news.clone();
         within(patience, async || {
             while !self.look(&mut holds) {
@@ -98,11 +103,11 @@ impl Witness {
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(view: &Mutex<View>) -> MutexGuard<'_, View> {
+    view.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long something took, if it happened in time.
+/// Runs a future with a timeout and returns the time it took.
 pub(crate) async fn within<F: Future<Output = ()>>(patience: Duration, what: impl FnOnce() -> F) -> Option<Duration> {
     let begin = Instant::now();
     timeout(patience, what()).await.ok().map(|()| begin.elapsed())
