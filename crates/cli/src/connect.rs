@@ -5,7 +5,7 @@ use convoke_client::{Builder, Client, ConnectionState};
 use convoke_proto::v1::admin_client::AdminClient;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::registry_client::RegistryClient;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub async fn attach(connect: &Connect, builder: Builder) -> Result<Client> {
     let client = builder.seeds(addresses.clone()).operation_timeout(connect.timeout).build()?;
     match client.wait_connected().await {
         Ok(()) => Ok(client),
-        Err(Error { code: Code::Timeout, .. }) => {
+        Err(Error { code: ErrorCode::Timeout, .. }) => {
             let cause = match client.state() {
                 ConnectionState::Disconnected { reason, .. } => reason.message,
                 _ => format!("no answer within {}", seconds(connect.timeout)),
@@ -158,7 +158,7 @@ impl From<Status> for Missed {
             return Missed::Connect(root_cause(&status));
         }
         match Error::from(&status) {
-            Error { code: Code::NotReady, message, .. } => Missed::Connect(message),
+            Error { code: ErrorCode::NotReady, message, .. } => Missed::Connect(message),
             error => Missed::Refused(error),
         }
     }

@@ -2,7 +2,7 @@
 
 use convoke_cli::Node;
 use convoke_client::log::{Ambassador, Change};
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use std::fmt;
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ impl NotRemoved {
             ),
             NotRemoved::Listed(_) => return None,
         };
-        Some(Error::new(Code::FailedPrecondition, message))
+        Some(Error::new(ErrorCode::FailedPrecondition, message))
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), NotRemoved
     let mut others_vote = !alone;
     let stays = |error| if alone { NotRemoved::Alone(error) } else { NotRemoved::Listed(error) };
     if alone && places.iter().any(|place| place.id == node && !place.running) {
-        return Err(stays(Error::new(Code::NotReady, format!("{node} is not running"))));
+        return Err(stays(Error::new(ErrorCode::NotReady, format!("{node} is not running"))));
     }
     let addresses: Vec<&str> = places.iter().map(|place| place.address.as_str()).collect();
     let ambassador = Ambassador::start(addresses).map_err(stays)?;
@@ -104,7 +104,7 @@ pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), NotRemoved
         // Otherwise the leader keeps trying, and later changes wait for that.
         let before = if learns { Change::Demote(place.id.clone()) } else { Change::Remove(place.id.clone()) };
         let _ = ambassador.change(&before, Duration::ZERO, Some(FAREWELL)).await;
-        let took_long = matches!(error.code, Code::Timeout | Code::OutcomeUnknown);
+        let took_long = matches!(error.code, ErrorCode::Timeout | ErrorCode::OutcomeUnknown);
         failed = Some(error);
         if took_long {
             // The next node would hardly be faster, and the caller waits.
@@ -115,7 +115,7 @@ pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), NotRemoved
         return Err(stays(error));
     }
     match settle(&ambassador, &Change::Remove(node.to_owned()), FAREWELL).await {
-        Err(error) if error.code != Code::NotFound => Err(stays(error)),
+        Err(error) if error.code != ErrorCode::NotFound => Err(stays(error)),
         _ => Ok(()),
     }
 }
@@ -157,7 +157,10 @@ async fn settle(ambassador: &Ambassador, change: &Change, patience: Duration) ->
     if changed.settled {
         return Ok(());
     }
-    Err(Error::new(Code::Timeout, format!("the change {change:?} did not take effect within {} s", patience.as_secs())))
+    Err(Error::new(
+        ErrorCode::Timeout,
+        format!("the change {change:?} did not take effect within {} s", patience.as_secs()),
+    ))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::child;
 use crate::args::RegisterArgs;
 use convoke_cli::output::{print, print_json};
 use convoke_cli::{CommandError, Result, Signals, attach, tell_connection};
-use convoke_client::{Client, Code, ConnectionState, Error, Liveness, MemberSpec, Registration};
+use convoke_client::{Client, ConnectionState, Error, ErrorCode, Liveness, MemberSpec, Registration};
 use serde_json::json;
 use std::convert::Infallible;
 use tokio::process::Child;
@@ -97,7 +97,7 @@ async fn begin(arguments: &RegisterArgs, signals: &mut Signals) -> Result<(Clien
 
 fn what_to_do(error: Error) -> CommandError {
     match error.code {
-        Code::AlreadyRegistered => CommandError::rejected(format!(
+        ErrorCode::AlreadyRegistered => CommandError::rejected(format!(
             "{}: use another --id, or take the member over with --takeover",
             error.message
         )),

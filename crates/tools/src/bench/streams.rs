@@ -3,7 +3,7 @@
 use super::members::PATIENCE;
 use convoke_cli::{CommandError, Result};
 use convoke_proto::v1::registry_client::RegistryClient;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -94,7 +94,7 @@ impl Session {
             match self.receive.message().await?.and_then(|message| message.message) {
                 Some(ServerMessage::Notice(_)) => {}
                 Some(message) => return Ok(message),
-                None => return Err(Error::new(Code::NotReady, "the node ended the stream")),
+                None => return Err(Error::new(ErrorCode::NotReady, "the node ended the stream")),
             }
         }
     }
@@ -102,11 +102,11 @@ impl Session {
 
 async fn say(send: &mpsc::Sender<v1::ClientMessage>, message: ClientMessage) -> Result<(), Error> {
     let message = v1::ClientMessage { message: Some(message) };
-    send.send(message).await.map_err(|_| Error::new(Code::NotReady, "the node ended the stream"))
+    send.send(message).await.map_err(|_| Error::new(ErrorCode::NotReady, "the node ended the stream"))
 }
 
 fn unexpected() -> Error {
-    Error::new(Code::Internal, "the node answered something else")
+    Error::new(ErrorCode::Internal, "the node answered something else")
 }
 
 /// A watch that has told what there was.
@@ -118,5 +118,5 @@ pub(super) async fn watch(channel: Channel, filter: &str) -> Result<Streaming<v1
             return Ok(events);
         }
     }
-    Err(Error::new(Code::NotReady, "the node ended the watch"))
+    Err(Error::new(ErrorCode::NotReady, "the node ended the watch"))
 }

@@ -2,7 +2,7 @@
 
 use convoke_cli::Result;
 use convoke_client::log::{Ambassador, Kv, Options, Status};
-use convoke_client::{Code, Error};
+use convoke_client::{Error, ErrorCode};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ impl LogCounter {
 
     /// Reads the counter again after a write with an unknown outcome.
     pub(crate) async fn reread(&mut self, after: &Error) {
-        if !matches!(after.code, Code::OutcomeUnknown | Code::FailedPrecondition) {
+        if !matches!(after.code, ErrorCode::OutcomeUnknown | ErrorCode::FailedPrecondition) {
             return;
         }
         if let Ok(Some(found)) = self.kv.get(KEY).await {

@@ -6,7 +6,7 @@ use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_by
 use convoke_cli::{CommandError, Connect, Result};
 use convoke_client::log::{self, KeyValue, Kv, Options, Write, Written};
 use convoke_proto::json;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::io::Read;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Result {
         KvCommand::Get { key, raw, read } => {
             let found = asked(connect, kv.get_with(key.clone(), consistency(read.consistency)).await).await?;
             let found =
-                found.ok_or_else(|| CommandError::from(Error::new(Code::NotFound, format!("no key {key:?}"))))?;
+                found.ok_or_else(|| CommandError::from(Error::new(ErrorCode::NotFound, format!("no key {key:?}"))))?;
             match (raw, json) {
                 (true, _) => print_bytes(&found.value),
                 (false, true) => print_json(&json::KeyValue::from(found)),

@@ -14,7 +14,7 @@ use convoke_cli::{CommandError, Connect, Result, addresses, call};
 use convoke_client::log::{Ambassador, Fate, FateKind};
 use convoke_proto::json::RequestFate;
 use convoke_proto::v1::RequestId;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 
 pub(crate) async fn log(arguments: &LogArgs) -> Result {
     let (connect, json) = (arguments.connect(), arguments.inspect.json);
@@ -45,7 +45,7 @@ fn ambassador(connect: &Connect) -> Result<Ambassador> {
 async fn asked<T>(connect: &Connect, answer: Result<T, Error>) -> Result<T> {
     let error = match answer {
         Ok(answer) => return Ok(answer),
-        Err(error) if error.code == Code::Timeout && error.about().is_none() => error,
+        Err(error) if error.code == ErrorCode::Timeout && error.about().is_none() => error,
         Err(error) => return Err(error.into()),
     };
     let status = call(connect, async |node| node.log().status(v1::LogStatusRequest {}).await).await?;

@@ -6,7 +6,7 @@ use crate::cluster::manager::local_clients::LocalClients;
 use crate::cluster::settings;
 use crate::{VariableOf, log_group};
 use convoke_lab::{ClusterPlan, LocalCluster, NODES_MAX, StateDir};
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,13 +89,13 @@ impl Clusters {
             } else {
                 format!("use one of {}", names.join(", "))
             };
-            Error::new(Code::NotFound, format!("no cluster {name:?}: {there}")).field("name")
+            Error::new(ErrorCode::NotFound, format!("no cluster {name:?}: {there}")).field("name")
         })
     }
 
     /// Checks a request and reserves its name.
     pub(crate) fn reserve(&self, request: &CreateRequest) -> Result<Arc<Entry>, Error> {
-        let invalid = |field: &str, message: String| Error::new(Code::InvalidArgument, message).field(field);
+        let invalid = |field: &str, message: String| Error::new(ErrorCode::InvalidArgument, message).field(field);
         check_name(&request.name).map_err(|message| invalid("name", message))?;
         settings::variables(&request.settings, self.variable_of).map_err(|message| invalid("settings", message))?;
         if request.nodes == 0 || request.nodes > NODES_MAX {
@@ -105,11 +105,11 @@ impl Clusters {
         let mut entries = self.lock();
         if entries.contains_key(&request.name) {
             let message = format!("cluster {:?} exists: use another name, or delete it", request.name);
-            return Err(Error::new(Code::AlreadyRegistered, message).field("name"));
+            return Err(Error::new(ErrorCode::AlreadyRegistered, message).field("name"));
         }
         if entries.len() >= CLUSTERS_MAX {
             let message = format!("the limit of {CLUSTERS_MAX} clusters is reached: delete one");
-            return Err(Error::new(Code::ResourceExhausted, message).limit(CLUSTERS_MAX as u64));
+            return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(CLUSTERS_MAX as u64));
         }
         let (id, name) = (self.next.fetch_add(1, Ordering::Relaxed), request.name.clone());
         let phase = watch::Sender::new(Phase::Creating);
@@ -141,7 +141,7 @@ impl Clusters {
             Ok(cluster) => cluster,
             Err(error) => {
                 self.release(&entry);
-                let _ = tell.send(Progress::Failed(Error::new(Code::Internal, error.to_string()))).await;
+                let _ = tell.send(Progress::Failed(Error::new(ErrorCode::Internal, error.to_string()))).await;
                 return;
             }
         };

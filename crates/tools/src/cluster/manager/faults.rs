@@ -2,7 +2,7 @@
 
 use crate::cluster::api::Fault;
 use convoke_lab::{LocalCluster, NodeError, Way};
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -67,9 +67,9 @@ fn done(outcome: Option<Result<(), NodeError>>, cluster: &LocalCluster, node: &s
 
 pub(crate) fn node_error(error: &NodeError) -> Error {
     let code = match error {
-        NodeError::NotRunning { .. } | NodeError::Running { .. } => Code::FailedPrecondition,
+        NodeError::NotRunning { .. } | NodeError::Running { .. } => ErrorCode::FailedPrecondition,
         NodeError::Spawn { .. } | NodeError::Ended { .. } | NodeError::Slow { .. } | NodeError::Signal { .. } => {
-            Code::Internal
+            ErrorCode::Internal
         }
     };
     Error::new(code, error.to_string())
@@ -78,11 +78,11 @@ pub(crate) fn node_error(error: &NodeError) -> Error {
 pub(crate) fn unknown(cluster: &LocalCluster, node: &str) -> Error {
     let ids: Vec<&str> = cluster.nodes().iter().map(convoke_lab::LocalNode::id).collect();
     let message = format!("cluster {} has no node {node:?}: there are {}", cluster.name(), ids.join(", "));
-    Error::new(Code::NotFound, message).field("node")
+    Error::new(ErrorCode::NotFound, message).field("node")
 }
 
 fn invalid(field: &str, message: &str) -> Error {
-    Error::new(Code::InvalidArgument, message).field(field)
+    Error::new(ErrorCode::InvalidArgument, message).field(field)
 }
 
 fn way(cluster: &LocalCluster, from: &str, to: &str) -> Result<Way, Error> {

@@ -2,7 +2,7 @@
 
 use crate::cluster::api::{CLIENTS_MAX, ClientsRequest};
 use convoke_client::{Client, MemberSpec};
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl LocalClients {
         if others.saturating_add(request.count) > CLIENTS_MAX {
             let message =
                 format!("{} clients: a cluster has at most {CLIENTS_MAX}", others.saturating_add(request.count));
-            return Err(Error::new(Code::InvalidArgument, message).field("count").limit(CLIENTS_MAX as u64));
+            return Err(Error::new(ErrorCode::InvalidArgument, message).field("count").limit(CLIENTS_MAX as u64));
         }
         let outcome = self.resize(request, addresses).await;
         self.clients.retain(|_, clients| !clients.is_empty());

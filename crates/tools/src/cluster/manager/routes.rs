@@ -17,7 +17,7 @@ use axum::routing::{delete, get, post, put};
 use bytes::Bytes;
 use convoke_lab::{LocalCluster, LocalNode, NODES_MAX, NodeState};
 use convoke_proto::json::ErrorBody;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
@@ -43,7 +43,7 @@ pub(crate) fn router(clusters: Arc<Clusters>) -> Router {
         .route("/clusters/{name}/faults", post(fault))
         .route("/clusters/{name}/health", get(check))
         .route("/clusters/{name}/sd/prometheus", get(targets))
-        .fallback(async || Refused(Error::new(Code::NotFound, "no such path: see docs/demo-and-clusters.md")))
+        .fallback(async || Refused(Error::new(ErrorCode::NotFound, "no such path: see docs/demo-and-clusters.md")))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(middleware::from_fn_with_state(clusters.clone(), admit))
         .with_state(clusters)
@@ -57,7 +57,7 @@ async fn admit(State(clusters): State<Arc<Clusters>>, request: Request, next: Ne
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
     if headers.contains_key(header::ORIGIN) || !["127.0.0.1", "localhost"].contains(&host) {
         let message = "the cluster manager accepts only local requests: use http://127.0.0.1";
-        return Refused(Error::new(Code::PermissionDenied, message)).into_response();
+        return Refused(Error::new(ErrorCode::PermissionDenied, message)).into_response();
     }
     next.run(request).await
 }
@@ -116,7 +116,7 @@ async fn remove_cluster(
     let id = query.as_deref().and_then(|query| query.strip_prefix("id="));
     if id.is_some_and(|id| *id != entry.id.to_string()) {
         let message = format!("cluster {name} with that id does not exist; another cluster has that name");
-        return Err(Error::new(Code::NotFound, message).field("id").into());
+        return Err(Error::new(ErrorCode::NotFound, message).field("id").into());
     }
     // Whoever asks may not wait for the end of it.
     let deleting = tokio::spawn(async move { clusters.delete(&entry).await });
@@ -137,12 +137,12 @@ async fn add(
         let cluster = cluster.as_mut().ok_or_else(|| not_complete(&entry))?;
         if cluster.nodes().len() >= NODES_MAX {
             let message = format!("cluster {} has {NODES_MAX} nodes already: remove one first", entry.name);
-            return Err(Error::new(Code::ResourceExhausted, message).limit(NODES_MAX as u64));
+            return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(NODES_MAX as u64));
         }
         let id = cluster.add(&request.region).await.map_err(|error| faults::node_error(&error))?;
         let nodes = describe(cluster, &*entry.local_clients.lock().await).nodes;
         let added: Option<NodeInfo> = nodes.into_iter().find(|node| node.id == id);
-        added.ok_or_else(|| Error::new(Code::Internal, "the node has ended"))
+        added.ok_or_else(|| Error::new(ErrorCode::Internal, "the node has ended"))
     });
     answer(&finished(adding.await)??)
 }
@@ -158,7 +158,7 @@ async fn remove_node(
         Some("force" | "force=true") => true,
         Some(other) => {
             let message = format!("unknown query {other:?}: only force is allowed");
-            return Err(Error::new(Code::InvalidArgument, message).field("query").into());
+            return Err(Error::new(ErrorCode::InvalidArgument, message).field("query").into());
         }
     };
     let entry = clusters.find(&name)?;
@@ -167,7 +167,7 @@ async fn remove_node(
         let cluster = cluster.as_mut().ok_or_else(|| not_complete(&entry))?;
         if cluster.node(&node).is_some() && cluster.nodes().len() == 1 {
             let message = format!("{node} is the last node of {}: delete the cluster instead", entry.name);
-            return Err(Error::new(Code::FailedPrecondition, message));
+            return Err(Error::new(ErrorCode::FailedPrecondition, message));
         }
         if cluster.node(&node).is_some()
             && let Err(reason) = log_group::leave(&places(cluster), &node).await
@@ -245,11 +245,14 @@ async fn targets(State(clusters): State<Arc<Clusters>>, Path(name): Path<String>
 }
 
 fn not_complete(entry: &Entry) -> Error {
-    Error::new(Code::NotReady, format!("cluster {} is being created or deleted: try again in a moment", entry.name))
+    Error::new(
+        ErrorCode::NotReady,
+        format!("cluster {} is being created or deleted: try again in a moment", entry.name),
+    )
 }
 
 fn finished<T>(joined: Result<T, tokio::task::JoinError>) -> Result<T, Refused> {
-    joined.map_err(|error| Error::new(Code::Internal, format!("internal error: {error}")).into())
+    joined.map_err(|error| Error::new(ErrorCode::Internal, format!("internal error: {error}")).into())
 }
 
 /// Accepts only the content type JSON: web pages of other origins cannot send it without a preflight request.
@@ -257,14 +260,14 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Ref
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {
         let message = "send JSON, with content-type: application/json";
-        return Err(Error::new(Code::InvalidArgument, message).field("content-type").into());
+        return Err(Error::new(ErrorCode::InvalidArgument, message).field("content-type").into());
     }
     serde_json::from_slice(body)
-        .map_err(|error| Error::new(Code::InvalidArgument, format!("invalid body: {error}")).into())
+        .map_err(|error| Error::new(ErrorCode::InvalidArgument, format!("invalid body: {error}")).into())
 }
 
 fn answer(value: &impl Serialize) -> Answer {
-    let body = serde_json::to_vec(value).map_err(|error| Error::new(Code::Internal, error.to_string()))?;
+    let body = serde_json::to_vec(value).map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
