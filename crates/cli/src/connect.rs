@@ -1,4 +1,4 @@
-//! Reaching a node: several addresses are tried in turn, within the time there is.
+//! Connections to nodes. Several addresses are tried in turn within one timeout.
 
 use crate::{CLIENT_PORT, CommandError, Connect, Result, with_port};
 use convoke_client::{Builder, Client, ConnectionState};
@@ -20,12 +20,12 @@ pub fn addresses(connect: &Connect) -> Result<Vec<String>> {
     let addresses: Vec<String> =
         given.filter(|address| !address.is_empty()).map(|address| with_port(address, CLIENT_PORT)).collect();
     if addresses.is_empty() {
-        return Err(CommandError::usage("no address of a node: name one with --addr HOST:PORT or CONVOKE_ADDR"));
+        return Err(CommandError::usage("no node address: set --addr HOST:PORT or CONVOKE_ADDR"));
     }
     Ok(addresses)
 }
 
-/// Calls the first node that can be reached and is ready. Whatever is called must be harmless to call twice.
+/// Calls the first reachable node that is ready. The call must be idempotent.
 pub async fn call<T>(connect: &Connect, what: impl AsyncFn(Node) -> Result<Response<T>, Status>) -> Result<T> {
     let asking = async |node: Node, deadline: Instant| match timeout_at(deadline, what(node)).await {
         Ok(answer) => Ok(answer?.into_inner()),
@@ -34,15 +34,15 @@ pub async fn call<T>(connect: &Connect, what: impl AsyncFn(Node) -> Result<Respo
     call_until(connect, asking).await
 }
 
-/// The same for what is answered in several parts: by the deadline something must have come.
+/// Like [`call`] for answers of several parts: the first part must arrive before the deadline.
 pub async fn call_until<T>(connect: &Connect, what: impl AsyncFn(Node, Instant) -> Result<T, Missed>) -> Result<T> {
     let addresses = addresses(connect)?;
     let deadline = Instant::now() + connect.timeout;
     let mut missed = Vec::new();
     for (index, address) in addresses.iter().enumerate() {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|_| CommandError::usage(format!("{address:?} is no address of a node: write HOST:PORT")))?;
-        // A node that does not answer leaves time for those that were not tried.
+            .map_err(|_| CommandError::usage(format!("{address:?} is not a node address: use HOST:PORT")))?;
+        // A node that does not answer leaves time for the remaining addresses.
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
         let share_ends = Instant::now() + share;
@@ -79,7 +79,7 @@ pub async fn attach(connect: &Connect, builder: Builder) -> Result<Client> {
     }
 }
 
-/// Says on stderr when the connection is lost and found again: stdout is for what was asked for.
+/// Reports lost and restored connections on stderr.
 pub async fn tell_connection(client: &Client) -> Infallible {
     let mut states = client.states();
     let mut lost = false;
@@ -87,7 +87,7 @@ pub async fn tell_connection(client: &Client) -> Infallible {
         match state {
             ConnectionState::Disconnected { reason, .. } if !lost => {
                 lost = true;
-                eprintln!("convoke: connection lost ({}); trying others", reason.message);
+                eprintln!("convoke: connection lost ({}); trying other nodes", reason.message);
             }
             ConnectionState::Connected { node, address } if lost => {
                 lost = false;
@@ -101,7 +101,7 @@ pub async fn tell_connection(client: &Client) -> Infallible {
 
 fn unreachable(missed: &[String]) -> CommandError {
     CommandError::unreachable(format!(
-        "cannot reach a node at {}: start one with `convoke dev`, or name another with --addr",
+        "cannot reach a node at {}: start one with `convoke dev`, or use another address with --addr",
         missed.join(", ")
     ))
 }
@@ -109,20 +109,19 @@ fn unreachable(missed: &[String]) -> CommandError {
 fn slow(address: &str, heard: &str, timeout: Duration) -> CommandError {
     let timeout = seconds(timeout);
     CommandError::failed(format!(
-        "{address} has sent {heard} and no more within {timeout}: the list takes longer, raise --timeout"
+        "{address} sent {heard} within {timeout}, and the list is not complete: raise --timeout"
     ))
 }
 
-/// A node that was reached.
+/// A connection to a node.
 #[derive(Clone, Debug)]
 pub struct Node(Channel);
 
 impl Node {
-    /// One that is connected to when it is first asked, and again whenever that is needed. Answers come within the time or not
-    /// at all.
+    /// Connects with the first call, and again when needed. Every call has this timeout.
     pub fn lazy(address: &str, timeout: Duration) -> Result<Node> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|_| CommandError::usage(format!("{address:?} is no address of a node: write HOST:PORT")))?;
+            .map_err(|_| CommandError::usage(format!("{address:?} is not a node address: use HOST:PORT")))?;
         Ok(Node(endpoint.connect_timeout(timeout).timeout(timeout).connect_lazy()))
     }
 
@@ -139,22 +138,22 @@ impl Node {
     }
 }
 
-/// Why an attempt led to nothing.
+/// Why an attempt failed.
 #[derive(Debug)]
 pub enum Missed {
-    /// Another node may answer.
+    /// The connection failed; another node may answer.
     Connect(String),
-    /// Nothing came in time; another node may answer.
+    /// No answer in time; another node may answer.
     Silent,
-    /// It sent a part of the list and then took too long; another node would have to send as much.
+    /// A part of the list arrived in time; another node would have to send as much.
     Slow { heard: String },
-    /// Another node would say the same.
+    /// The node rejected the request; another node would do the same.
     Refused(Error),
 }
 
 impl From<Status> for Missed {
     fn from(status: Status) -> Missed {
-        // Broken on the way, or not one of ours.
+        // The connection broke, or the peer is not a Convoke node.
         if status.source().is_some() {
             return Missed::Connect(root_cause(&status));
         }
@@ -165,7 +164,7 @@ impl From<Status> for Missed {
     }
 }
 
-/// The innermost error says most.
+/// The innermost error is the most specific one.
 fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

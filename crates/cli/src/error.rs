@@ -1,19 +1,20 @@
-//! Why a command ends without success: one sentence for the person, one exit code for the script.
+//! Errors of commands: a message for people and an exit code for scripts.
 
 use convoke_proto::Error;
 use std::fmt;
 
-/// The fixed exit codes.
+/// Exit codes.
 pub mod exit {
     pub const FAILED: u8 = 1;
     pub const USAGE: u8 = 2;
     pub const UNREACHABLE: u8 = 3;
     pub const NOT_FOUND: u8 = 4;
-    pub const REFUSED: u8 = 5;
-    /// A command that wraps another one failed itself.
+    pub const REJECTED: u8 = 5;
+    /// A command that runs another command failed itself.
     pub const WRAPPER: u8 = 125;
 }
 
+/// An error that ends a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandError {
     pub exit: u8,
@@ -25,7 +26,7 @@ impl CommandError {
         CommandError { exit: exit::FAILED, message: message.into() }
     }
 
-    /// Bad usage or configuration.
+    /// Invalid usage or configuration.
     pub fn usage(message: impl Into<String>) -> CommandError {
         CommandError { exit: exit::USAGE, message: message.into() }
     }
@@ -38,11 +39,11 @@ impl CommandError {
         CommandError { exit: exit::NOT_FOUND, message: message.into() }
     }
 
-    pub fn refused(message: impl Into<String>) -> CommandError {
-        CommandError { exit: exit::REFUSED, message: message.into() }
+    pub fn rejected(message: impl Into<String>) -> CommandError {
+        CommandError { exit: exit::REJECTED, message: message.into() }
     }
 
-    /// The same sentence from a command that wraps another one.
+    /// The same error of a command that runs another command.
     #[must_use]
     pub fn of_wrapper(self) -> CommandError {
         CommandError { exit: exit::WRAPPER, ..self }

@@ -19,7 +19,7 @@ impl fmt::Display for Signal {
     }
 }
 
-/// Listens from the moment it is made.
+/// A listener for SIGTERM and SIGINT.
 #[derive(Debug)]
 pub struct Signals {
     terminate: unix::Signal,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// `500ms`, `20s`, `1m30s`, `0.5s`; `None` for anything without a unit.
+/// Parses `500ms`, `20s`, `1m30s`, `0.5s`. Returns `None` without a unit.
 pub fn duration(text: &str) -> Option<Duration> {
     let mut total = Duration::ZERO;
     let mut rest = text.trim();
@@ -27,7 +27,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     Some(total)
 }
 
-/// In the largest unit that needs no fraction.
+/// Formats a duration in the largest unit that needs no fraction.
 pub fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
     match ms {

@@ -1,7 +1,7 @@
-//! Documents that are generated from the code: `UPDATE_GOLDEN=1 cargo test -p convoke` writes them.
+//! Reference pages generated from the code. `UPDATE_GOLDEN=1 cargo test -p convoke docs` writes them.
 
 use crate::args::Arguments;
-use crate::config::keys::{KEYS, SECTIONS};
+use crate::config::keys::{KEYS, SECTIONS, of_field};
 use clap::{Arg, Command, CommandFactory};
 use convoke_testkit::golden;
 use std::fmt::Write;
@@ -19,15 +19,22 @@ fn the_reference_of_the_command_line_is_up_to_date() {
 fn configuration() -> String {
     let mut out = String::from(
         "# Configuration\n\n\
-         *Generated from the table of keys in `crates/convoke/src/config/keys.rs`.*\n\n\
-         A node needs no configuration on one machine. A TOML file (`--config FILE` or `CONVOKE_CONFIG`) sets what it names; environment \
-         variables override the file, flags override both. Unknown keys are errors; an unknown variable `CONVOKE_…` is a warning, because others \
-         set such variables, too; what Kubernetes sets for services is passed over, and where such a service has the name of a port of ours (`convoke-peer`: \
-         `CONVOKE_PEER_PORT=tcp://…`), a warning says so. `convoke config print --defaults` prints a file with \
-         every key, `convoke config print` what counts here and where it comes from, `convoke config check FILE` says whether a node would \
-         start with it: all that `start` refuses before it opens anything is refused. What a host name in `bind` stands for is known at the start only.\n\n\
-         Times have units (`500ms`, `20s`, `5m`, `1h`, `1m30s`), sizes may have them (`64KiB`, `4MiB`), lists in variables and flags are \
-         separated by commas.\n",
+         *Generated from `crates/convoke/src/config/keys.rs`.*\n\n\
+         A node on one machine needs no configuration.\n\n\
+         - A TOML file (`--config FILE` or `CONVOKE_CONFIG`) sets the keys that it contains.\n\
+         - Environment variables override the file.\n\
+         - Flags override both.\n\
+         - An unknown key in the file is an error.\n\
+         - An unknown variable `CONVOKE_…` is a warning, because other programs may use such names.\n\
+         - Variables that Kubernetes sets for services are ignored.\n  \
+           If a service has the name of a port key (`convoke-peer`: `CONVOKE_PEER_PORT=tcp://…`), the node logs a warning.\n\
+         - A time has a unit: `500ms`, `20s`, `5m`, `1h`, `1m30s`.\n\
+         - A size may have a unit: `64KiB`, `4MiB`.\n\
+         - Variables and flags separate the elements of a list with commas.\n\n\
+         | Command | Output |\n|---|---|\n\
+         | `convoke config print --defaults` | a file with all keys and their defaults |\n\
+         | `convoke config print` | the effective values and their origins |\n\
+         | `convoke config check FILE` | whether a node would accept the file |\n",
     );
     let settings = crate::config::Settings::default();
     for (section, about) in SECTIONS {
@@ -36,8 +43,34 @@ fn configuration() -> String {
             write!(out, "\n## {title}\n\n{about}\n\n| Key | Default | Meaning | Variable, flag |\n|---|---|---|---|\n");
         for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
             let flag = key.flag.map(|flag| format!(", `{flag}`")).unwrap_or_default();
-            let (name, default, variable) = (key.parts().1, (key.read)(&settings), key.environment());
-            let _ = writeln!(out, "| `{name}` | `{default}` | {} | `{variable}`{flag} |", key.meaning);
+            let (name, default, variable) = (key.parts().1, key.read(&settings), key.environment());
+            let meaning = format!("{}. {}", key.help, key.details);
+            let _ = writeln!(out, "| `{name}` | `{default}` | {} | `{variable}`{flag} |", meaning.trim_end());
+        }
+    }
+    out + &constants()
+}
+
+/// Values of components that are not keys.
+fn constants() -> String {
+    let mut out = String::from(
+        "\n## Constants\n\n\
+         These values cannot be configured. Programs that embed the node (`convoke-node`) can set them.\n\n\
+         | Value | Constant |\n|---|---|\n",
+    );
+    for (section, shown) in [
+        ("timers", format!("{:#?}", convoke_node::core::Timers::default())),
+        ("limits", format!("{:#?}", convoke_node::core::Limits::default())),
+        ("network", format!("{:#?}", convoke_node::NetworkLimits::default())),
+        ("clients", format!("{:#?}", convoke_server::Limits::default())),
+        ("client_timeouts", format!("{:#?}", convoke_server::Timeouts::default())),
+        ("log_timers", format!("{:#?}", convoke_replica::Timers::default())),
+        ("log_limits", format!("{:#?}", convoke_replica::ReplicaLimits::default())),
+        ("log_state", format!("{:#?}", convoke_replica::log::Limits::default())),
+    ] {
+        let fields = shown.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": "));
+        for (field, value) in fields.filter(|(field, _)| of_field(field, &[section]).is_none()) {
+            let _ = writeln!(out, "| `{section}.{field}` | {} |", value.trim_end_matches(','));
         }
     }
     out
@@ -48,13 +81,19 @@ fn command_line() -> String {
     root.build();
     let mut out = String::from(
         "# Command line\n\n\
-         *Generated from `crates/convoke/src/args`.*\n\n\
-         One binary, `convoke`: nodes, and everything that talks to them. Commands that talk to a node take `--addr HOST:PORT,…` (or \
-         `CONVOKE_ADDR`; several are tried in turn) and `--timeout`; those that show something take `--json`, in the forms of the HTTP \
-         interface. Flags of a command that has others below it may be given to these, too. Colours are for terminals and honour `NO_COLOR`.\n\n",
+         *Generated from `crates/convoke/src/args` and `crates/tools/src/args`.*\n\n\
+         The binary `convoke` starts nodes and has all client commands.\n\n\
+         - Client commands take `--addr HOST:PORT,…` (or `CONVOKE_ADDR`) and `--timeout`.\n  \
+           They try several addresses in turn.\n\
+         - Commands that print an answer take `--json`.\n  \
+           The JSON has the form of the HTTP API.\n\
+         - A subcommand also takes the flags of the command above it.\n\
+         - Output on a terminal is coloured unless `NO_COLOR` is set.\n\
+         - `demo`, `cluster`, `top` and `bench` are development tools.\n  \
+           Packages leave them out (packaging/README.md).\n\n",
     );
     if let Some(after) = root.get_after_help() {
-        let _ = writeln!(out, "{after} Errors go to stderr, in one sentence that says what to do.");
+        let _ = writeln!(out, "{}\nErrors go to stderr.", after.to_string().replace(". ", ".\n"));
     }
     for command in root.get_subcommands() {
         describe(&mut out, command, "convoke", &[]);
@@ -62,28 +101,33 @@ fn command_line() -> String {
     out
 }
 
-/// Flags of the commands above it, which it takes as well, are told there.
-fn describe(out: &mut String, command: &Command, parent: &str, told: &[&str]) {
+/// Describes a command and its subcommands. Flags of the command above are described there.
+fn describe(out: &mut String, command: &Command, parent: &str, described: &[&str]) {
     let name = format!("{parent} {}", command.get_name());
     if command.get_name() == "help" {
         return;
     }
     let _ = write!(out, "\n## `{name}`\n\n{}\n", command.get_about().map(ToString::to_string).unwrap_or_default());
-    // Told once for all: at the top, or with the command that they belong to.
-    let known = |id: &str| ["help", "addr", "timeout", "json"].contains(&id) || told.contains(&id);
+    // Described at the top of the page, or with the command that they belong to.
+    let known = |id: &str| ["help", "addr", "timeout", "json"].contains(&id) || described.contains(&id);
     let own = |argument: &&Arg| !argument.is_hide_set() && !known(argument.get_id().as_str());
     let arguments: Vec<&Arg> = command.get_arguments().filter(own).collect();
     if !arguments.is_empty() {
         out.push_str("\n| | |\n|---|---|\n");
     }
     for argument in arguments {
-        let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        let mut help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        let defaults = argument.get_default_values().iter().map(|value| value.to_string_lossy());
+        let defaults: Vec<_> = defaults.filter(|value| !value.is_empty()).collect();
+        if argument.get_action().takes_values() && !defaults.is_empty() {
+            let _ = write!(help, " [default: {}]", defaults.join(","));
+        }
         let _ = writeln!(out, "| `{}` | {} |", shown(argument), help.replace('|', "\\|"));
     }
     for inner in command.get_subcommands() {
         let global = command.get_arguments().filter(|argument| argument.is_global_set());
-        let told: Vec<&str> = global.map(|argument| argument.get_id().as_str()).collect();
-        describe(out, inner, &name, &told);
+        let described: Vec<&str> = global.map(|argument| argument.get_id().as_str()).collect();
+        describe(out, inner, &name, &described);
     }
 }
 

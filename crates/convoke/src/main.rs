@@ -1,4 +1,4 @@
-//! The `convoke` binary: nodes, and the command line for those who look after them.
+//! The `convoke` binary: nodes and the client command line.
 
 mod args;
 mod client;
@@ -26,21 +26,21 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     match run(Arguments::parse().command) {
         Ok(code) => code,
-        Err(failure) => {
-            if !failure.message.is_empty() {
-                eprintln!("convoke: {failure}");
+        Err(error) => {
+            if !error.message.is_empty() {
+                eprintln!("convoke: {error}");
             }
-            failure.exit.into()
+            error.exit.into()
         }
     }
 }
 
 fn run(command: Command) -> Result<ExitCode> {
     let done = match command {
-        Command::Dev(arguments) => serve(node::Plan::dev(&Loaded::effective(None, &arguments.flags())?)?),
+        Command::Dev(arguments) => serve(node::Plan::dev(&Loaded::effective(None, &arguments.settings.0)?)?),
         Command::Start(arguments) => {
             arguments.end_with.map_or(Ok(()), node::end_with)?;
-            serve(node::Plan::start(&Loaded::effective(arguments.config.as_deref(), &arguments.flags())?)?)
+            serve(node::Plan::start(&Loaded::effective(arguments.config.as_deref(), &arguments.settings.0)?)?)
         }
         Command::Status(inspect) => block_on(client::status(&inspect)),
         Command::Nodes(arguments) => match &arguments.command {
@@ -89,9 +89,9 @@ fn check(file: &Path, json: bool) -> Result {
     loaded.file(file)?;
     node::Plan::start(&loaded)?;
     if json {
-        return output::print_json(&serde_json::json!({ "file": file, "fine": true }));
+        return output::print_json(&serde_json::json!({ "file": file, "valid": true }));
     }
-    output::print(&format!("{} is fine\n", file.display()))
+    output::print(&format!("{} is valid\n", file.display()))
 }
 
 fn print(arguments: &PrintArgs) -> Result {

@@ -22,7 +22,7 @@ fn plan(arguments: &[&str], environment: &[(&str, &str)]) -> (Plan, Loaded) {
     let Command::Start(start) = parsed.command else { panic!("{arguments:?} starts no node") };
     let mut loaded = Loaded::default();
     loaded.environment(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))).unwrap();
-    loaded.flags(&start.flags()).unwrap();
+    loaded.flags(&start.settings.0).unwrap();
     assert!(loaded.doubts.is_empty(), "{:?}", loaded.doubts);
     (Plan::start(&loaded).unwrap_or_else(|error| panic!("{arguments:?}: {error}")), loaded)
 }
@@ -119,5 +119,6 @@ fn the_unit_starts_a_node() {
     assert_eq!(loaded.settings.data_dir, Path::new("/var/lib").join(value("StateDirectory")));
     assert_eq!(value("Type"), "notify", "the node says when it is ready");
     let stop: u64 = value("TimeoutStopSec").parse().unwrap();
-    assert!(stop > loaded.settings.timers.handover_timeout.as_secs(), "clients are handed over before it is killed");
+    let handover = std::time::Duration::from(loaded.settings.timers.handover_timeout);
+    assert!(stop > handover.as_secs(), "the node hands its clients over before systemd kills it");
 }

@@ -33,7 +33,8 @@ fn of_two_with_one_name_one_gives_up() {
     let mut first = NodeProcess::spawn(&mut start(&dir.path().join("a"), &["--id", "n1"])).ready();
     let arguments = ["--id", "n1", "--join", &first.peers];
     let mut second = NodeProcess::spawn(&mut start(&dir.path().join("b"), &arguments));
-    let given_up = |node: &NodeProcess| node.process.stderr().contains("uses the node id n1: give each its own");
+    let given_up =
+        |node: &NodeProcess| node.process.stderr().contains("uses the node id n1: give each node its own id");
     until("one gives up", || given_up(&first) || given_up(&second));
     let loser = if given_up(&first) { &mut first } else { &mut second };
     assert_eq!(loser.process.wait().code(), Some(5));
@@ -68,10 +69,10 @@ fn a_second_signal_ends_it_at_once() {
     let stuck = registered(&second.clients, "web-1");
     stuck.pause();
     second.process.terminate();
-    until("it is stopping", || second.process.stderr().contains("SIGTERM: stopping"));
+    until("it is stopping", || second.process.stderr().contains("signal=SIGTERM"));
     second.process.terminate();
     assert_eq!(second.process.wait().code(), Some(1));
-    assert!(second.process.stderr().contains("stopped at once"), "{}", second.process.stderr());
+    assert!(second.process.stderr().contains("SIGTERM: stopped at once"), "{}", second.process.stderr());
 }
 
 /// Whoever starts with the id of a node that lives says so at once, tries for a while, and stops; the other one stays (N4).

@@ -60,7 +60,7 @@ fn the_same_seed_does_the_same_in_the_same_order() {
         let told = lines(&demo.stdout());
         let done = told
             .iter()
-            .filter(|line| ["join", "leave", "update", "roam", "partition"].iter().any(|e| line["event"] == *e));
+            .filter(|line| ["join", "leave", "update", "move", "partition"].iter().any(|e| line["event"] == *e));
         let done: Vec<_> =
             done.map(|line| (line["event"].clone(), line["member"].clone(), line["at"].clone())).collect();
         world.nothing_left();
@@ -76,7 +76,7 @@ fn quiet_text_is_for_people_and_a_closed_pipe_ends_it() {
     let world = World::new();
     let mut demo = world.spawn(&mut world.command(&["demo", "--quiet", "--speed", "10", "--seed", "3"]));
     demo.line("the dashboard", |line| line.contains("/ui/"));
-    demo.line("unreachable", |line| line.contains("unreachable from"));
+    demo.line("unreachable", |line| line.contains(" reports "));
     demo.interrupt();
     assert!(demo.wait().success());
     assert!(!demo.stdout().contains("joined at"), "{}", demo.stdout());

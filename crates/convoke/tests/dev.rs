@@ -28,7 +28,7 @@ fn taken_ports_are_replaced_unless_they_were_asked_for() {
     let first = NodeProcess::spawn(&mut convoke(&["dev"])).ready();
     let second = NodeProcess::spawn(&mut convoke(&["dev"])).ready();
     assert_ne!(first.clients, second.clients);
-    assert!(second.process.stdout().contains("is taken"), "{}", second.process.stdout());
+    assert!(second.process.stdout().contains("is in use"), "{}", second.process.stdout());
     let port = first.clients.rsplit(':').next().unwrap();
     let error = support::fails(&["dev", "--client-port", port, "--log-level", "off"], 1);
     assert!(error.starts_with(&format!("cannot listen for clients on 127.0.0.1:{port}")), "{error}");

@@ -36,7 +36,7 @@ fn bad_usage_is_2() {
     let nobody = convoke_testkit::free_address();
     for (command, addresses) in [("status", "two words".to_owned()), ("top", format!("{nobody},two words"))] {
         let error = fails(&[command, "--json", "--addr", &addresses], 2);
-        assert!(error.contains("write HOST:PORT"), "{error}");
+        assert!(error.contains("use HOST:PORT"), "{error}");
     }
 }
 
@@ -90,9 +90,9 @@ fn bad_configuration_is_2_and_names_the_place() {
     fails(&["start", "--config", "/nonexistent.toml"], 2);
     fails(&["start", "--log-level", "a=b=c"], 2);
     std::fs::write(&file, output(&["config", "print", "--defaults"])).unwrap();
-    assert_eq!(output(&["config", "check", path]), format!("{path} is fine\n"));
+    assert_eq!(output(&["config", "check", path]), format!("{path} is valid\n"));
     let checked: serde_json::Value = serde_json::from_str(&output(&["config", "check", path, "--json"])).unwrap();
-    assert_eq!(checked, serde_json::json!({ "file": path, "fine": true }));
+    assert_eq!(checked, serde_json::json!({ "file": path, "valid": true }));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn nobody_there_is_3() {
     assert_eq!(
         error,
         format!(
-            "cannot reach a node at {nobody} (connection refused): start one with `convoke dev`, or name another with --addr"
+            "cannot reach a node at {nobody} (connection refused): start one with `convoke dev`, or use another address with --addr"
         )
     );
     fails(&["watch", "--addr", &nobody, "--timeout", "300ms"], 3);
@@ -154,7 +154,10 @@ fn what_needs_no_node_works_without() {
     assert!(output(&["config", "print"]).contains("client_port = 7700\n"));
     let doubtful = convoke(&["config", "print"]).env("CONVOKE_NOSUCH", "1").output().unwrap();
     let said = String::from_utf8(doubtful.stderr).unwrap();
-    assert!(doubtful.status.success() && said.starts_with("convoke: CONVOKE_NOSUCH means nothing here"), "{said}");
+    assert!(
+        doubtful.status.success() && said.starts_with("convoke: ignored unknown variable CONVOKE_NOSUCH"),
+        "{said}"
+    );
     for arguments in [["config", "print", "--json"].as_slice(), &["config", "print", "--defaults", "--json"]] {
         let shown: serde_json::Value = serde_json::from_str(&output(arguments)).unwrap();
         assert!(shown["keys"].as_array().unwrap().iter().any(|key| key["key"] == "client_port"), "{shown}");

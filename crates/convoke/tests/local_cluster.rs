@@ -119,11 +119,14 @@ fn a_log_does_not_go_with_a_node() {
     world.json(&["fault", "kill", "n2"]);
     world.json(&["fault", "pause", "n3"]);
     let (exit, said) = world.refused(&["remove", "n2"]);
-    let nobody = "nobody says who has the log of pair (no answer from n2, n3), and n2 may be the only one";
+    let nobody = "the voters of the log of pair are unknown (no answer from n2, n3), and n2 may be the only one";
     assert!(exit == 5 && said.contains(nobody), "{said}");
     world.json(&["fault", "resume", "n3"]);
     let (exit, said) = world.refused(&["remove", "n2"]);
-    assert!(exit == 5 && said.contains("n2 alone has the log of pair") && said.contains("n2 does not run"), "{said}");
+    assert!(
+        exit == 5 && said.contains("n2 is the only voter of the log of pair") && said.contains("n2 is not running"),
+        "{said}"
+    );
     let left = world.json(&["remove", "n2", "--force"]);
     assert_eq!(left, json!({ "removed": "n2" }), "{added}");
     world.json(&["delete", "pair"]);
@@ -256,13 +259,13 @@ fn clients_come_and_go() {
 fn bad_input_gets_a_clear_answer_and_nothing_falls_over() {
     let world = World::new();
     let refused = |arguments: &[&str]| world.refused(arguments);
-    let none = "convoke: there is no cluster: `convoke cluster create` makes one";
+    let none = "convoke: no clusters: create one with `convoke cluster create`";
     assert_eq!(refused(&["info"]), (4, none.to_owned()));
     assert_eq!(refused(&["delete", "x"]), (4, none.to_owned()));
-    assert!(refused(&["create", "../x"]).1.contains("is no name for a cluster"));
+    assert!(refused(&["create", "../x"]).1.contains("is not a valid cluster name"));
     assert_eq!(refused(&["create", "x", "--set", "data_dir=/tmp/x"]).0, 2);
     let (exit, said) = refused(&["create", "x", "--nodes", "33"]);
-    assert_eq!((exit, said.as_str()), (2, "convoke: 33 nodes: a cluster has 1 to 32"));
+    assert_eq!((exit, said.as_str()), (2, "convoke: 33 nodes: use 1 to 32"));
     let (exit, said) = refused(&["create", "x", "--set", "timers.ping_timeout=yes"]);
     assert!(exit == 1 && said.contains("timers.ping_timeout"), "{exit} {said}");
     world.nothing_left();
@@ -270,11 +273,11 @@ fn bad_input_gets_a_clear_answer_and_nothing_falls_over() {
     create(&world, "a", "1");
     assert_eq!(refused(&["create", "a"]).0, 5);
     let (exit, said) = refused(&["info", "b"]);
-    assert_eq!((exit, said.as_str()), (4, "convoke: no cluster \"b\": there are a"));
+    assert_eq!((exit, said.as_str()), (4, "convoke: no cluster \"b\": use one of a"));
     let (exit, said) = refused(&["fault", "kill", "n9"]);
     assert_eq!((exit, said.as_str()), (4, "convoke: cluster a has no node \"n9\": there are n1"));
-    assert!(refused(&["fault", "partition", "n1"]).1.contains("everybody on one side"));
-    assert!(refused(&["fault", "one-way", "n1", "n1"]).1.contains("to itself"));
+    assert!(refused(&["fault", "partition", "n1"]).1.contains("all nodes are in one group"));
+    assert!(refused(&["fault", "one-way", "n1", "n1"]).1.contains("from itself"));
     assert!(refused(&["remove", "n1"]).1.contains("is the last node"));
     assert_eq!(refused(&["fault", "delay", "2m"]).0, 2);
     assert_eq!(refused(&["fault", "restart", "n1"]).0, 5);
@@ -307,7 +310,7 @@ fn a_port_where_somebody_else_listens() {
         let output = command.args(&arguments).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(3), "{said}");
-        assert!(said.contains("something else than a cluster manager"), "{said}");
+        assert!(said.contains("another service than a cluster manager"), "{said}");
     }
 }
 

@@ -133,7 +133,7 @@ fn a_killed_leader_a_backup_and_a_restored_log() {
     // As somebody else it is refused before anything is written; without a name it is who it was restored for.
     let refused = start_on(&restored, ["0", port], &["--id", "other"]).output().unwrap();
     let error = failure(&refused, 2);
-    assert!(error.contains("holds the log of node r1, not of other: start it with --id r1"), "{error}");
+    assert!(error.contains("holds the log of node r1, not of other: start the node with --id r1"), "{error}");
     assert!(!restored.join("incarnation").exists(), "nothing was claimed");
     let node = NodeProcess::spawn(&mut start_on(&restored, ["0", port], &[])).ready();
     assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "2");
@@ -323,11 +323,8 @@ fn a_change_that_cannot_arrive_says_what_it_waits_for() {
     assert_eq!((added.status.code(), &added.stdout[..]), (Some(1), &b""[..]));
     let said = String::from_utf8(added.stderr).unwrap();
     let (waiting, ended) = said.trim_end().split_once('\n').unwrap();
-    assert!(waiting.contains("not there yet: ") && waiting.contains(&nowhere), "{said}");
-    assert!(
-        ended.contains("is recorded, but the group has not arrived there yet") && ended.contains(&nowhere),
-        "{said}"
-    );
+    assert!(waiting.contains("waiting: ") && waiting.contains(&nowhere), "{said}");
+    assert!(ended.contains("is committed but has not taken effect yet") && ended.contains(&nowhere), "{said}");
     let text = output(&[&["log", "status"][..], &at].concat());
     assert!(text.contains("not arrived there yet: ") && text.contains(&nowhere), "{text}");
     output(&[&["log", "remove", "n9"][..], &at].concat());

@@ -198,7 +198,7 @@ mod tests {
     fn hosts_are_addresses_or_names() {
         assert_eq!(Host::parse("10.0.0.1:80"), Some((Host::Ip([10, 0, 0, 1].into()), 80)));
         assert_eq!(Host::parse("[::1]:80"), Some((Host::Ip(std::net::Ipv6Addr::LOCALHOST.into()), 80)));
-        assert_eq!(Host::parse("db.example:80"), Some((Host::Name("db.example".to_owned()), 80)));
+        assert_eq!(Host::parse("db.example:80"), Some((Host::Name("db.example"), 80)));
         assert_eq!(Host::parse(""), None);
     }
 }

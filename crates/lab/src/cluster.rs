@@ -8,35 +8,35 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// Nodes of one cluster. Machines have more addresses; this is about processes.
+/// Largest number of nodes of a cluster, to bound the number of processes.
 pub const NODES_MAX: usize = 32;
 const CLIENT_PORT: u16 = 7700;
 const PEER_PORT: u16 = 7701;
-/// Where addresses of clusters are taken from: 127.64.0.0 to 127.127.255.0. Not near 127.0.0.1, where everybody is.
+/// Range of the addresses of clusters: 127.64.0.0 to 127.127.255.0, away from 127.0.0.1, which most programs use.
 const FIRST_NET: u8 = 64;
 const LAST_NET: u8 = 127;
 const NETS_TRIED: usize = 64;
 
-/// How to start a cluster.
+/// The plan of a cluster.
 #[derive(Debug)]
 pub struct ClusterPlan {
-    /// Name of the cluster, as its nodes have it.
+    /// Cluster name of the nodes.
     pub cluster: String,
     /// The `convoke` binary.
     pub binary: PathBuf,
-    /// Where nodes keep their data; the caller removes it.
+    /// Directory for the data of the nodes. The caller removes it.
     pub dir: PathBuf,
-    /// Ids are this and a number from 1.
+    /// Prefix of the node ids; a number from 1 follows.
     pub prefix: &'static str,
-    /// For all nodes: `CONVOKE_…`.
+    /// Environment variables of all nodes: `CONVOKE_…`.
     pub environment: Vec<(OsString, OsString)>,
-    /// Begin with 127.0.0.1, if its ports are free.
+    /// Use 127.0.0.1 for the first node if its ports are free.
     pub at_localhost: bool,
 }
 
-/// The nodes, and the ways between them. Dropping it kills them.
+/// The nodes and the network between them. Dropping it kills the nodes.
 ///
-/// Linux ends children with the *thread* that started them: start nodes from a thread that lives as long as they shall.
+/// Linux ends the nodes with the *thread* that started them: start nodes from a thread that outlives them.
 #[derive(Debug)]
 pub struct LocalCluster {
     launch: Launch,
@@ -44,15 +44,15 @@ pub struct LocalCluster {
     network: Network,
     /// The first three bytes of all addresses.
     net: [u8; 3],
-    /// Held until the first node is added: whoever holds it has these addresses.
+    /// Reserves the addresses until the first node is added.
     first: Option<Relay>,
     nodes: Vec<LocalNode>,
-    /// Ids and addresses are not used again.
+    /// Ids and addresses are not reused.
     added: usize,
 }
 
 impl LocalCluster {
-    /// A cluster without nodes, with addresses that no other cluster has.
+    /// Creates a cluster without nodes, with addresses that no other cluster uses.
     pub fn new(plan: ClusterPlan) -> io::Result<LocalCluster> {
         let network = Network::default();
         let (net, first) = claim_net(&network, plan.at_localhost)?;
@@ -77,7 +77,7 @@ impl LocalCluster {
         self.nodes.iter().find(|node| node.id() == id)
     }
 
-    /// Adds a node that joins all others and waits until it is ready; its id. Whoever stops waiting has a node that is still
+    /// Adds a node that joins all others, waits until it is ready and returns its id. If the future is dropped, the node keeps
     /// starting.
     pub async fn add(&mut self, region: &str) -> Result<String, NodeError> {
         let number = self.added + 1;
@@ -114,18 +114,18 @@ impl LocalCluster {
         self.nodes.iter().filter(|node| node.id() != id).map(LocalNode::peers).collect()
     }
 
-    /// Stops a node gracefully and forgets it; whether there was one. Its directory is removed.
+    /// Stops a node, forgets it and removes its directory. Returns whether the node existed.
     pub async fn remove(&mut self, id: &str) -> bool {
         let Some(index) = self.index(id) else { return false };
         self.nodes[index].stop().await;
         let node = self.nodes.remove(index);
         self.network.forget(node.host());
-        // The whole directory of the cluster is removed later.
+        // A failure does not matter: the directory of the cluster is removed later.
         let _ = std::fs::remove_dir_all(node.dir());
         true
     }
 
-    /// SIGKILL; `None` if there is no such node.
+    /// Sends SIGKILL to a node; `None` if there is no such node.
     pub async fn kill(&mut self, id: &str) -> Option<()> {
         let index = self.index(id)?;
         self.nodes[index].kill().await;
@@ -151,7 +151,7 @@ impl LocalCluster {
         Some(self.nodes[index].resume())
     }
 
-    /// From one node to another, both of which must be there.
+    /// The direction from one node to another; `None` if one of them does not exist.
     pub fn way(&self, from: &str, to: &str) -> Option<Way> {
         Some(Way::new(self.node(from)?.host(), self.node(to)?.host()))
     }
@@ -161,7 +161,7 @@ impl LocalCluster {
         self.nodes.iter().find(|node| node.host() == host).map(LocalNode::id)
     }
 
-    /// Kills all nodes; returns when they are gone.
+    /// Kills all nodes and waits for their end.
     pub async fn end(mut self) {
         for node in &mut self.nodes {
             node.kill().await;
@@ -179,7 +179,7 @@ fn listen(network: &Network, host: IpAddr) -> io::Result<Relay> {
         .or_else(|_| Relay::listen(network, host, SocketAddr::new(host, 0)))
 }
 
-/// Addresses nobody uses, and the relay of the first of them, which keeps them ours.
+/// Finds unused addresses. The relay at the first address reserves them.
 fn claim_net(network: &Network, at_localhost: bool) -> io::Result<([u8; 3], Relay)> {
     let random = || [127, fastrand::u8(FIRST_NET..=LAST_NET), fastrand::u8(..)];
     let localhost = at_localhost.then_some([127, 0, 0]);
@@ -193,7 +193,7 @@ fn claim_net(network: &Network, at_localhost: bool) -> io::Result<([u8; 3], Rela
             Err(error) => last = error,
         }
     }
-    // The ports are taken everywhere: then any.
+    // The default ports are in use at all addresses: use any port.
     let [a, b, c] = random();
     let host = Ipv4Addr::new(a, b, c, 1);
     let relay = Relay::listen(network, host.into(), SocketAddr::from((host, 0)));

@@ -1,11 +1,11 @@
 //! Clusters of real `convoke` processes on one machine, and faults between them, without privileges.
 //!
-//! Every node of a [`LocalCluster`] has a loopback address of its own (Linux has all of 127.0.0.0/8) and dials from it. In
-//! front of its peer port, at the address it advertises, stands a [`Relay`]: by the source address it knows who
-//! dials, and by the [`Network`] which ways are cut or slow. Nodes are paused and killed by signals.
+//! Every node of a [`LocalCluster`] has its own loopback address (Linux routes all of 127.0.0.0/8) and dials from it. Peers
+//! dial a [`Relay`] in front of the node. The relay identifies the dialling node by its source address, and applies the
+//! faults of the [`Network`]. Nodes are paused and killed by signals.
 //!
-//! Whatever happens to the process that holds a cluster, its nodes end with it. Directories of those that were killed are removed
-//! by whoever comes next ([`StateDir`]).
+//! The nodes end with the process that owns the cluster. If that process was killed, the next one removes its directory
+//! ([`StateDir`]).
 
 mod cluster;
 mod network;

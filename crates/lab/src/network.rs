@@ -1,4 +1,4 @@
-//! Which ways between hosts are cut or slow.
+//! Faults of the traffic between hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// From one host to another, not back.
+/// The direction from one host to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Way {
     pub from: IpAddr,
@@ -23,23 +23,23 @@ impl Way {
         Way { from: self.to, to: self.from }
     }
 
-    /// This way and back, whichever comes first: one value for two hosts.
+    /// The same value for both directions between two hosts.
     fn pair(self) -> Way {
         if self.from <= self.to { self } else { self.back() }
     }
 }
 
-/// What is not as it should be. Ways that are not named are open and quick.
+/// The current faults. All other directions are open and not delayed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ways {
     cut: BTreeSet<Way>,
     delayed: BTreeMap<Way, Duration>,
-    /// How often the connections between two hosts were reset.
+    /// Number of resets of the connections between two hosts.
     resets: BTreeMap<Way, u64>,
 }
 
 impl Ways {
-    /// Bytes wait until it is healed; nobody is told.
+    /// Bytes wait until the cut heals; no connection is closed.
     pub fn is_cut(&self, way: Way) -> bool {
         self.cut.contains(&way)
     }
@@ -56,7 +56,7 @@ impl Ways {
         self.delayed.iter().map(|(way, delay)| (*way, *delay))
     }
 
-    /// A connection comes about only if both hosts hear each other.
+    /// Whether both directions are open, which a new connection needs.
     pub(crate) fn lets_connect(&self, way: Way) -> bool {
         !self.is_cut(way) && !self.is_cut(way.back())
     }
@@ -66,26 +66,26 @@ impl Ways {
     }
 }
 
-/// The ways between the hosts of a cluster, as all its relays know them. Clones are the same network.
+/// The network between the hosts of a cluster, shared by its relays. Clones are the same network.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     ways: Arc<watch::Sender<Ways>>,
 }
 
 impl Network {
-    /// As they are now.
+    /// The current faults.
     pub fn ways(&self) -> Ways {
         self.ways.borrow().clone()
     }
 
-    /// From now on nothing gets through on this way.
+    /// Cuts a direction.
     pub fn cut(&self, way: Way) {
         self.ways.send_modify(|ways| {
             ways.cut.insert(way);
         });
     }
 
-    /// From now on everything on this way takes so much longer; zero is no delay.
+    /// Delays a direction; zero removes the delay.
     pub fn delay(&self, way: Way, delay: Duration) {
         self.ways.send_modify(|ways| {
             if delay.is_zero() {
@@ -96,12 +96,12 @@ impl Network {
         });
     }
 
-    /// Closes all connections between two hosts hard; new ones are let through. While the way is cut neither side is told.
+    /// Resets all connections between two hosts; new ones work. While the direction is cut, the reset waits.
     pub fn reset(&self, way: Way) {
         self.ways.send_modify(|ways| *ways.resets.entry(way.pair()).or_default() += 1);
     }
 
-    /// Open and quick again; what waited arrives.
+    /// Removes cut and delay of a direction; waiting bytes arrive.
     pub fn heal(&self, way: Way) {
         self.ways.send_modify(|ways| {
             ways.cut.remove(&way);
@@ -116,7 +116,7 @@ impl Network {
         });
     }
 
-    /// Forgets a host that is gone.
+    /// Forgets a removed host.
     pub fn forget(&self, host: IpAddr) {
         let about = |way: &Way| way.from == host || way.to == host;
         self.ways.send_modify(|ways| {

@@ -1,4 +1,4 @@
-//! One node: a process, and the relay before its peer port.
+//! One node: a process and the relay in front of its peer port.
 
 use crate::network::Network;
 use crate::relay::Relay;
@@ -16,11 +16,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long a node may take to listen, or to be ready once others can be reached.
+/// Time for a node to listen, and to be ready once it can reach others.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long it may take to say goodbye.
+/// Time for a node to stop after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Of its log, told if it does not start.
+/// Number of log lines in the error of a failed start.
 const LAST_WORDS_BYTES: u64 = 2_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum NodeError {
     Ended { id: String, said: String },
     #[error("{id} was not ready within {} s: {said}", START_TIMEOUT.as_secs())]
     Slow { id: String, said: String },
-    #[error("{id} has no process: start it with restart")]
+    #[error("{id} is not running: start it with restart")]
     NotRunning { id: String },
     #[error("{id} is running already")]
     Running { id: String },
@@ -44,7 +44,7 @@ pub enum NodeState {
     Running,
     /// SIGSTOP.
     Paused,
-    /// It was killed, or ended by itself.
+    /// Killed, or ended by itself.
     Dead,
 }
 
@@ -58,7 +58,7 @@ impl NodeState {
     }
 }
 
-/// What all starts of all nodes of a cluster have in common.
+/// Settings that all nodes of a cluster share.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) binary: PathBuf,
@@ -66,13 +66,13 @@ pub(crate) struct Launch {
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
-/// A node that keeps its addresses and its directory over all its runs. Dropping it kills its process.
+/// A node that keeps its addresses and directory when it is restarted. Dropping it kills its process.
 #[derive(Debug)]
 pub struct LocalNode {
     id: String,
     region: String,
     host: IpAddr,
-    /// Where clients connect; port 0 until the node has chosen one.
+    /// Client address; port 0 until the node has chosen one.
     clients: SocketAddr,
     relay: Relay,
     dir: PathBuf,
@@ -88,7 +88,7 @@ struct Running {
     _reading: JoinSet<()>,
 }
 
-/// What a node has said about itself.
+/// The state that a node has printed on stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Starting,
@@ -104,7 +104,7 @@ struct Places {
 }
 
 impl LocalNode {
-    /// A node at this host, not started yet. Ports are the given ones if they are free.
+    /// A node at this host that is not started. It uses the given ports if they are free.
     pub(crate) fn new(
         id: String,
         region: String,
@@ -133,22 +133,22 @@ impl LocalNode {
         self.host
     }
 
-    /// Where clients connect.
+    /// The client address.
     pub fn clients(&self) -> SocketAddr {
         self.clients
     }
 
-    /// What other nodes dial: its relay.
+    /// The address that other nodes dial: the relay.
     pub fn peers(&self) -> SocketAddr {
         self.relay.address()
     }
 
-    /// Everything it said on stderr, over all its runs.
+    /// File with the stderr output of all starts.
     pub fn log(&self) -> PathBuf {
         self.dir.join("log")
     }
 
-    /// Of its process, if it has one.
+    /// The process id, if the node runs.
     pub fn pid(&self) -> Option<u32> {
         self.running.as_ref().and_then(|running| u32::try_from(running.pid.as_raw_nonzero().get()).ok())
     }
@@ -161,15 +161,15 @@ impl LocalNode {
         }
     }
 
-    /// Starts its process and waits until it is ready.
+    /// Starts the process and waits until the node is ready.
     pub(crate) async fn start(&mut self, launch: &Launch, join: &[SocketAddr]) -> Result<(), NodeError> {
         if self.state() != NodeState::Dead {
             return Err(NodeError::Running { id: self.id.clone() });
         }
-        // What is left of a run that ended by itself.
+        // Remains of a process that ended by itself.
         self.kill().await;
         let spawned = self.spawn(launch, join);
-        // Held from the first moment: whoever stops waiting can still end it.
+        // Stored at once: if the future is dropped, the process can still be ended.
         self.running = Some(spawned.map_err(|source| NodeError::Spawn { id: self.id.clone(), source })?);
         let places = self.wait(|stage| *stage != Stage::Starting).await?;
         self.clients = places.clients;
@@ -210,7 +210,7 @@ impl LocalNode {
             let join: Vec<String> = join.iter().map(ToString::to_string).collect();
             command.args(["--join", &join.join(",")]);
         }
-        // Not in the group of whoever presses Ctrl-C: nodes end when they are told to.
+        // Its own process group: Ctrl-C in the terminal does not reach the node.
         command.process_group(0).kill_on_drop(true);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn()?;
         let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).ok_or(io::ErrorKind::NotFound)?;
@@ -221,7 +221,7 @@ impl LocalNode {
         Ok(Running { child, pid, stage, _reading: reading })
     }
 
-    /// The end of its log.
+    /// The last lines of its log.
     fn last_words(&self) -> String {
         let read = || -> io::Result<String> {
             let mut file = File::open(self.log())?;
@@ -238,17 +238,17 @@ impl LocalNode {
         }
     }
 
-    /// SIGKILL; returns when the process is gone.
+    /// Sends SIGKILL and waits for the end of the process.
     pub(crate) async fn kill(&mut self) {
         self.relay.lead_to(None);
         self.paused = false;
         if let Some(mut running) = self.running.take() {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = running.child.kill().await;
         }
     }
 
-    /// SIGTERM, and SIGKILL if that takes too long; returns when the process is gone.
+    /// Sends SIGTERM, and SIGKILL after a timeout. Waits for the end of the process.
     pub(crate) async fn stop(&mut self) {
         let resumed = self.resume();
         let Some(running) = &mut self.running else { return };
@@ -282,13 +282,13 @@ impl LocalNode {
         }
     }
 
-    /// Its directory, for tests that look whether it is gone.
+    /// The directory of the node, for tests.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 }
 
-/// Follows what a node says on stdout until it ends.
+/// Reads the stdout of a node until it ends.
 async fn read(output: impl AsyncRead + Unpin, stage: watch::Sender<Stage>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -301,7 +301,7 @@ async fn read(output: impl AsyncRead + Unpin, stage: watch::Sender<Stage>) {
     stage.send_replace(Stage::Ended);
 }
 
-/// From `clients A, peers B, …`.
+/// Parses `clients A, peers B, …`.
 fn places(text: &str) -> Option<Places> {
     let mut parts = text.split(", ");
     let clients = parts.next()?.strip_prefix("clients ")?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! What stands before the peer port of a node and passes connections on, as the network allows.
+//! The relay in front of the peer port of a node, which applies the faults of the network.
 
 use crate::network::{Network, Way, Ways};
 use std::future::Future;
@@ -12,16 +12,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Read at a time, and held by the system per direction: little, so that a sender notices soon that nobody reads.
+/// Buffer per direction. It is small, so that the sender soon blocks when the receiver does not read.
 const CHUNK_BYTES: usize = 16 * 1024;
-/// On their way per direction. With a delay this bounds what gets through: 128 KiB per delay.
+/// Chunks in flight per direction. With a delay this bounds the throughput to 128 KiB per delay.
 const CHUNKS_MAX: usize = 8;
 const BACKLOG: u32 = 128;
-/// Beyond, the oldest connections may be ones that nobody will ever continue; new ones are refused.
+/// Largest number of connections; the relay resets new ones beyond it.
 const CONNECTIONS_MAX: usize = 1_024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Passes connections on to a node. Dropping it cuts them.
+/// Forwards connections to a node. Dropping it closes them.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
@@ -30,7 +30,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens at this address, of the host it stands for; until it has a target, connections are reset.
+    /// Listens at this address. Connections are reset until a target is set.
     pub fn listen(network: &Network, host: IpAddr, address: SocketAddr) -> io::Result<Relay> {
         let socket = socket(address)?;
         socket.set_reuseaddr(true)?;
@@ -47,7 +47,7 @@ impl Relay {
         self.address
     }
 
-    /// Where new connections lead; `None` = nowhere, they are reset.
+    /// Sets the target of new connections; `None` resets them.
     pub fn lead_to(&self, target: Option<SocketAddr>) {
         self.target.send_replace(target);
     }
@@ -69,13 +69,13 @@ async fn accept(listener: TcpListener, network: Network, host: IpAddr, target: w
                 connections.spawn(carry(stream, way, network.subscribe(), target.clone()));
             }
             Ok((stream, _)) => reset(&stream),
-            // No descriptors left, for example.
+            // For example, too many open files.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
 }
 
-/// One connection, from its first byte to its last.
+/// Forwards one connection.
 async fn carry(
     mut stream: TcpStream,
     way: Way,
@@ -107,7 +107,7 @@ async fn carry(
     }
 }
 
-/// Waits until both hosts hear each other. What is sent before waits here; `None` if whoever dialed gave up.
+/// Waits until both directions are open. Bytes sent before wait here. `None` if the dialling node gave up.
 async fn until_connectable(stream: &mut TcpStream, way: Way, ways: &mut watch::Receiver<Ways>) -> Option<Vec<u8>> {
     let mut early = Vec::with_capacity(CHUNK_BYTES);
     loop {
@@ -122,7 +122,7 @@ async fn until_connectable(stream: &mut TcpStream, way: Way, ways: &mut watch::R
     }
 }
 
-/// Dials from the host that dialed the relay, so that the node sees who it is.
+/// Dials from the address of the dialling node, so that the target sees that address.
 async fn connect(target: Option<SocketAddr>, source: IpAddr) -> Option<TcpStream> {
     let target = target?;
     let socket = socket(target).ok()?;
@@ -132,7 +132,7 @@ async fn connect(target: Option<SocketAddr>, source: IpAddr) -> Option<TcpStream
     timeout(CONNECT_TIMEOUT, socket.connect(target)).await.ok()?.ok()
 }
 
-/// One way of the network as seen by one connection.
+/// One direction of the network, used by one connection.
 struct Gate {
     way: Way,
     ways: watch::Receiver<Ways>,
@@ -144,12 +144,12 @@ impl Gate {
     }
 
     async fn open(&mut self) {
-        // The network lives as long as its relays.
+        // The network outlives its relays.
         let _ = self.ways.wait_for(|ways| !ways.is_cut(self.way)).await;
     }
 }
 
-/// Passes bytes on in one direction; its end, too, only when the way is open.
+/// Forwards bytes, and the end of the stream, while the direction is open.
 fn pass(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, mut gate: Gate) -> impl Future<Output = ()> {
     let (chunks, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS_MAX);
     let ways = gate.ways.clone();
@@ -180,7 +180,7 @@ fn pass(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, mut gate: Gate) -> impl F
     }
 }
 
-/// What it does not know it does not need: then the connection merely ends.
+/// Resets the connection if the system allows it; otherwise the connection is closed.
 fn reset(stream: &TcpStream) {
     let _ = stream.set_zero_linger();
 }

@@ -1,4 +1,4 @@
-//! A directory that belongs to a running process, and is removed with it or, if it was killed, by whoever comes next.
+//! A directory owned by a running process. The process removes it; if it was killed, the next process does.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -6,10 +6,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const LOCK: &str = "lock";
-/// For the user alone: what is in it belongs to processes that run in the user's name.
+/// Mode of the directories: only the user has access.
 const MODE: u32 = 0o700;
 
-/// Held while the process lives. Dropping it removes everything in it.
+/// A locked directory. Dropping it removes the directory with its content.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
@@ -27,7 +27,7 @@ pub enum StateDirError {
 }
 
 impl StateDir {
-    /// Where directories of this user's processes are: in `XDG_RUNTIME_DIR`, or in the one for temporary files.
+    /// Parent of all directories of this user: in `XDG_RUNTIME_DIR`, or in the directory for temporary files.
     pub fn root() -> PathBuf {
         match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
             Some(dir) => Path::new(&dir).join("convoke"),
@@ -35,7 +35,7 @@ impl StateDir {
         }
     }
 
-    /// Takes the directory of this name. What a killed process left in it is removed.
+    /// Locks the directory of this name, and removes the remains of a killed process.
     pub fn claim(root: &Path, name: &str) -> Result<StateDir, StateDirError> {
         let path = root.join(name);
         let failed = |source| StateDirError::Io { path: path.clone(), source };
@@ -44,7 +44,7 @@ impl StateDir {
             make(&path)?;
             let lock = match OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK)) {
                 Ok(lock) => lock,
-                // Whoever had it has just removed it.
+                // Its previous owner has just removed it.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(failed(error)),
             };
@@ -53,7 +53,7 @@ impl StateDir {
                 Err(fs::TryLockError::WouldBlock) => return Err(StateDirError::InUse { path }),
                 Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
             }
-            // A lock on a file that was removed meanwhile is worth nothing.
+            // The lock is void if the file was removed meanwhile.
             if !same_file(&lock, &path.join(LOCK)) {
                 continue;
             }
@@ -63,7 +63,7 @@ impl StateDir {
         }
     }
 
-    /// Removes directories whose name begins so and whose process is no more; returns their names.
+    /// Removes directories with this prefix whose process has ended. Returns their names.
     pub fn sweep(root: &Path, prefix: &str) -> Vec<String> {
         let entries = fs::read_dir(root).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -91,11 +91,11 @@ impl StateDir {
 
 impl Drop for StateDir {
     fn drop(&mut self) {
-        // The lock is removed last, while it is held: nobody takes a directory that is being removed.
+        // The lock file is removed last, while it is locked: no process locks a directory that is being removed.
         let _ = self.clear();
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = fs::remove_dir(&self.path);
-        // Unless there are others.
+        // Fails if there are other directories.
         if let Some(root) = self.path.parent() {
             let _ = fs::remove_dir(root);
         }
@@ -106,12 +106,12 @@ fn make(path: &Path) -> Result<(), StateDirError> {
     let failed = |source| StateDirError::Io { path: path.to_owned(), source };
     match DirBuilder::new().mode(MODE).create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        // The one above was removed meanwhile, or never there: the next round makes it.
+        // The parent does not exist: the next iteration creates it.
         Err(error) if error.kind() == ErrorKind::NotFound && path.parent().is_some_and(Path::exists) => {}
         Err(error) => return Err(failed(error)),
         Ok(()) => return Ok(()),
     }
-    // In a directory for everybody somebody else may have been first.
+    // In a shared directory, another user may own the name.
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() && found.uid() == rustix::process::getuid().as_raw() => Ok(()),
         Ok(_) => Err(StateDirError::OfAnother { path: path.to_owned() }),

@@ -6,7 +6,7 @@ use convoke_core::node::{Attach, AttachMember, Attached, SessionId};
 use convoke_core::version::Version;
 use convoke_node::{Connection, NodeHandle};
 
-/// A member as tests need it.
+/// A minimal member.
 pub fn member(id: &str, service: &str) -> AttachMember {
     AttachMember { spec: MemberSpec::new(id, service), takeover: false }
 }
@@ -22,10 +22,10 @@ pub struct TestClient {
 }
 
 impl TestClient {
-    /// Attaches with these members, raising the claim as the node asks for it.
+    /// Attaches with these members, raising the claim until the node accepts it.
     ///
     /// # Panics
-    /// If the node refuses.
+    /// If the node rejects the attach.
     pub async fn attach(node: &NodeHandle, client: &str, members: Vec<AttachMember>) -> Self {
         let (this, attached) = Self::try_attach(node, client, 1, members).await.expect("the node accepts the client");
         assert!(attached.refused.is_empty(), "{:?}", attached.refused);

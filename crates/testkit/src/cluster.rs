@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Timers short enough for tests that wait for them, long enough for a busy machine.
+/// Short timers that still work on a busy machine.
 pub fn quick_timers() -> Timers {
     let ms = Duration::from_millis;
     Timers {
@@ -30,7 +30,7 @@ pub fn quick_timers() -> Timers {
     }
 }
 
-/// The same, except that clients and nodes may be silent for minutes: for tests that send no heartbeats.
+/// [`quick_timers`] with timeouts of minutes, for tests that send no heartbeats.
 pub fn patient_timers() -> Timers {
     Timers {
         heartbeat_interval: Duration::from_secs(40),
@@ -41,19 +41,19 @@ pub fn patient_timers() -> Timers {
     }
 }
 
-/// Where the system gives out ports of its own accord: to connections, and to listeners that ask for any.
+/// The range of ephemeral ports.
 const EPHEMERAL_PORTS: u16 = 32_768;
 const FIRST_PORT: u16 = 12_000;
 
-/// An address for a node whose port must be known before it starts, or be still free when it comes back. Never one
-/// that the system may meanwhile hand to somebody else's connection, and never the same twice in one process.
+/// Returns a free address for a node whose port must be known in advance. It is outside the ephemeral range, and never the
+/// same twice in one process.
 ///
 /// # Panics
 /// If no port is free.
 pub fn free_address() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let range = u32::from(EPHEMERAL_PORTS - FIRST_PORT);
-    // Test processes that run at the same time begin far apart.
+    // Parallel test processes start at different ports.
     let start = std::process::id().wrapping_mul(2_654_435_761) % range;
     (0..range)
         .map(|_| (start + NEXT.fetch_add(1, Ordering::Relaxed)) % range)
@@ -64,7 +64,7 @@ pub fn free_address() -> String {
         .to_string()
 }
 
-/// Nodes `n0`, `n1`, … in one process. Those that were killed or stopped leave a gap.
+/// Nodes `n0`, `n1`, … in one process. Killed and stopped nodes leave a gap.
 #[derive(Debug, Default)]
 pub struct Cluster {
     nodes: Vec<Option<Node>>,
@@ -72,12 +72,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts nodes one after the other, each joining the first, and waits until all know each other.
+    /// Starts nodes in turn, each joining the first, and waits until all are connected.
     pub async fn start(count: usize) -> Self {
         Self::start_with(count, |_| {}).await
     }
 
-    /// The same with other settings.
+    /// Like [`Cluster::start`], with other settings.
     pub async fn start_with(count: usize, adjust: impl Fn(&mut Config)) -> Self {
         let mut cluster = Cluster::default();
         for _ in 0..count {
@@ -87,7 +87,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts nodes at the same moment, all with the same list of addresses to join.
+    /// Starts nodes concurrently, all with the same join list.
     pub async fn start_at_once(count: usize, adjust: impl Fn(&mut Config)) -> Self {
         let mut cluster = Cluster { configs: (0..count).map(base).collect(), ..Cluster::default() };
         let addresses: Vec<String> = cluster.configs.iter().map(|config| config.bind.clone()).collect();
@@ -104,7 +104,7 @@ impl Cluster {
         cluster
     }
 
-    /// Adds a node that joins the first one still there; returns its index.
+    /// Adds a node that joins the first running one. Returns its index.
     pub async fn add(&mut self, adjust: impl Fn(&mut Config)) -> usize {
         let index = self.nodes.len();
         let mut config = base(index);
@@ -134,7 +134,7 @@ impl Cluster {
         &mut self.configs[index]
     }
 
-    /// Ends a node as a crash would, and waits until its port and data directory are free.
+    /// Ends a node like a crash, and waits until its port and data directory are free.
     pub async fn kill(&mut self, index: usize) {
         if let Some(node) = self.nodes[index].take() {
             node.abort();
@@ -149,19 +149,19 @@ impl Cluster {
         }
     }
 
-    /// Starts a node again that was killed or stopped, at its old address, and waits until it is ready.
+    /// Restarts a killed or stopped node at its old address, and waits until it is ready.
     pub async fn restart(&mut self, index: usize) {
         let node = Node::start(self.configs[index].clone()).await.expect("the node starts again");
         node.ready().await.expect("the node becomes ready");
         self.nodes[index] = Some(node);
     }
 
-    /// Waits until every node has a link to every other and knows it to be ready.
+    /// Waits until every node is connected to every other and sees it ready.
     pub async fn meshed(&self) {
         meshed(self.running()).await;
     }
 
-    /// Waits until all nodes hold the same.
+    /// Waits until all nodes have the same records.
     pub async fn agreed(&self) {
         eventually("all nodes hold the same", async || {
             let mut hashes = Vec::new();
@@ -174,7 +174,7 @@ impl Cluster {
     }
 }
 
-/// Waits until each of these nodes has a link to every other and knows it to be ready.
+/// Waits until each of these nodes is connected to every other and sees it ready.
 pub async fn meshed<'a>(nodes: impl Iterator<Item = &'a Node> + Clone) {
     let others = nodes.clone().count() - 1;
     for node in nodes {

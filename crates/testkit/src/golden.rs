@@ -1,8 +1,8 @@
-//! Outputs that are compared with files.
+//! Comparison of outputs with golden files.
 
 use std::path::Path;
 
-/// Compares a text with a file beside the source that calls this. `UPDATE_GOLDEN=1` writes the file instead.
+/// Compares a text with a file next to the calling source file. `UPDATE_GOLDEN=1` writes the file instead.
 ///
 /// # Panics
 /// If they differ.
@@ -13,7 +13,7 @@ macro_rules! golden {
     };
 }
 
-/// What [`golden!`] does.
+/// Implementation of [`golden!`].
 ///
 /// # Panics
 /// If the text differs from the file.

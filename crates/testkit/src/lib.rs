@@ -1,8 +1,9 @@
-//! Clusters of real nodes: in one process ([`Cluster`]) or as processes ([`ProcessCluster`]) that are killed, paused, stopped
-//! and started again; on loopback, behind a [`Proxy`] that holds back or drops connections, or on a [`Network`] of their
-//! own that is cut between any two of them. And outputs compared with files.
+//! Test support: clusters of real nodes, in one process ([`Cluster`]) or as processes ([`ProcessCluster`]) that tests kill,
+//! pause, stop and restart.
 //!
-//! Tests wait for conditions with [`eventually`], never for time to pass.
+//! Nodes run on loopback, behind a [`Proxy`] that blocks or drops connections, or on a [`Network`] of network namespaces
+//! that can be partitioned. [`golden!`] compares outputs with files. Tests wait for conditions with [`eventually`], never
+//! for time to pass.
 
 mod client;
 mod cluster;

@@ -1,7 +1,6 @@
-//! A network of its own for a cluster: every host a network namespace, all on one bridge in a namespace of its own,
-//! where the way from any host to any other can be cut without either of them noticing (Linux, as root).
+//! A network of network namespaces, one per host, connected by a bridge (Linux, as root).
 //!
-//! A cut loses packets silently, as a pulled cable or a wrong firewall rule does: nobody gets an end of file.
+//! A cut drops packets silently, like a pulled cable or a wrong firewall rule: no connection is closed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,11 +12,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Names of namespaces begin with this, the process that made them, and a number.
+/// Prefix of the names of namespaces; the process id and a number follow.
 const PREFIX: &str = "convoke-test";
 const HOSTS_MAX: usize = 250;
 
-/// Hosts with addresses, connected until the way between them is cut. Dropping it removes it.
+/// Hosts with addresses. Dropping it removes the namespaces.
 #[derive(Debug)]
 pub struct Network {
     name: String,
@@ -26,7 +25,7 @@ pub struct Network {
     cuts: Mutex<BTreeSet<(usize, usize)>>,
 }
 
-/// Why there can be no such network here.
+/// Why the network cannot be created on this machine.
 #[derive(Debug)]
 pub struct NetworkUnavailable(String);
 
@@ -39,23 +38,23 @@ impl fmt::Display for NetworkUnavailable {
 impl std::error::Error for NetworkUnavailable {}
 
 impl Network {
-    /// Makes a network of so many hosts, where that is permitted and the tools for it are there.
+    /// Creates a network if the user may do so and the tools exist.
     ///
     /// # Panics
-    /// If it cannot be made nevertheless.
+    /// If the creation fails for another reason.
     pub fn create(hosts: usize) -> Result<Network, NetworkUnavailable> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         assert!(hosts <= HOSTS_MAX, "at most {HOSTS_MAX} hosts");
         sweep();
         let name = format!("{PREFIX}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        // From here on, dropping it removes what there is.
+        // Dropping it removes the namespaces created so far.
         let network = Network { name, hosts, cuts: Mutex::default() };
         network.probe().map_err(NetworkUnavailable)?;
         network.build().unwrap_or_else(|error| panic!("a network can be made: {error}"));
         Ok(network)
     }
 
-    /// Whether the tools are there and the first namespace can be made.
+    /// Checks that the tools exist and that a namespace can be created.
     fn probe(&self) -> Result<(), String> {
         for (tool, package) in [("ip", "iproute2"), ("nft", "nftables")] {
             let found = Command::new(tool).arg("-V").stdin(Stdio::null()).stdout(Stdio::null()).status();
@@ -87,7 +86,7 @@ impl Network {
         self.hosts
     }
 
-    /// The address of a host, from 0. Other networks use the same ones; they do not meet.
+    /// The address of a host, from 0. Networks use the same addresses but are isolated.
     ///
     /// # Panics
     /// If there is no such host.
@@ -96,30 +95,30 @@ impl Network {
         Ipv4Addr::new(10, 77, 0, u8::try_from(host + 1).expect("checked by create"))
     }
 
-    /// A command that runs a program on a host. The process is the program's own: signals reach it.
+    /// A command that runs a program on a host. Signals reach the program.
     pub fn command(&self, host: usize, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(host)]).arg(program);
         command
     }
 
-    /// Cuts the way between two hosts, both directions.
+    /// Cuts both directions between two hosts.
     pub fn cut(&self, one: usize, other: usize) {
         self.change(|cuts| cuts.extend([(one, other), (other, one)]));
     }
 
-    /// Loses everything one host sends to another; the other direction works.
+    /// Cuts the direction from one host to another.
     pub fn cut_one_way(&self, from: usize, to: usize) {
         self.change(|cuts| cuts.extend([(from, to)]));
     }
 
-    /// Cuts all ways between these hosts and all others.
+    /// Cuts both directions between these hosts and all others.
     pub fn split(&self, side: &[usize]) {
         let others = || (0..self.hosts).filter(|host| !side.contains(host));
         self.change(|cuts| cuts.extend(side.iter().flat_map(|one| others().flat_map(|o| [(*one, o), (o, *one)]))));
     }
 
-    /// Undoes all cuts.
+    /// Removes all cuts.
     pub fn heal(&self) {
         self.change(BTreeSet::clear);
     }
@@ -130,7 +129,7 @@ impl Network {
         let rule = |(from, to): &(usize, usize)| {
             format!("add rule bridge convoke cuts iifname {} oifname {} drop\n", port(*from), port(*to))
         };
-        // All at once: there is no moment between the old cuts and the new ones.
+        // One transaction replaces the old cuts by the new ones.
         let rules: String = cuts.iter().map(rule).collect();
         nft(&self.switch(), &format!("flush chain bridge convoke cuts\n{rules}"))
             .expect("a network once made can be cut");
@@ -147,7 +146,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // Devices go with their namespaces. Those that were never made cannot be removed, and need not be.
+        // Devices are removed with their namespaces. Namespaces that were never created cause errors, which are ignored.
         for namespace in (0..self.hosts).map(|host| self.namespace(host)).chain([self.switch()]) {
             let _ = ip(&["netns", "del", &namespace]);
         }
@@ -158,7 +157,7 @@ fn port(host: usize) -> String {
     format!("port{host}")
 }
 
-/// Removes what processes left behind that were killed.
+/// Removes namespaces of killed processes.
 fn sweep() {
     let Ok(namespaces) = std::fs::read_dir("/run/netns") else { return };
     for name in namespaces.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
@@ -168,7 +167,7 @@ fn sweep() {
     }
 }
 
-/// The process that made a namespace, if one of this kit did.
+/// The process that created a namespace of this kit.
 fn maker(namespace: &str) -> Option<&str> {
     let (maker, _) = namespace.strip_prefix(PREFIX)?.strip_prefix('-')?.split_once('-')?;
     (!maker.is_empty() && maker.bytes().all(|byte| byte.is_ascii_digit())).then_some(maker)
@@ -194,7 +193,7 @@ fn run(command: &mut Command, input: &str) -> Result<(), String> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| failed(&error))?;
-    // A program that ends without reading says why on stderr.
+    // A program that ends without reading its input reports the reason on stderr.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().map_err(|error| failed(&error))?;
     match output.status.success() {
@@ -209,7 +208,7 @@ mod tests {
     use crate::skip;
 
     fn reaches(network: &Network, from: usize, to: usize) -> bool {
-        // A connection that is refused has come there and back.
+        // A refused connection proves that packets pass in both directions.
         let script = format!("exec 2>&1; timeout 1 bash -c '</dev/tcp/{}/1' || true", network.address(to));
         let output = network.command(from, "bash").args(["-c", &script]).output().expect("bash runs");
         String::from_utf8_lossy(&output.stdout).contains("refused")

@@ -1,4 +1,4 @@
-//! Nodes as real processes: started, asked, stopped, killed, paused. Whatever a test does, they end with it.
+//! Nodes as processes. They end with the test.
 
 use crate::wait::until;
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,7 +18,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command with nothing to read and with its output kept.
+    /// Starts a command without stdin and captures its output.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -26,7 +26,7 @@ impl Process {
         Process::launch(command).expect("the binary can be run")
     }
 
-    /// The same for whoever can do something about the failure.
+    /// Like the function above, but returns the error.
     pub fn launch(command: &mut Command) -> io::Result<Self> {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let stdout = Lines::of(child.stdout.take().expect("stdout is piped"));
@@ -34,7 +34,7 @@ impl Process {
         Ok(Process { child, stdout, stderr })
     }
 
-    /// Starts a command whose stdout nobody reads: the other end of the pipe is closed before anything is written.
+    /// Starts a command whose stdout is a closed pipe.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -54,7 +54,7 @@ impl Process {
     /// Waits for a line of stdout.
     ///
     /// # Panics
-    /// If it does not come, or the process ends before.
+    /// If the line does not appear, or the process ends before.
     #[track_caller]
     pub fn line(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         self.find_line(what, wanted).unwrap_or_else(|error| panic!("{error}"))
@@ -75,36 +75,36 @@ impl Process {
         self.stderr.text()
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// SIGINT.
+    /// Sends SIGINT.
     pub fn interrupt(&self) {
         self.signal(Signal::INT);
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// SIGKILL; returns when it is gone.
+    /// Sends SIGKILL and waits for the end of the process.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits for its end, and for all it said.
+    /// Waits for the end of the process and of its output.
     ///
     /// # Panics
-    /// If it does not come.
+    /// If the process does not end.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         let mut status = None;
@@ -133,9 +133,9 @@ impl Drop for Process {
 #[derive(Debug)]
 pub struct NodeProcess {
     pub process: Process,
-    /// Where clients connect.
+    /// Client address.
     pub clients: String,
-    /// What other nodes join.
+    /// Peer address.
     pub peers: String,
 }
 
@@ -143,13 +143,13 @@ impl NodeProcess {
     /// Starts `convoke COMMAND…` and waits until it listens.
     ///
     /// # Panics
-    /// If it does not.
+    /// If it does not listen.
     #[track_caller]
     pub fn spawn(command: &mut Command) -> Self {
         NodeProcess::launch(command).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The same for whoever can do something about the failure.
+    /// Like the function above, but returns the error.
     pub fn launch(command: &mut Command) -> io::Result<Self> {
         let process = Process::launch(command)?;
         let line = process.find_line("listening", |line| line.starts_with("listening: "))?;
@@ -157,23 +157,23 @@ impl NodeProcess {
         Ok(NodeProcess { process, clients, peers })
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until the node is ready.
     ///
     /// # Panics
-    /// If it ends before.
+    /// If the node ends before.
     #[track_caller]
     pub fn ready(self) -> Self {
         self.wait_ready().unwrap_or_else(|error| panic!("{error}"));
         self
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until the node is ready.
     pub fn wait_ready(&self) -> io::Result<()> {
         self.process.find_line("ready", |line| line.starts_with("ready: ")).map(drop)
     }
 }
 
-/// From `…: clients A, peers B, …`.
+/// Parses `…: clients A, peers B, …`.
 fn places(line: &str) -> (String, String) {
     let (clients, peers) = line
         .split_once("clients ")
@@ -183,10 +183,10 @@ fn places(line: &str) -> (String, String) {
     (clients.to_owned(), peers.to_owned())
 }
 
-/// A command of the binary that ends by itself; what it said.
+/// Runs a command of the binary and returns its output.
 ///
 /// # Panics
-/// If it cannot be run.
+/// If it cannot be started.
 pub fn run(binary: &Path, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
     run_to_end(Command::new(binary).args(arguments)).expect("the binary can be run")
 }
@@ -195,7 +195,7 @@ pub(crate) fn run_to_end(command: &mut Command) -> io::Result<Output> {
     command.stdin(Stdio::null()).output()
 }
 
-/// Lines of an output, gathered by a thread that ends with it.
+/// Lines of an output, collected by a thread.
 #[derive(Clone, Debug, Default)]
 struct Lines {
     shared: Arc<(Mutex<Gathered>, Condvar)>,
@@ -226,7 +226,7 @@ impl Lines {
         news.notify_all();
     }
 
-    /// The first line that is wanted; `None` if the output ends or patience does.
+    /// The first matching line; `None` if the output ends or the timeout expires.
     fn find(&self, wanted: impl Fn(&str) -> bool) -> Option<String> {
         let (gathered, news) = &*self.shared;
         let deadline = Instant::now() + crate::PATIENCE;
@@ -243,7 +243,7 @@ impl Lines {
         }
     }
 
-    /// Waits until everything is read that was written: the last words may still be in the pipe.
+    /// Waits until the whole output has been read from the pipe.
     fn ended(&self) {
         let _ = self.find(|_| false);
     }

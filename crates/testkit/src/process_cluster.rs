@@ -1,5 +1,5 @@
-//! Several nodes as processes of the real binary, on this machine's loopback or on hosts of a [`Network`], each with a
-//! directory and ports that it keeps when it is started again. Nodes are numbered from 0 and named `n1`, `n2`, …
+//! Clusters of nodes as processes of the binary, on loopback or on hosts of a [`Network`]. A node keeps its directory and
+//! ports when it is restarted. Nodes are numbered from 0 and named `n1`, `n2`, …
 
 use crate::network::Network;
 use crate::process::{NodeProcess, run_to_end};
@@ -10,11 +10,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-/// On a host of their own all nodes use the usual ports.
+/// Ports of nodes on their own hosts.
 const CLIENT_PORT: u16 = 7700;
 const PEER_PORT: u16 = 7701;
 
-/// What a cluster is made of.
+/// The plan of a cluster.
 #[derive(Debug)]
 pub struct ProcessClusterPlan {
     binary: PathBuf,
@@ -25,14 +25,14 @@ pub struct ProcessClusterPlan {
 }
 
 impl ProcessClusterPlan {
-    /// For every node: further arguments of `convoke start`.
+    /// Further arguments of `convoke start` for every node.
     #[must_use]
     pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// For every node: a variable of the environment. The last one of a name counts.
+    /// An environment variable of every node. A later value replaces an earlier one.
     #[must_use]
     pub fn environment(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.environment.push((name.into(), value.into()));
@@ -46,7 +46,7 @@ impl ProcessClusterPlan {
         self
     }
 
-    /// Starts nodes one after the other, each joining the first, and waits until all know each other.
+    /// Starts nodes in turn, each joining the first, and waits until all are connected.
     pub fn start(self, count: usize) -> io::Result<ProcessCluster> {
         let mut cluster = ProcessCluster { plan: self, nodes: Vec::new() };
         for _ in 0..count {
@@ -56,7 +56,7 @@ impl ProcessClusterPlan {
         Ok(cluster)
     }
 
-    /// Starts nodes at the same moment, all with the same list of addresses to join, and waits until all know each other.
+    /// Starts nodes concurrently with the same join list, and waits until all are connected.
     pub fn start_at_once(self, count: usize) -> io::Result<ProcessCluster> {
         let mut cluster = ProcessCluster { plan: self, nodes: Vec::new() };
         for index in 0..count {
@@ -72,7 +72,7 @@ impl ProcessClusterPlan {
         Ok(cluster)
     }
 
-    /// A node that was not started yet.
+    /// A node that is not started.
     fn member(&self, index: usize) -> Member {
         let address = |port: u16| match &self.network {
             Some(network) => format!("{}:{port}", network.address(index)),
@@ -84,7 +84,7 @@ impl ProcessClusterPlan {
         Member { id, clients, peers, join: Vec::new(), environment: Vec::new(), data_dir, process: None }
     }
 
-    /// The binary, run where this node is, free of what the own environment says about Convoke.
+    /// A command that runs the binary on the host of this node, without the `CONVOKE_…` variables of the test.
     fn binary(&self, index: usize) -> Command {
         let mut command = match &self.network {
             Some(network) => network.command(index, &self.binary),
@@ -111,24 +111,24 @@ struct Member {
 /// The nodes. Dropping it kills them.
 #[derive(Debug)]
 pub struct ProcessCluster {
-    // Before the network: processes end before the place they run in.
+    // Dropped before the network that the processes run in.
     nodes: Vec<Member>,
     plan: ProcessClusterPlan,
 }
 
 impl ProcessCluster {
-    /// Of this `convoke` binary, with the nodes' directories in this one.
+    /// A plan with this `convoke` binary and this parent of the data directories.
     pub fn plan(binary: &Path, dir: &Path) -> ProcessClusterPlan {
         let (binary, dir) = (binary.to_owned(), dir.to_owned());
         ProcessClusterPlan { binary, dir, network: None, arguments: Vec::new(), environment: Vec::new() }
     }
 
-    /// How many nodes there are, running or not.
+    /// Number of nodes, running or not.
     pub fn size(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Indexes of those that run.
+    /// Indexes of the running nodes.
     pub fn running(&self) -> impl Iterator<Item = usize> {
         self.nodes.iter().enumerate().filter(|(_, member)| member.process.is_some()).map(|(index, _)| index)
     }
@@ -137,17 +137,17 @@ impl ProcessCluster {
         &self.nodes[index].id
     }
 
-    /// Where clients connect.
+    /// Client address of a node.
     pub fn clients(&self, index: usize) -> &str {
         &self.nodes[index].clients
     }
 
-    /// Where clients connect: all nodes, separated by commas, as `--addr` takes them.
+    /// Client addresses of all nodes, separated by commas, for `--addr`.
     pub fn all_clients(&self) -> String {
         self.nodes.iter().map(|member| member.clients.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// What other nodes join.
+    /// Peer address of a node.
     pub fn peers(&self, index: usize) -> &str {
         &self.nodes[index].peers
     }
@@ -156,7 +156,7 @@ impl ProcessCluster {
         &self.nodes[index].data_dir
     }
 
-    /// A variable of the environment for one node, from its next start on.
+    /// Sets an environment variable of one node for its next start.
     pub fn set_environment(&mut self, index: usize, name: impl Into<OsString>, value: impl Into<OsString>) {
         self.nodes[index].environment.push((name.into(), value.into()));
     }
@@ -164,29 +164,29 @@ impl ProcessCluster {
     /// The process of a running node.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the node does not run.
     #[track_caller]
     pub fn node(&self, index: usize) -> &NodeProcess {
         self.nodes[index].process.as_ref().expect("the node is running")
     }
 
-    /// The network it is on.
+    /// The network of the cluster.
     ///
     /// # Panics
-    /// If it is on loopback.
+    /// If the cluster is on loopback.
     #[track_caller]
     pub fn network(&self) -> &Network {
         self.plan.network.as_ref().expect("the cluster was started on a network")
     }
 
-    /// Adds a node that joins the first one still running; returns its index when it is ready.
+    /// Adds a node that joins the first running one, and returns its index when it is ready.
     pub fn add(&mut self) -> io::Result<usize> {
         let index = self.reserve();
         self.restart(index)?;
         Ok(index)
     }
 
-    /// Adds a node that is not started yet, so that its environment can be set before.
+    /// Adds a node without starting it, so that its environment can be set first.
     pub fn reserve(&mut self) -> usize {
         let index = self.nodes.len();
         let mut member = self.plan.member(index);
@@ -195,35 +195,35 @@ impl ProcessCluster {
         index
     }
 
-    /// SIGKILL; returns when it is gone.
+    /// Sends SIGKILL and waits for the end of the process.
     pub fn kill(&mut self, index: usize) {
         self.nodes[index].process = None;
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub fn pause(&self, index: usize) {
         self.node(index).process.pause();
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&self, index: usize) {
         self.node(index).process.resume();
     }
 
-    /// SIGTERM; returns when it has ended, with how and with what it said on stderr.
+    /// Sends SIGTERM and waits. Returns the exit status and stderr.
     pub fn stop(&mut self, index: usize) -> (ExitStatus, String) {
         let mut node = self.nodes[index].process.take().expect("the node is running");
         node.process.terminate();
         (node.process.wait(), node.process.stderr())
     }
 
-    /// Starts a node again that was killed or stopped, with its old ports and directory, and waits until it is ready.
+    /// Restarts a killed or stopped node with its ports and directory, and waits until it is ready.
     pub fn restart(&mut self, index: usize) -> io::Result<()> {
         self.launch(index)?;
         self.node(index).wait_ready()
     }
 
-    /// Starts all nodes that do not run at the same moment, and waits until they are ready.
+    /// Starts all nodes that do not run concurrently, and waits until they are ready.
     pub fn start_all(&mut self) -> io::Result<()> {
         let stopped: Vec<usize> = (0..self.nodes.len()).filter(|index| self.nodes[*index].process.is_none()).collect();
         stopped.iter().try_for_each(|index| self.launch(*index))?;
@@ -250,7 +250,7 @@ impl ProcessCluster {
         if !member.join.is_empty() {
             command.args(["--join", &member.join.join(",")]);
         }
-        // Nobody asks for it by number.
+        // The number is not used.
         command.args(["--dns-port", "0"]);
         if self.plan.network.is_some() {
             command.arg("--insecure-public");
@@ -261,14 +261,14 @@ impl ProcessCluster {
         Ok(())
     }
 
-    /// A command of the binary, run where this node is and not yet told whom to ask.
+    /// A command that runs the binary on the host of this node, without `--addr`.
     pub fn command(&self, index: usize, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut command = self.plan.binary(index);
         command.args(arguments);
         command
     }
 
-    /// What a node answers to a command of the binary, as JSON.
+    /// The JSON answer of a node to a command of the binary.
     pub fn ask(&self, index: usize, arguments: &[&str]) -> io::Result<Value> {
         let mut command = self.command(index, arguments);
         command.args(["--json", "--timeout", "30s", "--addr", self.clients(index)]);
@@ -279,7 +279,7 @@ impl ProcessCluster {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// The state of one node as another sees it; empty if it knows none of that name.
+    /// State of one node as another reports it; empty if it does not know the node.
     pub fn state(&self, at: usize, of: usize) -> io::Result<String> {
         let answer = self.ask(at, &["nodes"])?;
         let nodes = answer["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -287,7 +287,7 @@ impl ProcessCluster {
         Ok(found.and_then(|node| node["state"].as_str()).unwrap_or_default().to_owned())
     }
 
-    /// Whether every running node sees every other as up.
+    /// Whether every running node reports every other up.
     pub fn is_meshed(&self) -> bool {
         let running: Vec<usize> = self.running().collect();
         running.iter().all(|at| {
@@ -299,7 +299,7 @@ impl ProcessCluster {
         })
     }
 
-    /// Waits for that.
+    /// Waits until every running node reports every other up.
     ///
     /// # Panics
     /// If it does not become so.

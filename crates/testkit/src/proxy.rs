@@ -1,12 +1,11 @@
-//! A way to a node that can be blocked, so that bytes wait as on a link that is too slow or swallows them, and whose
-//! connections can be dropped.
+//! A proxy in front of a node that can block bytes, as on a slow or cut link, and drop connections.
 
 use convoke_lab::{Network, Relay, Way};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Everybody in a test dials from here.
+/// Address that all clients of a test dial from.
 const DIALERS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Only a name for what is behind the proxy.
+/// Address that stands for the node behind the proxy.
 const BEHIND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 255, 255, 254));
 
 /// Passes connections on to a target. Dropping it cuts them.
@@ -30,7 +29,7 @@ impl Proxy {
     /// The same at an address that is known already.
     ///
     /// # Panics
-    /// If it is taken.
+    /// If the address is in use.
     pub async fn start_at(address: &str, target: &str) -> Self {
         let address = address.parse().expect("an address to listen at");
         let target: SocketAddr = target.parse().expect("an address of a node in this process");
@@ -44,7 +43,7 @@ impl Proxy {
         &self.address
     }
 
-    /// Holds everything back, or lets it flow again.
+    /// Blocks or unblocks all bytes.
     pub fn block(&self, blocked: bool) {
         let way = Way::new(DIALERS, BEHIND);
         for way in [way, way.back()] {
@@ -52,18 +51,18 @@ impl Proxy {
         }
     }
 
-    /// Closes all connections and takes no new ones.
+    /// Closes all connections and rejects new ones.
     pub fn close(&self) {
         self.relay.lead_to(None);
         self.drop_connections();
     }
 
-    /// Takes connections again.
+    /// Accepts connections again.
     pub fn open(&self) {
         self.relay.lead_to(Some(self.target));
     }
 
-    /// Closes all connections there are; new ones are passed on.
+    /// Closes all connections; new ones work.
     pub fn drop_connections(&self) {
         self.network.reset(Way::new(DIALERS, BEHIND));
     }

@@ -1,9 +1,9 @@
-//! Saying that a test could not be run.
+//! Reports of skipped tests.
 
 use std::io::Write;
 
-/// Says on stderr, even where the output of passing tests is kept back, that this test was not run and why.
+/// Reports on stderr that this test was skipped and why, also when the output of passing tests is captured.
 pub fn skip(test: &str, why: impl std::fmt::Display) {
-    // Nobody to tell is no reason to fail.
+    // A closed stderr is no reason to fail.
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
 }

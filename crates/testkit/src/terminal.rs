@@ -1,4 +1,6 @@
-//! A terminal with a program in it, and what it shows.
+//! A pseudo-terminal that runs a program, and the content of its screen.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use crate::until;
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,13 +12,19 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex};
 
-/// A terminal with a program in it.
+/// A pseudo-terminal that runs a program.
 pub struct Terminal {
     master: File,
-    /// Kept open, to look at the modes of the terminal when the program has ended.
+    /// Kept open to read the terminal modes after the program has ended.
     slave: OwnedFd,
     screen: Arc<Mutex<vt100::Parser>>,
     pub child: Child,
+}
+
+impl std::fmt::Debug for Terminal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Terminal").field("child", &self.child).finish_non_exhaustive()
+    }
 }
 
 impl Terminal {
@@ -60,7 +68,7 @@ impl Terminal {
     pub fn resize(&self, columns: u16, rows: u16) {
         tcsetwinsize(&self.master, size(columns, rows)).unwrap();
         self.screen.lock().unwrap().screen_mut().set_size(rows, columns);
-        // The kernel tells whoever has it as controlling terminal; a test cannot make it one without unsafe code.
+        // The kernel signals only the session with this controlling terminal, which a test cannot set without unsafe code.
         let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
         kill_process(pid, Signal::WINCH).unwrap();
     }
@@ -78,7 +86,7 @@ impl Terminal {
         status.unwrap()
     }
 
-    /// Whether the terminal is as programs expect it: lines are edited and echoed.
+    /// Whether the terminal is in canonical mode with echo.
     pub fn is_cooked(&self) -> bool {
         tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO)
     }

@@ -1,17 +1,17 @@
-//! Waiting for something to become true.
+//! Waiting for a condition.
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up. Far more than needed: machines are busy.
+/// Time after which a test gives up; generous, because machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// Looking at real processes means starting others, which costs them time: so ever more rarely.
+/// Longest pause between two checks. A check may start processes, so pauses grow.
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(100);
 
 /// Waits until the condition holds.
 ///
 /// # Panics
-/// If it does not within [`PATIENCE`].
+/// If it does not hold within [`PATIENCE`].
 pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while !condition().await {
@@ -20,10 +20,10 @@ pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// The same without a runtime, for tests with real processes.
+/// Like [`eventually`] without a runtime, for tests with real processes.
 ///
 /// # Panics
-/// If it does not happen within [`PATIENCE`].
+/// If it does not hold within [`PATIENCE`].
 #[track_caller]
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! Plain HTTP requests to this machine or a node, for what is not gRPC.
+//! Plain HTTP requests to the cluster manager or a node.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -15,9 +15,9 @@ const BODY_MAX: usize = 64 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// Nobody listens there.
+    /// The connection was refused.
     Refused,
-    /// Something went wrong, or it is not HTTP that came back.
+    /// The connection broke, or the answer is not HTTP.
     Broken(String),
 }
 
@@ -36,7 +36,7 @@ impl From<hyper::Error> for Unanswered {
     }
 }
 
-/// An answer whose body is still to come. Dropping it closes the connection.
+/// An answer whose body has not been read. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Answer {
     response: Response<Incoming>,
@@ -44,7 +44,7 @@ pub(crate) struct Answer {
     _connection: JoinSet<()>,
 }
 
-/// One request on a connection of its own; a body is JSON.
+/// Sends one request on a new connection; a body is JSON.
 pub(crate) async fn request(
     address: &str,
     method: Method,
@@ -55,7 +55,7 @@ pub(crate) async fn request(
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let mut driving = JoinSet::new();
     driving.spawn(async move {
-        // What goes wrong is told to whoever waits for the answer.
+        // The request itself returns the error.
         let _ = connection.await;
     });
     let mut request = Request::builder().method(method).uri(path).header(HOST, address);

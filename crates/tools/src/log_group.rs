@@ -1,4 +1,4 @@
-//! The log of a local cluster: its first node begins it alone, and others are made voters beside it, so that it survives the loss of a node.
+//! The log group of a local cluster: the first node creates the log, and others become voters so that it survives the loss of a node.
 
 use convoke_cli::Node;
 use convoke_client::log::{Ambassador, Change};
@@ -6,20 +6,20 @@ use convoke_proto::{Error, ErrorCode, v1};
 use std::fmt;
 use std::time::Duration;
 
-/// More would not make it safer, only slower.
+/// More voters would only slow writes down.
 const VOTERS_MAX: usize = 5;
-/// How long a change may take: a node has to start a replica, and to catch up.
+/// Time for a change: a node starts a replica and catches up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a node that is to go waits for the others to say so.
+/// Time to remove a node from the group.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// How many of so many nodes vote. An even number survives no more losses than the odd one below it.
+/// Number of voters among the nodes. An even number survives no more losses than the odd number below it.
 pub(crate) fn voters(nodes: usize) -> usize {
     let most = nodes.min(VOTERS_MAX);
     if most.is_multiple_of(2) { most.saturating_sub(1) } else { most }
 }
 
-/// Makes these nodes voters, one after another. `first` is a client address of the one that has begun the log.
+/// Makes these nodes voters, one after another. `first` is the client address of the node that created the log.
 pub(crate) async fn form(first: &str, others: &[String]) -> Result<(), Error> {
     let ambassador = Ambassador::start([first])?;
     for node in others {
@@ -28,7 +28,7 @@ pub(crate) async fn form(first: &str, others: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A node of the cluster, and where its clients connect.
+/// A node of the cluster and its client address.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) id: String,
@@ -36,79 +36,78 @@ pub(crate) struct Place {
     pub(crate) running: bool,
 }
 
-/// Why a node is still in the group.
+/// Why a node could not be removed from the group.
 #[derive(Debug)]
-pub(crate) enum Stays {
-    /// Nobody else votes: without it there is no log.
+pub(crate) enum NotRemoved {
+    /// It is the only voter.
     Alone(Error),
-    /// These nodes do not answer, and those that do know of no group: nobody else may be in it.
+    /// These nodes do not answer, and the others know no group.
     Unknown(Vec<String>),
-    /// Others have the log, too.
+    /// Other nodes hold the log, too.
     Listed(Error),
 }
 
-impl Stays {
-    /// Why the node is not to go either, unless what the log holds may be lost.
-    pub(crate) fn refusal(&self, node: &str, cluster: &str) -> Option<Error> {
+impl NotRemoved {
+    /// The error that keeps the node in the cluster unless the caller accepts the loss of the log.
+    pub(crate) fn rejection(&self, node: &str, cluster: &str) -> Option<Error> {
         let message = match self {
-            Stays::Alone(error) => format!(
-                "{node} alone has the log of {cluster}, and no other node could take it over ({}): see to that, or lose what the log holds (force)",
+            NotRemoved::Alone(error) => format!(
+                "{node} is the only voter of the log of {cluster}, and no other node can replace it ({}): fix that, or use force and lose the log",
                 error.message
             ),
-            Stays::Unknown(_) => format!(
-                "nobody says who has the log of {cluster} ({self}), and {node} may be the only one: restart or resume them, or risk what the log holds (force)"
+            NotRemoved::Unknown(_) => format!(
+                "the voters of the log of {cluster} are unknown ({self}), and {node} may be the only one: restart or resume the nodes, or use force and risk the log"
             ),
-            Stays::Listed(_) => return None,
+            NotRemoved::Listed(_) => return None,
         };
         Some(Error::new(ErrorCode::FailedPrecondition, message))
     }
 }
 
-impl fmt::Display for Stays {
+impl fmt::Display for NotRemoved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stays::Alone(error) | Stays::Listed(error) => error.fmt(f),
-            Stays::Unknown(silent) => write!(f, "no answer from {}", silent.join(", ")),
+            NotRemoved::Alone(error) | NotRemoved::Listed(error) => error.fmt(f),
+            NotRemoved::Unknown(silent) => write!(f, "no answer from {}", silent.join(", ")),
         }
     }
 }
 
-/// Takes a node out of the group, if it is in it and there are enough to say so. Others become voters first where too few would be left,
-/// so that the log does not go with a node.
-pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), Stays> {
-    let Some(group) = group(places).await.map_err(Stays::Unknown)? else { return Ok(()) };
-    if !is_among(&group.voters, node) && !is_among(&group.learners, node) {
+/// Removes a node from the group. Other nodes become voters first if too few would remain, so that the log survives.
+pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), NotRemoved> {
+    let Some(group) = group(places).await.map_err(NotRemoved::Unknown)? else { return Ok(()) };
+    if !contains(&group.voters, node) && !contains(&group.learners, node) {
         return Ok(());
     }
     let alone = group.voters == [node];
     let mut others_vote = !alone;
-    let stays = |error| if alone { Stays::Alone(error) } else { Stays::Listed(error) };
+    let stays = |error| if alone { NotRemoved::Alone(error) } else { NotRemoved::Listed(error) };
     if alone && places.iter().any(|place| place.id == node && !place.running) {
-        return Err(stays(Error::new(ErrorCode::NotReady, format!("{node} does not run"))));
+        return Err(stays(Error::new(ErrorCode::NotReady, format!("{node} is not running"))));
     }
     let addresses: Vec<&str> = places.iter().map(|place| place.address.as_str()).collect();
     let ambassador = Ambassador::start(addresses).map_err(stays)?;
     let staying = places.iter().filter(|place| place.id != node);
-    let (voting, others): (Vec<&Place>, Vec<&Place>) = staying.partition(|place| is_among(&group.voters, &place.id));
+    let (voting, others): (Vec<&Place>, Vec<&Place>) = staying.partition(|place| contains(&group.voters, &place.id));
     let mut missing = voters(voting.len() + others.len()).saturating_sub(voting.len());
     let mut failed = None;
     for place in others.into_iter().filter(|place| place.running) {
         if missing == 0 {
             break;
         }
-        let learns = is_among(&group.learners, &place.id);
+        let learns = contains(&group.learners, &place.id);
         let Err(error) = make_voter(&ambassador, &place.id, learns).await else {
             (missing, others_vote) = (missing - 1, true);
             continue;
         };
-        tracing::warn!("{} does not become a voter of the log: {error}", place.id);
-        // The leader would go on trying, and whatever comes later would wait for that.
+        tracing::warn!(node = place.id, %error, "cannot make the node a voter");
+        // Otherwise the leader keeps trying, and later changes wait for that.
         let before = if learns { Change::Demote(place.id.clone()) } else { Change::Remove(place.id.clone()) };
         let _ = ambassador.change(&before, Duration::ZERO, Some(FAREWELL)).await;
         let took_long = matches!(error.code, ErrorCode::Timeout | ErrorCode::OutcomeUnknown);
         failed = Some(error);
         if took_long {
-            // The next one would hardly be quicker, and somebody waits.
+            // The next node would hardly be faster, and the caller waits.
             break;
         }
     }
@@ -121,7 +120,7 @@ pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), Stays> {
     }
 }
 
-fn is_among(ids: &[String], id: &str) -> bool {
+fn contains(ids: &[String], id: &str) -> bool {
     ids.iter().any(|known| known == id)
 }
 
@@ -132,7 +131,7 @@ async fn make_voter(ambassador: &Ambassador, node: &str, learns: bool) -> Result
     settle(ambassador, &Change::Promote(node.to_owned()), PATIENCE).await
 }
 
-/// The group as the first node sees it that knows of one; none if all nodes say that they know of none. Else those who did not answer.
+/// The group as the first node that knows one reports it; `None` if all nodes know none. The error lists the nodes that did not answer.
 async fn group(places: &[Place]) -> Result<Option<v1::LogStatusResponse>, Vec<String>> {
     let mut silent = Vec::new();
     for place in places {
@@ -158,7 +157,10 @@ async fn settle(ambassador: &Ambassador, change: &Change, patience: Duration) ->
     if changed.settled {
         return Ok(());
     }
-    Err(Error::new(ErrorCode::Timeout, format!("the log did not arrive at {change:?} within {} s", patience.as_secs())))
+    Err(Error::new(
+        ErrorCode::Timeout,
+        format!("the change {change:?} did not take effect within {} s", patience.as_secs()),
+    ))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What people and scripts read on stdout.
+//! Output on stdout, for people and for scripts.
 
 mod style;
 mod table;
@@ -12,12 +12,12 @@ use crate::{CommandError, Result};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Writes to stdout. A reader who has seen enough (`| head`) ends the command, quietly.
+/// Writes a text to stdout. A closed pipe (`| head`) ends the command without an error message.
 pub fn print(text: &str) -> Result {
     print_bytes(text.as_bytes())
 }
 
-/// The same for what may be no text.
+/// Writes bytes to stdout.
 pub fn print_bytes(bytes: &[u8]) -> Result {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {
@@ -26,7 +26,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result {
     })
 }
 
-/// One JSON value on one line.
+/// Writes a JSON value on one line.
 pub fn print_json(value: &impl Serialize) -> Result {
     let text =
         serde_json::to_string(value).map_err(|error| CommandError::failed(format!("cannot write JSON: {error}")))?;

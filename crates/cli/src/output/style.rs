@@ -1,4 +1,4 @@
-//! Colours, for people only.
+//! Colours for terminals.
 
 use std::io::{IsTerminal, stdout};
 
@@ -12,22 +12,22 @@ pub enum Style {
     Bold,
 }
 
-/// Whether colours are shown.
+/// Whether output is coloured.
 #[derive(Clone, Copy, Debug)]
 pub struct Palette {
     coloured: bool,
 }
 
 impl Palette {
-    /// Colours on a terminal, unless `NO_COLOR` is set.
+    /// Coloured on a terminal, unless `NO_COLOR` is set.
     pub fn of_stdout() -> Palette {
         Palette { coloured: wanted() && stdout().is_terminal() }
     }
 
-    #[cfg(test)]
+    /// No colours.
     pub const PLAIN: Palette = Palette { coloured: false };
 
-    #[cfg(test)]
+    /// Colours, wherever the output goes.
     pub const COLOURED: Palette = Palette { coloured: true };
 
     pub fn paint(self, style: Style, text: &str) -> String {
@@ -44,7 +44,7 @@ impl Palette {
     }
 }
 
-/// See no-color.org.
+/// Whether the environment allows colours (no-color.org).
 pub fn wanted() -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")

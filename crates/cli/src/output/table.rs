@@ -1,8 +1,8 @@
-//! Aligned columns.
+//! Tables with aligned columns.
 
 use super::style::{Palette, Style};
 
-/// Rows under a header. Empty cells are shown as `-`, so that scripts see every column.
+/// A table with a header. Empty cells are printed as `-`, so that every row has all columns.
 #[derive(Debug)]
 pub struct Table {
     header: &'static [&'static str],
@@ -38,7 +38,7 @@ impl Table {
     }
 }
 
-/// Names and what is to be said about each, one per line.
+/// Names and values, one pair per line.
 pub fn facts(facts: &[(&str, String)], palette: Palette) -> String {
     let width = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let mut out = String::new();
@@ -53,7 +53,7 @@ fn line<'a>(out: &mut String, palette: Palette, widths: &[usize], cells: impl It
     for (column, (text, style)) in cells.enumerate() {
         out.push_str(&palette.paint(style, text));
         if column < last {
-            // Padding is counted without the codes of colours.
+            // The padding does not count colour codes.
             let pad = widths[column].saturating_sub(text.chars().count()) + 2;
             out.extend(std::iter::repeat_n(' ', pad));
         }

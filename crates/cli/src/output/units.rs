@@ -1,6 +1,6 @@
-//! Times and counts in words.
+//! Durations and counts as text.
 
-/// A length of time in its two largest units.
+/// A duration in its two largest units.
 pub fn ago(ms: u64) -> String {
     let seconds = ms / 1_000;
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);

@@ -1,4 +1,4 @@
-//! A command that runs under this one: signals go in, its status comes out.
+//! A child command: forwards signals and returns its exit status.
 
 use convoke_cli::{CommandError, Result, Signal, Signals};
 use rustix::process::{Pid, Signal as Kill, getpgrp, kill_process};
@@ -9,17 +9,17 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use tokio::process::{Child, Command};
 
-/// Starts a command with this one's input and output.
+/// Starts a command with the stdin, stdout and stderr of this one.
 pub(crate) fn spawn(command: &[OsString]) -> Result<Child> {
     let (program, arguments) =
-        command.split_first().ok_or_else(|| CommandError::usage("there is no command to run"))?;
+        command.split_first().ok_or_else(|| CommandError::usage("no command to run: add one after --"))?;
     Command::new(program)
         .args(arguments)
         .spawn()
         .map_err(|error| CommandError::failed(format!("cannot run {}: {error}", program.to_string_lossy())))
 }
 
-/// Waits for its end and passes signals on.
+/// Waits for the end of the child and forwards signals.
 pub(crate) async fn wait(child: &mut Child, signals: &mut Signals) -> Result<u8> {
     let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
     loop {
@@ -31,7 +31,7 @@ pub(crate) async fn wait(child: &mut Child, signals: &mut Signals) -> Result<u8>
             signal = signals.next() => {
                 if let Some(pid) = pid && !has_it_already(signal) {
                     let kill = match signal { Signal::Terminate => Kill::TERM, Signal::Interrupt => Kill::INT };
-                    // It may have ended meanwhile; then there is nobody to tell.
+                    // Fails if the child has ended meanwhile.
                     let _ = kill_process(pid, kill);
                 }
             }
@@ -39,12 +39,12 @@ pub(crate) async fn wait(child: &mut Child, signals: &mut Signals) -> Result<u8>
     }
 }
 
-/// Ctrl-C reaches everyone in the foreground of a terminal; a second time would mean "at once" to many.
+/// Whether the child got Ctrl-C from the terminal: a second signal would stop many programs at once.
 fn has_it_already(signal: Signal) -> bool {
     signal == Signal::Interrupt && stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
-/// As shells count: the command's own, or 128 and the signal that ended it.
+/// The exit status as shells report it: the code of the child, or 128 plus the signal that ended it.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(convoke_cli::exit::WRAPPER)

@@ -1,4 +1,4 @@
-//! `convoke explain`: why a member has its status, as a story.
+//! `convoke explain`: the status of a member and the evidence for it.
 
 use crate::args::Id;
 use convoke_cli::output::{Palette, Style, ago, print, print_json};

@@ -34,7 +34,7 @@ pub(crate) async fn forget(inspect: &Inspect, id: &str) -> Result {
     confirm(inspect, &json!({ "forgotten": id }))
 }
 
-/// `node` is null if it is the one that answered.
+/// `node` is null for the node that answered.
 fn marked(arguments: &DrainArgs, drained: bool) -> Value {
     match &arguments.id {
         Some(id) => json!({ "member": id, "drained": drained }),
@@ -42,7 +42,7 @@ fn marked(arguments: &DrainArgs, drained: bool) -> Value {
     }
 }
 
-/// People are told of failures only.
+/// Prints the answer as JSON; text output is empty on success.
 fn confirm(inspect: &Inspect, done: &Value) -> Result {
     if inspect.json { print_json(done) } else { Ok(()) }
 }

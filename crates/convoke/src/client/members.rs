@@ -24,7 +24,7 @@ pub(crate) async fn members(arguments: &MembersArgs) -> Result {
     }
 }
 
-/// Page by page, from one node. Each may take its time: how many there are is not known before.
+/// Reads all pages from one node. Each page has the whole timeout, because the number of pages is unknown.
 async fn all(
     page: impl AsyncFn(v1::ListRequest) -> Result<v1::ListResponse, tonic::Status>,
     filter: &str,
@@ -57,7 +57,7 @@ pub(crate) async fn member(arguments: &Id) -> Result {
     if arguments.inspect.json { print_json(&member) } else { print(&render_one(&member, Palette::of_stdout())) }
 }
 
-/// How a member is, in a word.
+/// The status of a member in one word.
 pub(crate) fn state(member: &Member) -> (&'static str, Style) {
     match (member.status, member.drained) {
         (Status::Up, false) => ("up", Style::Good),
@@ -143,7 +143,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn every_page_has_its_own_time() {
-        // The first page is there at once, so its deadline is met; the second comes after it.
+        // The first page meets its deadline; the second one arrives after it.
         let pages = async |request: v1::ListRequest| {
             if request.cursor.is_empty() {
                 return Ok(page("2"));

@@ -1,4 +1,4 @@
-//! Commands that talk to a running node.
+//! Commands that send requests to a node.
 
 mod child;
 mod explain;

@@ -1,4 +1,4 @@
-//! `convoke register`: holds a registration, alone or around a command.
+//! `convoke register`: holds a registration, also while a command runs.
 
 use super::child;
 use crate::args::RegisterArgs;
@@ -9,7 +9,7 @@ use serde_json::json;
 use std::convert::Infallible;
 use tokio::process::Child;
 
-/// Ends with the exit code to use.
+/// Returns the exit code.
 pub(crate) async fn register(arguments: &RegisterArgs) -> Result<u8> {
     if arguments.command.is_empty() {
         alone(arguments).await
@@ -18,12 +18,12 @@ pub(crate) async fn register(arguments: &RegisterArgs) -> Result<u8> {
     }
 }
 
-/// Until a signal comes, or somebody else takes the member.
+/// Holds the registration until a signal arrives or another client takes the member over.
 async fn alone(arguments: &RegisterArgs) -> Result<u8> {
     let mut signals = Signals::listen()?;
     let (client, me) = begin(arguments, &mut signals).await?;
     if let Err(failure) = announce(arguments, &client, &me) {
-        // Nobody knows of it, so nobody would miss it. Why it could not be said counts more than whether the goodbye was heard.
+        // The first error is returned; an error of unregistering is only printed.
         if let Err(failure) = end(&client, &mut signals).await {
             eprintln!("convoke: {failure}");
         }
@@ -52,7 +52,7 @@ fn announce(arguments: &RegisterArgs, client: &Client, me: &Registration) -> Res
     print(&format!("{} is registered{node}; Ctrl-C unregisters it\n", me.id()))
 }
 
-/// As long as the command runs. Losing the registration does not end the command: it may be serving well.
+/// Holds the registration while the command runs. A lost registration does not end the command.
 async fn around(arguments: &RegisterArgs) -> Result<u8> {
     let mut signals = Signals::listen()?;
     let (client, me) = begin(arguments, &mut signals).await?;
@@ -60,18 +60,18 @@ async fn around(arguments: &RegisterArgs) -> Result<u8> {
         Ok(child) => run(child, &client, &me, &mut signals).await,
         Err(failure) => Err(failure),
     };
-    // What the command did counts more than whether the goodbye was heard.
+    // The exit status of the command is returned; an error of unregistering is only printed.
     if let Err(failure) = end(&client, &mut signals).await {
         eprintln!("convoke: {failure}");
     }
     code
 }
 
-/// Ends with the command.
+/// Runs until the command ends.
 async fn run(mut child: Child, client: &Client, me: &Registration, signals: &mut Signals) -> Result<u8> {
     let lost = async {
         let error = me.lost().await;
-        eprintln!("convoke: {} is no longer registered by this: {}", me.id(), error.message);
+        eprintln!("convoke: {} is no longer registered by this client: {}", me.id(), error.message);
         std::future::pending::<Infallible>().await
     };
     tokio::select! {
@@ -97,9 +97,10 @@ async fn begin(arguments: &RegisterArgs, signals: &mut Signals) -> Result<(Clien
 
 fn what_to_do(error: Error) -> CommandError {
     match error.code {
-        ErrorCode::AlreadyRegistered => {
-            CommandError::refused(format!("{}: choose another --id, or take this one with --takeover", error.message))
-        }
+        ErrorCode::AlreadyRegistered => CommandError::rejected(format!(
+            "{}: use another --id, or take the member over with --takeover",
+            error.message
+        )),
         _ => error.into(),
     }
 }
@@ -116,7 +117,7 @@ fn spec(arguments: &RegisterArgs) -> MemberSpec {
     }
 }
 
-/// Unregisters. A signal meanwhile ends the waiting.
+/// Unregisters. A signal ends the wait.
 async fn end(client: &Client, signals: &mut Signals) -> Result {
     let later = "it is down after the heartbeat timeout";
     tokio::select! {

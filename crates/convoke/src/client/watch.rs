@@ -1,4 +1,4 @@
-//! `convoke watch`: changes as they happen, one per line.
+//! `convoke watch`: changes of members, one per line.
 
 use super::members::state;
 use crate::args::WatchArgs;
@@ -7,7 +7,7 @@ use convoke_cli::{CommandError, Result, Signals, attach, tell_connection};
 use convoke_client::{Client, Event, Member, ResetReason};
 use serde::Serialize;
 
-/// Until a signal comes or the reader has seen enough. Lost nodes are replaced without losing changes.
+/// Runs until a signal arrives or stdout is closed. If the node is lost, the watch resumes at another one without a gap.
 pub(crate) async fn watch(arguments: &WatchArgs) -> Result {
     let mut signals = Signals::listen()?;
     let client = tokio::select! {
@@ -20,7 +20,7 @@ pub(crate) async fn watch(arguments: &WatchArgs) -> Result {
         never = tell_connection(&client) => match never {},
         _ = signals.next() => Ok(()),
     };
-    // Nothing is registered: it does not matter whether the goodbye arrives.
+    // The client has no members, so an error of closing does not matter.
     tokio::select! {
         _ = client.close() => shown,
         _ = signals.next() => shown,
@@ -40,7 +40,7 @@ async fn show(client: &Client, filter: &str, json: bool) -> Result {
     Err(watch.failure().map_or_else(|| CommandError::failed("the watch ended"), |error| error.clone().into()))
 }
 
-/// Names of events are those of the HTTP interface.
+/// The event names of the HTTP API.
 fn name(event: &Event) -> (&'static str, Style) {
     match event {
         Event::Snapshot(_) => ("snapshot", Style::Dim),
@@ -92,7 +92,7 @@ fn why(reason: ResetReason) -> &'static str {
     }
 }
 
-/// The data of the HTTP interface with the name of the event.
+/// The data of the HTTP API with the event name.
 #[derive(Serialize)]
 struct Line<'a> {
     event: &'static str,

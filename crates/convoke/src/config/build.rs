@@ -1,4 +1,4 @@
-//! From settings to what the components take, checked together.
+//! Turns the settings into the configurations of the components, and checks them together.
 
 use super::keys;
 use super::load::Loaded;
@@ -8,20 +8,20 @@ use convoke_node::StartError;
 use convoke_node::core::ConfigError;
 use std::net::SocketAddr;
 
-/// What node and server are started with.
+/// The configurations of the components.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
     pub(crate) node: convoke_node::Config,
     pub(crate) server: convoke_server::Config,
-    /// `None`: no log plane. Its address is known once the node is bound.
+    /// `None` if the log is off. Its address is set after the node has bound its port.
     pub(crate) log: Option<convoke_replica::Config>,
-    /// `None`: nothing is traced.
+    /// `None` without a collector.
     pub(crate) traces: Option<convoke_otlp::Config>,
-    /// Host that clients are told to dial, if it is not the one bound to.
+    /// Host that clients dial, if it differs from the bound address.
     pub(crate) client_host: Option<String>,
 }
 
-/// Refuses what cannot work, naming the key and where it came from (R-11). `id` is the one to use.
+/// Builds the configurations. Errors name the key and its origin (R-11).
 pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
     let settings = &loaded.settings;
     let mut node = convoke_node::Config::new(id)
@@ -35,11 +35,10 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         dialable(loaded, "join", given, address)?;
     }
     node.data_dir = Some(settings.data_dir.clone());
-    node.timers = settings.timers.clone();
-    node.limits = settings.limits.clone();
-    node.network = settings.network.clone();
+    node.timers = settings.timers.build();
+    node.limits = settings.limits.build();
+    node.network = settings.network.build();
     node.mass_failure_share = settings.mass_failure_share;
-    node.retry_jitter = settings.retry_jitter;
     let client_host = match settings.advertise.as_str() {
         "" => None,
         advertised => {
@@ -56,31 +55,34 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         dns: settings.dns.enabled.then(|| convoke_dns::Config {
             bind: host_port(&settings.bind, settings.dns_port),
             insecure_public: settings.insecure_public,
-            ttl: settings.dns.ttl,
+            ttl: settings.dns.ttl.into(),
         }),
-        limits: settings.clients.clone(),
-        timeouts: settings.client_timeouts.clone(),
+        limits: convoke_server::Limits {
+            value_bytes: settings.log_state.value_bytes.into(),
+            ..settings.clients.build()
+        },
+        timeouts: settings.client_timeouts.build(),
     };
-    server.validate().map_err(|error| refused_by_server(loaded, &error))?;
-    node.validate().map_err(|error| refused_by_node(loaded, &error))?;
+    server.validate().map_err(|error| rejected_by_server(loaded, &error))?;
+    node.validate().map_err(|error| rejected_by_node(loaded, &error))?;
     let log = settings.log.enabled.then(|| convoke_replica::Config {
         node: id.to_owned(),
         cluster: settings.cluster.clone(),
         address: String::new(),
         join: node.join.clone(),
         data_dir: Some(settings.data_dir.join(LOG_DIRECTORY)),
-        state: settings.log_state.clone(),
-        timers: settings.log_timers.clone(),
-        limits: settings.log_limits.clone(),
+        state: settings.log_state.build(),
+        timers: settings.log_timers.build(),
+        limits: settings.log_limits.build(),
     });
     if let Some(error) = log.as_ref().and_then(|log| log.validate().err()) {
-        return Err(refused(loaded, &error.to_string(), Some(error.field), "", OF_LOG));
+        return Err(rejected(loaded, &error.to_string(), Some(error.field), "", OF_LOG));
     }
     Ok(Parts { traces: traces(loaded, id)?, node, server, log, client_host })
 }
 
-/// Two listeners cannot share a port. One of `yielding`, which nobody asked for, makes way and takes any free one; two that somebody
-/// wants to be the same are a mistake.
+/// Checks that listeners have different ports. A port in `yielding`, which is not configured, becomes 0 (any free port); two
+/// equal configured ports are an error.
 pub(crate) fn part_ports(loaded: &mut Loaded, yielding: &[&str]) -> Result {
     type Port = (&'static str, fn(&mut Settings) -> &mut u16);
     const PORTS: &[Port] = &[
@@ -102,9 +104,8 @@ pub(crate) fn part_ports(loaded: &mut Loaded, yielding: &[&str]) -> Result {
                 *other(settings) = 0;
             } else {
                 let places = from(loaded, &[first, second]);
-                let message = format!(
-                    "{second} is {number}, and so is {first}: give each its own, or 0 for any free one{places}"
-                );
+                let message =
+                    format!("{first} and {second} are both {number}: use different ports, or 0 for a free one{places}");
                 return Err(CommandError::usage(message));
             }
         }
@@ -117,10 +118,7 @@ fn traces(loaded: &Loaded, id: &str) -> Result<Option<convoke_otlp::Config>> {
     let ratio = settings.sample_ratio;
     if !(0.0..=1.0).contains(&ratio) {
         let key = "tracing.sample_ratio";
-        return Err(CommandError::usage(format!(
-            "{key} is {ratio}: write a number from 0 to 1{}",
-            from(loaded, &[key])
-        )));
+        return Err(CommandError::usage(format!("{key} is {ratio}: use a number from 0 to 1{}", from(loaded, &[key]))));
     }
     if settings.otlp_endpoint.is_empty() {
         return Ok(None);
@@ -133,24 +131,32 @@ fn traces(loaded: &Loaded, id: &str) -> Result<Option<convoke_otlp::Config>> {
     Ok(Some(convoke_otlp::Config { endpoint, sample_ratio: ratio, instance: id.to_owned(), version }))
 }
 
-/// Where the log is, within the node's data directory.
+/// Directory of the log in the data directory.
 pub(crate) const LOG_DIRECTORY: &str = "log";
 
-/// Sections of the configuration that each component knows.
+/// Sections of the keys of each component.
 const OF_NODE: &[&str] = &["", "timers", "limits", "network"];
 const OF_SERVER: &[&str] = &["", "clients", "client_timeouts", "dns"];
 const OF_LOG: &[&str] = &["log_timers", "log_limits", "log_state"];
 
-fn refused_by_node(loaded: &Loaded, error: &StartError) -> CommandError {
+fn rejected_by_node(loaded: &Loaded, error: &StartError) -> CommandError {
+    if let StartError::Config(ConfigError::Frame { frame, needed }) = error {
+        let keys = ["limits.metadata_bytes", "limits.attribute_bytes", "limits.id_bytes"];
+        return CommandError::usage(format!(
+            "the largest member needs a message of {needed} bytes between nodes, and {frame} is the limit: lower {}{}",
+            keys.join(", "),
+            from(loaded, &keys)
+        ));
+    }
     let also = match error {
         StartError::Config(ConfigError::TooShort { why, .. }) => why,
         StartError::Advertise { .. } => "bind",
         _ => "",
     };
-    refused(loaded, &error.to_string(), field(error), also, OF_NODE)
+    rejected(loaded, &error.to_string(), field(error), also, OF_NODE)
 }
 
-fn refused_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> CommandError {
+fn rejected_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> CommandError {
     use convoke_server::StartError as E;
     let field = match error {
         E::Zero { name } => Some(*name),
@@ -158,17 +164,17 @@ fn refused_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> Com
         E::Dns(convoke_dns::StartError::Ttl { .. }) => Some("ttl"),
         E::Bind { .. } | E::Dns(_) => None,
     };
-    refused(loaded, &error.to_string(), field, "", OF_SERVER)
+    rejected(loaded, &error.to_string(), field, "", OF_SERVER)
 }
 
-/// The components know their fields by their bare names; people know keys and places. `also` names further fields.
-fn refused(loaded: &Loaded, message: &str, field: Option<&str>, also: &str, sections: &[&str]) -> CommandError {
+/// Replaces the bare name of a component's field by its key, and adds the origins. `also` names further fields.
+fn rejected(loaded: &Loaded, message: &str, field: Option<&str>, also: &str, sections: &[&str]) -> CommandError {
     let own = field.and_then(|field| keys::of_field(field, sections));
     let others = also.split(' ').filter_map(|word| keys::of_field(word, sections));
     let involved: Vec<&str> = own.into_iter().chain(others).map(|key| key.name).collect();
-    let message = match own {
-        Some(key) => message.replacen(key.parts().1, key.name, 1),
-        None => message.to_owned(),
+    let message = match (field, own) {
+        (Some(field), Some(key)) => message.replacen(field, key.name, 1),
+        _ => message.to_owned(),
     };
     CommandError::usage(message + &from(loaded, &involved))
 }
@@ -180,7 +186,7 @@ fn field(error: &StartError) -> Option<&str> {
             | ConfigError::Share { name, .. }
             | ConfigError::TooLarge { name, .. }
             | ConfigError::Zero { name } => name,
-            ConfigError::Frame { .. } => "frame_bytes",
+            ConfigError::Frame { .. } => return None,
         }),
         StartError::Zero { name } => Some(name),
         StartError::LinkQueue { .. } => Some("link_queue_bytes"),
@@ -189,14 +195,14 @@ fn field(error: &StartError) -> Option<&str> {
     }
 }
 
-/// " (a from x, b from y)" for those of the keys that somebody set.
+/// " (a from x, b from y)" for the keys that are set.
 fn from(loaded: &Loaded, keys: &[&str]) -> String {
     let places = keys.iter().filter_map(|key| Some(format!("{key} from {}", loaded.origin(key)?)));
     let places: Vec<String> = places.collect();
     if places.is_empty() { String::new() } else { format!(" ({})", places.join(", ")) }
 }
 
-/// Whether what was made of it is a host and a port. Whether there is such a host is another question.
+/// Checks the syntax of an address. The host need not exist.
 fn dialable(loaded: &Loaded, key: &str, given: &str, address: &str) -> Result {
     let host = address.rsplit_once(':').map_or("", |(host, _)| host);
     let fits = if host.starts_with('[') {
@@ -205,15 +211,15 @@ fn dialable(loaded: &Loaded, key: &str, given: &str, address: &str) -> Result {
         !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "[]/:@".contains(c))
     };
     let form = match key {
-        // The standard library knows them by numbers only.
-        _ if given.contains('%') => "the interface with its number, for example fe80::1%3",
-        "bind" => "a host; its ports have keys of their own",
-        _ => "host:port",
+        // The standard library parses zones only as numbers.
+        _ if given.contains('%') => "use the number of the interface, for example fe80::1%3",
+        "bind" => "use a host without a port (see client_port, peer_port, dns_port)",
+        _ => "use host:port",
     };
     if fits {
         Ok(())
     } else {
-        Err(CommandError::usage(format!("{key} has {given:?}: write {form}{}", from(loaded, &[key]))))
+        Err(CommandError::usage(format!("{key} {given:?} is not a valid address: {form}{}", from(loaded, &[key]))))
     }
 }
 
@@ -221,11 +227,10 @@ fn dialable(loaded: &Loaded, key: &str, given: &str, address: &str) -> Result {
 mod tests {
     use super::*;
     use crate::config::load::Flag;
-    use crate::config::value::Raw;
 
     fn loaded(values: &[(&'static str, &'static str, &str)]) -> Loaded {
         let mut loaded = Loaded::default();
-        let flags = values.iter().map(|(key, flag, value)| Flag { key, flag, raw: Raw::from(value) });
+        let flags = values.iter().map(|(key, flag, value)| Flag { key, flag, value: (*value).to_owned() });
         loaded.flags(&flags.collect::<Vec<_>>()).unwrap();
         loaded
     }
@@ -247,19 +252,23 @@ mod tests {
                  (timers.heartbeat_interval from X)"
             )
         );
-        let error = build(&loaded(&[("network.inbox", "X", "0")]), "n1").unwrap_err();
-        assert_eq!(error.message, "network.inbox is 0: set it to at least 1 (network.inbox from X)");
+        let error = build(&loaded(&[("limits.watcher_queue", "X", "0")]), "n1").unwrap_err();
+        assert_eq!(error.message, "limits.watcher_queue is 0: set it to at least 1 (limits.watcher_queue from X)");
         let error = build(&loaded(&[("clients.sessions", "X", "0")]), "n1").unwrap_err();
         assert_eq!(error.message, "clients.sessions is 0: set it to at least 1 (clients.sessions from X)");
-        let error = build(&loaded(&[("limits.frame_bytes", "X", "1KiB")]), "n1").unwrap_err();
-        assert!(error.message.starts_with("limits.frame_bytes is 1024, too small"), "{error}");
+        let error = build(&loaded(&[("limits.metadata_bytes", "X", "4MiB")]), "n1").unwrap_err();
+        assert!(
+            error.message.contains("between nodes, and 4194304 is the limit: lower limits.metadata_bytes"),
+            "{error}"
+        );
+        assert!(error.message.ends_with("(limits.metadata_bytes from X)"), "{error}");
         let error = build(&loaded(&[("tracing.otlp_endpoint", "--otlp-endpoint", "https://a")]), "n1").unwrap_err();
         assert!(error.message.starts_with("tracing.otlp_endpoint begins with https"), "{error}");
         assert!(error.message.ends_with("(tracing.otlp_endpoint from --otlp-endpoint)"), "{error}");
         let error = build(&loaded(&[("tracing.sample_ratio", "X", "1.5")]), "n1").unwrap_err();
         assert_eq!(
             error.message,
-            "tracing.sample_ratio is 1.5: write a number from 0 to 1 (tracing.sample_ratio from X)"
+            "tracing.sample_ratio is 1.5: use a number from 0 to 1 (tracing.sample_ratio from X)"
         );
         let error = build(&loaded(&[("id", "--id", "a b")]), "a b").unwrap_err();
         assert!(error.message.ends_with("(id from --id)"), "{error}");
@@ -281,17 +290,29 @@ mod tests {
             ),
             (vec![("dns.ttl", "X", "500ms")], "dns.ttl is 500ms: expected whole seconds", "(dns.ttl from X)"),
             (vec![("dns.ttl", "X", "30000d")], "dns.ttl is", "(dns.ttl from X)"),
-            (vec![("bind", "X", "127.0.0.1:80")], "bind has \"127.0.0.1:80\": write a host", "(bind from X)"),
-            (vec![("bind", "X", "")], "bind has \"\": write a host", "(bind from X)"),
-            (vec![("join", "X", "a:1,b:c:d")], "join has \"b:c:d\": write host:port", "(join from X)"),
-            (vec![("join", "X", "http://a:1")], "join has \"http://a:1\": write host:port", "(join from X)"),
             (
-                vec![("join", "X", "fe80::1%eth0")],
-                "join has \"fe80::1%eth0\": write the interface with",
+                vec![("bind", "X", "127.0.0.1:80")],
+                "bind \"127.0.0.1:80\" is not a valid address: use a host",
+                "(bind from X)",
+            ),
+            (vec![("bind", "X", "")], "bind \"\" is not a valid address: use a host", "(bind from X)"),
+            (vec![("join", "X", "a:1,b:c:d")], "join \"b:c:d\" is not a valid address: use host:port", "(join from X)"),
+            (
+                vec![("join", "X", "http://a:1")],
+                "join \"http://a:1\" is not a valid address: use host:port",
                 "(join from X)",
             ),
-            (vec![("join", "X", "[a]:1")], "join has \"[a]:1\": write host:port", "(join from X)"),
-            (vec![("advertise", "X", "me:99999")], "advertise has \"me:99999\": write host:port", "(advertise from X)"),
+            (
+                vec![("join", "X", "fe80::1%eth0")],
+                "join \"fe80::1%eth0\" is not a valid address: use the number of the interface",
+                "(join from X)",
+            ),
+            (vec![("join", "X", "[a]:1")], "join \"[a]:1\" is not a valid address: use host:port", "(join from X)"),
+            (
+                vec![("advertise", "X", "me:99999")],
+                "advertise \"me:99999\" is not a valid address: use host:port",
+                "(advertise from X)",
+            ),
         ] {
             let error = build(&loaded(&values), "n1").unwrap_err();
             assert!(error.message.contains(words) && error.message.ends_with(places), "{error}");
@@ -321,14 +342,14 @@ mod tests {
         assert_eq!(
             error,
             CommandError::usage(
-                "peer_port is 8000, and so is client_port: give each its own, or 0 for any free one \
+                "client_port and peer_port are both 8000: use different ports, or 0 for a free one \
                  (client_port from X, peer_port from Y)"
             )
         );
         let error = parted(&[("client_port", "X", "7701")], &["dns_port"]).unwrap_err();
-        assert!(error.message.starts_with("peer_port is 7701, and so is client_port"), "{error}");
+        assert!(error.message.starts_with("client_port and peer_port are both 7701"), "{error}");
         let error = parted(&[("dns_port", "X", "7701")], &[]).unwrap_err();
-        assert!(error.message.starts_with("dns_port is 7701, and so is peer_port"), "{error}");
+        assert!(error.message.starts_with("peer_port and dns_port are both 7701"), "{error}");
         assert_eq!(parted(&[("peer_port", "X", "7753")], &["dns_port"]), Ok([7700, 7753, 0]), "DNS makes way");
         assert_eq!(parted(&[("client_port", "X", "7701")], &["peer_port"]), Ok([7701, 0, 7753]));
         assert_eq!(parted(&[("peer_port", "X", "7700")], &["client_port"]), Ok([0, 7700, 7753]));

@@ -1,18 +1,18 @@
-//! A configuration file, read into raw values that remember their lines.
+//! Reads a configuration file into values with their line numbers.
 
-use super::value::Raw;
+use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 /// One value of a file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// With its section.
+    /// The key with its section.
     pub(crate) name: String,
     pub(crate) line: usize,
-    pub(crate) raw: Raw,
+    pub(crate) value: Value,
 }
 
-/// Errors are sentences, with the line they are about.
+/// Reads all values in the order of the file. An error has the line that it is about.
 pub(crate) fn parse(text: &str) -> Result<Vec<Entry>, (usize, String)> {
     let table = DeTable::parse(text)
         .map_err(|error| (error.span().map_or(1, |span| line_of(text, span.start)), error.message().to_owned()))?;
@@ -29,34 +29,33 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Entry>, (usize, String)> {
             value => entries.push(entry(key.get_ref().to_string(), line, value)?),
         }
     }
-    // Tables are sorted by name; people read from top to bottom.
+    // The parser sorts tables by name; errors are reported from top to bottom.
     entries.sort_by_key(|entry| entry.line);
     Ok(entries)
 }
 
 fn entry(name: String, line: usize, value: &DeValue<'_>) -> Result<Entry, (usize, String)> {
-    match raw(value) {
-        Some(raw) => Ok(Entry { name, line, raw }),
-        None => Err((
-            line,
-            format!("{name} is a {}: write a text, a number, true or false, or a list of texts", value.type_str()),
-        )),
+    match plain(value) {
+        Some(value) => Ok(Entry { name, line, value }),
+        None => {
+            let kind = value.type_str();
+            Err((line, format!("{name} is a {kind}: use a string, a number, true, false or a list of strings")))
+        }
     }
 }
 
-fn raw(value: &DeValue<'_>) -> Option<Raw> {
+fn plain(value: &DeValue<'_>) -> Option<Value> {
     Some(match value {
-        DeValue::String(text) => Raw::Text(text.to_string()),
-        DeValue::Integer(number) if number.radix() == 10 => Raw::Text(number.as_str().to_owned()),
-        DeValue::Integer(number) => Raw::from(i64::from_str_radix(number.as_str(), number.radix()).ok()?),
-        DeValue::Float(number) => Raw::Text(number.as_str().to_owned()),
-        DeValue::Boolean(value) => Raw::from(*value),
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok()?.into(),
+        DeValue::Float(number) => number.as_str().parse::<f64>().ok()?.into(),
+        DeValue::Boolean(value) => (*value).into(),
         DeValue::Array(values) => {
             let texts = values.iter().map(|value| match value.get_ref() {
-                DeValue::String(text) => Some(text.to_string()),
+                DeValue::String(text) => Some(Value::from(text.as_ref())),
                 _ => None,
             });
-            Raw::List(texts.collect::<Option<_>>()?)
+            texts.collect::<Option<_>>()?
         }
         DeValue::Datetime(_) | DeValue::Table(_) => return None,
     })
@@ -66,15 +65,10 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
 }
 
-/// The value of the only key of a file.
-#[cfg(test)]
-pub(crate) fn value_of(text: &str) -> Raw {
-    parse(text).unwrap().remove(0).raw
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn entries_know_their_lines() {
@@ -82,12 +76,12 @@ mod tests {
         let entries = parse(text).unwrap();
         let shown: Vec<_> = entries.iter().map(|entry| (entry.line, entry.name.as_str())).collect();
         assert_eq!(shown, [(1, "region"), (2, "join"), (5, "timers.heartbeat_interval"), (8, "limits.peers")]);
-        assert_eq!(entries[1].raw, Raw::List(vec!["a:1".to_owned(), "b:2".to_owned()]));
-        assert_eq!(entries[3].raw, Raw::from(16));
+        assert_eq!(entries[1].value, json!(["a:1", "b:2"]));
+        assert_eq!(entries[3].value, json!(16));
     }
 
     #[test]
-    fn what_is_no_value_is_named_with_its_line() {
+    fn errors_have_the_line_of_the_value() {
         let (line, error) = parse("[timers]\n\nheartbeat_interval = 2020-01-01\n").unwrap_err();
         assert_eq!(line, 3);
         assert!(error.starts_with("timers.heartbeat_interval is a datetime"), "{error}");

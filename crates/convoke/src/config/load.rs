@@ -1,18 +1,20 @@
-//! Defaults, then a file, then the environment, then flags; every value remembers where it came from.
+//! Loads defaults, then a file, then the environment, then flags, and records the origin of every value.
 
 use super::keys::{self, KEYS, Key};
 use super::settings::Settings;
-use super::value::Raw;
+use super::value::coerce;
 use super::{file, suggest};
 use convoke_cli::{CommandError, Result};
+use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Variables of ours that are not keys of the configuration.
+/// Variables of Convoke that are not configuration keys.
 const OTHER_VARIABLES: &[&str] = &["CONVOKE_ADDR", "CONVOKE_CONFIG", "CONVOKE_FENCE"];
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     File { path: PathBuf, line: usize },
@@ -35,20 +37,20 @@ impl fmt::Display for Origin {
 pub(crate) struct Flag {
     pub(crate) key: &'static str,
     pub(crate) flag: &'static str,
-    pub(crate) raw: Raw,
+    pub(crate) value: String,
 }
 
-/// Settings, and where those that are not defaults came from.
+/// Settings, with the origin of those that are not defaults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) settings: Settings,
     origins: BTreeMap<&'static str, Origin>,
-    /// What looks like a mistake but may be meant for somebody else.
+    /// Warnings about variables that look like mistakes but may belong to other programs.
     pub(crate) doubts: Vec<String>,
 }
 
 impl Loaded {
-    /// Everything that counts for a node that is started here and now.
+    /// The settings of a node that is started now.
     pub(crate) fn effective(file: Option<&Path>, flags: &[Flag]) -> Result<Loaded> {
         let mut loaded = Loaded::default();
         if let Some(path) = file {
@@ -64,7 +66,7 @@ impl Loaded {
 
     pub(crate) fn file(&mut self, path: &Path) -> Result {
         let text = std::fs::read_to_string(path).map_err(|error| {
-            CommandError::usage(format!("cannot read the configuration {}: {error}", path.display()))
+            CommandError::usage(format!("cannot read configuration file {}: {error}", path.display()))
         })?;
         self.text(path, &text)
     }
@@ -77,12 +79,12 @@ impl Loaded {
             let Some(key) = keys::find(&entry.name) else {
                 let help = match suggest::key(&entry.name) {
                     Some(meant) => format!("did you mean {meant}?"),
-                    None => "`convoke config print --defaults` lists all".to_owned(),
+                    None => "run `convoke config print --defaults` for the list of keys".to_owned(),
                 };
                 let (line, name) = (entry.line, entry.name);
                 return Err(CommandError::usage(format!("{shown} line {line}: unknown key {name}; {help}")));
             };
-            self.set(key, &entry.raw, Origin::File { path: path.to_owned(), line: entry.line })?;
+            self.set(key, entry.value, Origin::File { path: path.to_owned(), line: entry.line })?;
         }
         Ok(())
     }
@@ -93,11 +95,12 @@ impl Loaded {
         for (name, value) in ours {
             match KEYS.iter().find(|key| key.environment() == name) {
                 Some(_) if is_service_link(&name, &value) => {
-                    let why = format!("as Kubernetes sets it for a service named {}", service_of(&name));
-                    let out = "enableServiceLinks: false in the pod keeps it out";
-                    self.doubts.push(format!("{name} is {value:?}, {why}, and does not count; {out}"));
+                    let service = service_of(&name);
+                    self.doubts.push(format!(
+                        "ignored {name}={value}: Kubernetes sets it for the service {service:?} (set enableServiceLinks: false in the pod)"
+                    ));
                 }
-                Some(key) => self.set(key, &Raw::Text(value), Origin::Environment(name))?,
+                Some(key) => self.set(key, value.into(), Origin::Environment(name))?,
                 None if OTHER_VARIABLES.contains(&name.as_str()) => {}
                 None => self.doubts.extend(doubt(&name, &value)),
             }
@@ -108,30 +111,46 @@ impl Loaded {
     pub(crate) fn flags(&mut self, flags: &[Flag]) -> Result {
         for flag in flags {
             let key = keys::find(flag.key).expect("flags name keys of the table");
-            self.set(key, &flag.raw, Origin::Flag(flag.flag))?;
+            self.set(key, flag.value.as_str().into(), Origin::Flag(flag.flag))?;
         }
         Ok(())
     }
 
-    /// Where a value came from; `None` = it is the default.
+    /// The origin of a value; `None` for a default.
     pub(crate) fn origin(&self, key: &str) -> Option<&Origin> {
         self.origins.get(key)
     }
 
-    fn set(&mut self, key: &'static Key, raw: &Raw, origin: Origin) -> Result {
-        (key.write)(&mut self.settings, raw)
-            .map_err(|error| CommandError::usage(format!("{} {error} ({origin})", key.name)))?;
+    fn set(&mut self, key: &'static Key, value: Value, origin: Origin) -> Result {
+        let rejected = |error: &str| Err(CommandError::usage(format!("{}: {error} ({origin})", key.name)));
+        if value.as_str().is_some_and(|text| text.chars().any(char::is_control)) {
+            return rejected(&format!("{value} contains control characters: remove them"));
+        }
+        let mut tree = keys::tree(&self.settings);
+        let slot = key.slot(&mut tree);
+        *slot = coerce(value, slot);
+        match Settings::deserialize(tree) {
+            Ok(settings) => self.settings = settings,
+            Err(error) => return rejected(&in_words(&error.to_string())),
+        }
         self.origins.insert(key.name, origin);
         Ok(())
     }
 }
 
-/// What to say of a variable that is not ours, if anything.
+/// Replaces the names of Rust types in an error message.
+fn in_words(error: &str) -> String {
+    error
+        .replace("expected u16", "expected a number from 0 to 65535")
+        .replace("expected usize", "expected a whole number")
+}
+
+/// The warning about a variable that is not a key, if any.
 fn doubt(name: &str, value: &str) -> Option<String> {
     match suggest::variable(name) {
         _ if is_service_link(name, value) => None,
-        Some(meant) => Some(format!("{name} means nothing here; did you mean {meant}?")),
-        None => Some(format!("{name} means nothing here; `convoke config print --defaults` lists what can be set")),
+        Some(meant) => Some(format!("ignored unknown variable {name}; did you mean {meant}?")),
+        None => Some(format!("ignored unknown variable {name}; run `convoke config print --defaults` for the list")),
     }
 }
 
@@ -144,12 +163,12 @@ fn is_service_link(name: &str, value: &str) -> bool {
         || name.ends_with("_PORT") && is_link(value)
 }
 
-/// What Kubernetes writes into `<SERVICE>_PORT`. Whoever means a variable of ours sets it in the pod, which counts more there.
+/// Whether a value is one that Kubernetes writes into `<SERVICE>_PORT`. A variable set in the pod overrides it.
 fn is_link(value: &str) -> bool {
     ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme))
 }
 
-/// Whom Kubernetes sets a variable `<SERVICE>_PORT` for.
+/// The service for which Kubernetes sets a variable `<SERVICE>_PORT`.
 fn service_of(variable: &str) -> String {
     variable.trim_end_matches("_PORT").to_ascii_lowercase().replace('_', "-")
 }
@@ -169,7 +188,7 @@ mod tests {
         let mut loaded = from_text("region = \"eu\"\ncluster = \"shop\"\nclient_port = 1\n").unwrap();
         let variables = [("CONVOKE_CLIENT_PORT", "2"), ("CONVOKE_CLUSTER", "bank"), ("PATH", "/bin")];
         loaded.environment(variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap();
-        loaded.flags(&[Flag { key: "client_port", flag: "--client-port", raw: Raw::from(3) }]).unwrap();
+        loaded.flags(&[Flag { key: "client_port", flag: "--client-port", value: "3".to_owned() }]).unwrap();
         let settings = &loaded.settings;
         assert_eq!((settings.region.as_str(), settings.cluster.as_str(), settings.client_port), ("eu", "bank", 3));
         let origin = |key| loaded.origin(key).map(ToString::to_string);
@@ -180,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_refused_with_a_suggestion() {
+    fn unknown_keys_are_rejected_with_a_suggestion() {
         let error = from_text("[timers]\nheartbeat_intervall = \"5s\"\n").unwrap_err();
         assert_eq!(
             error,
@@ -189,7 +208,7 @@ mod tests {
             )
         );
         let error = from_text("colour = true\n").unwrap_err();
-        assert!(error.message.ends_with("`convoke config print --defaults` lists all"), "{error}");
+        assert!(error.message.ends_with("run `convoke config print --defaults` for the list of keys"), "{error}");
     }
 
     #[test]
@@ -197,14 +216,14 @@ mod tests {
         let error = from_text("\nclient_port = 77000\n").unwrap_err();
         assert_eq!(
             error.message,
-            "client_port is \"77000\": write a port from 0 to 65535; 0 is any free one (convoke.toml line 2)"
+            "client_port: invalid value: integer `77000`, expected a number from 0 to 65535 (convoke.toml line 2)"
         );
         let error = from_text("timers.heartbeat_interval = 5\n").unwrap_err();
-        assert!(error.message.contains("write a time with its unit"), "{error}");
+        assert!(error.message.contains("is not a time: use a number with a unit"), "{error}");
     }
 
     #[test]
-    fn variables_that_mean_nothing_are_doubted_unless_others_set_them() {
+    fn unknown_variables_are_warnings_unless_kubernetes_sets_them() {
         let mut loaded = Loaded::default();
         let links = [
             ("CONVOKE_PORT", "tcp://10.0.0.1:7700"),
@@ -215,7 +234,7 @@ mod tests {
             ("CONVOKE_SERVICE_PORT", "7700"),
             ("CONVOKE_UI_SERVICE_PORT_HTTP", "7700"),
             ("CONVOKE_UI_PORT", "tcp://10.0.0.1:7700"),
-            // Not far from what is ours.
+            // Similar to a variable of Convoke.
             ("CONVOKE_PEERS_PORT", "tcp://10.0.0.1:7701"),
         ];
         let ours = [("CONVOKE_ADDR", "x"), ("CONVOKE_CONFIG", "x"), ("CONVOKE_FENCE", "x")];
@@ -225,22 +244,22 @@ mod tests {
         assert_eq!(
             loaded.doubts,
             [
-                "CONVOKE_CLIENTS_PORT means nothing here; did you mean CONVOKE_CLIENT_PORT?",
-                "CONVOKE_NOSUCH means nothing here; `convoke config print --defaults` lists what can be set",
-                "CONVOKE_REGIO means nothing here; did you mean CONVOKE_REGION?",
+                "ignored unknown variable CONVOKE_CLIENTS_PORT; did you mean CONVOKE_CLIENT_PORT?",
+                "ignored unknown variable CONVOKE_NOSUCH; run `convoke config print --defaults` for the list",
+                "ignored unknown variable CONVOKE_REGIO; did you mean CONVOKE_REGION?",
             ]
         );
     }
 
-    /// A service next to the nodes must not decide what they listen on, nor whether they start.
+    /// A Kubernetes service with the name of a port must not change the ports of nodes.
     #[test]
-    fn what_kubernetes_sets_under_our_names_does_not_count() {
+    fn service_variables_of_kubernetes_are_ignored() {
         let mut loaded = from_text("peer_port = 7801\n").unwrap();
         let set = [("CONVOKE_DNS_PORT", "udp://10.0.0.1:7753"), ("CONVOKE_PEER_PORT", "tcp://10.0.0.1:7701")];
         loaded.environment(set.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap();
         assert_eq!((loaded.settings.peer_port, loaded.settings.dns_port), (7_801, Settings::default().dns_port));
-        let doubt = "CONVOKE_PEER_PORT is \"tcp://10.0.0.1:7701\", as Kubernetes sets it for a service named convoke-peer, \
-                     and does not count; enableServiceLinks: false in the pod keeps it out";
+        let doubt = "ignored CONVOKE_PEER_PORT=tcp://10.0.0.1:7701: Kubernetes sets it for the service \"convoke-peer\" \
+                     (set enableServiceLinks: false in the pod)";
         assert_eq!(loaded.doubts[1], doubt);
 
         let collide: Vec<String> =

@@ -1,4 +1,4 @@
-//! Configuration: a file, then the environment, then flags; one table of keys for all three, for printing and for the docs.
+//! Configuration from a file, the environment and flags, with one table of keys for all of them and for the reference.
 
 mod build;
 mod file;
@@ -7,7 +7,7 @@ mod load;
 pub(crate) mod print;
 mod settings;
 mod suggest;
-pub(crate) mod value;
+mod value;
 
 pub(crate) use build::{LOG_DIRECTORY, Parts, build, part_ports};
 pub(crate) use load::{Flag, Loaded};

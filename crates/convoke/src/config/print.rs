@@ -1,18 +1,17 @@
-//! The table of keys, written out.
+//! Prints the configuration as TOML and as JSON. A value in JSON is also the value in TOML.
 
 use super::keys::{KEYS, SECTIONS};
 use super::load::Loaded;
 use super::settings::Settings;
 use serde_json::{Value, json};
 use std::fmt::Write;
-use toml::de::DeValue;
 
-/// Every key with its meaning and its default, as a file that can be used as it is.
+/// All keys with their meaning and default, as a valid configuration file.
 pub(crate) fn defaults() -> String {
     let settings = Settings::default();
     let mut out = String::from(
-        "# Every key of Convoke's configuration, with its default.\n\
-         # A file sets what it names; then the environment counts, then flags.\n",
+        "# All configuration keys of Convoke with their defaults.\n\
+         # Environment variables override the file, flags override both.\n",
     );
     for (section, about) in SECTIONS {
         let _ = write!(out, "\n# {about}\n");
@@ -21,14 +20,18 @@ pub(crate) fn defaults() -> String {
         }
         for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
             let flag = key.flag.map(|flag| format!(", {flag}")).unwrap_or_default();
-            let _ = write!(out, "\n# {}\n# {}{flag}\n", key.meaning, key.environment());
-            let _ = writeln!(out, "{} = {}", key.parts().1, (key.read)(&settings));
+            let _ = writeln!(out, "\n# {}.", key.help);
+            if !key.details.is_empty() {
+                let _ = writeln!(out, "# {}", key.details);
+            }
+            let _ = writeln!(out, "# {}{flag}", key.environment());
+            let _ = writeln!(out, "{} = {}", key.parts().1, key.read(&settings));
         }
     }
     out
 }
 
-/// What counts here and now, and where it came from.
+/// The effective values and their origins.
 pub(crate) fn effective(loaded: &Loaded) -> String {
     let mut out = String::new();
     for (section, _) in SECTIONS {
@@ -36,7 +39,7 @@ pub(crate) fn effective(loaded: &Loaded) -> String {
             let _ = write!(out, "\n[{section}]\n");
         }
         for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
-            let _ = write!(out, "{} = {}", key.parts().1, (key.read)(&loaded.settings));
+            let _ = write!(out, "{} = {}", key.parts().1, key.read(&loaded.settings));
             if let Some(origin) = loaded.origin(key.name) {
                 let _ = write!(out, "  # {origin}");
             }
@@ -46,14 +49,15 @@ pub(crate) fn effective(loaded: &Loaded) -> String {
     out
 }
 
-/// The same as [`defaults`] for scripts.
+/// [`defaults`] as JSON.
 pub(crate) fn defaults_json() -> Value {
     let settings = Settings::default();
     let keys = KEYS.iter().map(|key| {
         json!({
             "key": key.name,
-            "default": value(&(key.read)(&settings)),
-            "meaning": key.meaning,
+            "default": key.read(&settings),
+            "meaning": key.help,
+            "details": key.details,
             "variable": key.environment(),
             "flag": key.flag,
         })
@@ -61,36 +65,19 @@ pub(crate) fn defaults_json() -> Value {
     json!({ "keys": keys.collect::<Vec<_>>() })
 }
 
-/// The same as [`effective`] for scripts; `origin` is null for defaults.
+/// [`effective`] as JSON; `origin` is null for defaults.
 pub(crate) fn effective_json(loaded: &Loaded) -> Value {
     let keys = KEYS.iter().map(|key| {
         let origin = loaded.origin(key.name).map(ToString::to_string);
-        json!({ "key": key.name, "value": value(&(key.read)(&loaded.settings)), "origin": origin })
+        json!({ "key": key.name, "value": key.read(&loaded.settings), "origin": origin })
     });
     json!({ "keys": keys.collect::<Vec<_>>() })
-}
-
-/// What a file would contain: numbers, truths and lists are these, times and sizes are texts with units.
-fn value(toml: &str) -> Value {
-    of(DeValue::parse(toml).expect("keys are written as TOML").get_ref())
-}
-
-fn of(value: &DeValue<'_>) -> Value {
-    match value {
-        DeValue::String(text) => text.as_ref().into(),
-        DeValue::Boolean(truth) => (*truth).into(),
-        DeValue::Integer(number) => serde_json::from_str(number.as_str()).unwrap_or(Value::Null),
-        DeValue::Float(number) => serde_json::from_str(number.as_str()).unwrap_or(Value::Null),
-        DeValue::Array(values) => values.iter().map(|value| of(value.get_ref())).collect(),
-        DeValue::Datetime(_) | DeValue::Table(_) => Value::Null,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::load::Flag;
-    use crate::config::value::Raw;
 
     #[test]
     fn the_printed_defaults_are_a_file_that_changes_nothing() {
@@ -101,14 +88,14 @@ mod tests {
         loaded.file(&path).unwrap();
         for key in KEYS {
             assert!(loaded.origin(key.name).is_some(), "{} is missing", key.name);
-            assert_eq!((key.read)(&loaded.settings), (key.read)(&Settings::default()), "{}", key.name);
+            assert_eq!(key.read(&loaded.settings), key.read(&Settings::default()), "{}", key.name);
         }
     }
 
     #[test]
     fn the_effective_configuration_says_where_values_come_from() {
         let mut loaded = Loaded::default();
-        loaded.flags(&[Flag { key: "region", flag: "--region", raw: Raw::from("eu") }]).unwrap();
+        loaded.flags(&[Flag { key: "region", flag: "--region", value: "eu".to_owned() }]).unwrap();
         let text = effective(&loaded);
         assert!(text.contains("region = \"eu\"  # --region\n"), "{text}");
         assert!(text.contains("\ncluster = \"convoke\"\n"), "{text}");
@@ -117,7 +104,7 @@ mod tests {
     #[test]
     fn scripts_get_values_of_their_kind() {
         let mut loaded = Loaded::default();
-        loaded.flags(&[Flag { key: "join", flag: "--join", raw: Raw::from("a:1,b:2") }]).unwrap();
+        loaded.flags(&[Flag { key: "join", flag: "--join", value: "a:1,b:2".to_owned() }]).unwrap();
         let shown = effective_json(&loaded);
         let of = |name: &str| shown["keys"].as_array().unwrap().iter().find(|key| key["key"] == name).unwrap().clone();
         assert_eq!(of("join"), json!({ "key": "join", "value": ["a:1", "b:2"], "origin": "--join" }));

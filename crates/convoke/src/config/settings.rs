@@ -1,20 +1,25 @@
-//! Everything that can be set for a node, with its defaults.
+//! All settings of a node, with their defaults. The path of a field is the name of its key.
+//!
+//! A setting needs a user who must change it. All other values of the components are constants: the defaults of their
+//! configuration types, listed in docs/configuration.md.
 
+use super::value::{Bytes, Time, path};
 use convoke_cli::{CLIENT_PORT, PEER_PORT};
 use convoke_node::NetworkLimits;
 use convoke_node::core::version::NodeId;
 use convoke_node::core::{self, Limits, Timers};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 const DNS_PORT: u16 = 7753;
 
-/// Field names are the names of the keys: see [`super::keys`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub(crate) id: String,
     pub(crate) cluster: String,
     pub(crate) region: String,
+    #[serde(deserialize_with = "path")]
     pub(crate) data_dir: PathBuf,
     pub(crate) join: Vec<String>,
     pub(crate) bind: String,
@@ -24,51 +29,134 @@ pub(crate) struct Settings {
     pub(crate) advertise: String,
     pub(crate) insecure_public: bool,
     pub(crate) mass_failure_share: f64,
-    pub(crate) retry_jitter: f64,
-    pub(crate) logging: Logging,
+    pub(crate) logging: LoggingSettings,
     pub(crate) tracing: TracingSettings,
-    pub(crate) timers: Timers,
-    pub(crate) limits: Limits,
-    pub(crate) network: NetworkLimits,
-    pub(crate) clients: convoke_server::Limits,
-    pub(crate) client_timeouts: convoke_server::Timeouts,
+    pub(crate) timers: TimerSettings,
+    pub(crate) limits: LimitSettings,
+    pub(crate) network: NetworkSettings,
+    pub(crate) clients: ClientSettings,
+    pub(crate) client_timeouts: ClientTimeoutSettings,
     pub(crate) dns: DnsSettings,
     pub(crate) log: LogSettings,
-    pub(crate) log_timers: convoke_replica::Timers,
-    pub(crate) log_limits: convoke_replica::ReplicaLimits,
-    pub(crate) log_state: convoke_replica::log::Limits,
+    pub(crate) log_timers: LogTimerSettings,
+    pub(crate) log_limits: LogLimitSettings,
+    pub(crate) log_state: LogStateSettings,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct DnsSettings {
-    pub(crate) enabled: bool,
-    pub(crate) ttl: Duration,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Logging {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LoggingSettings {
     pub(crate) level: String,
     pub(crate) format: LogFormat,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TracingSettings {
     pub(crate) otlp_endpoint: String,
     pub(crate) sample_ratio: f64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DnsSettings {
+    pub(crate) enabled: bool,
+    pub(crate) ttl: Time,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LogSettings {
     pub(crate) enabled: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object per line.
-    Json,
+/// Fields of a component's configuration that can be set. Defaults come from the component.
+macro_rules! part_of {
+    ($component:ty, $name:ident { $($(#[$attribute:meta])* $field:ident: $kind:ty),+ $(,)? }) => {
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        pub(crate) struct $name {
+            $($(#[$attribute])* pub(crate) $field: $kind,)+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                let component = <$component>::default();
+                $name { $($field: component.$field.into(),)+ }
+            }
+        }
+
+        impl $name {
+            /// The component's configuration with these settings.
+            pub(crate) fn build(&self) -> $component {
+                let mut component = <$component>::default();
+                $(component.$field = self.$field.into();)+
+                component
+            }
+        }
+    };
 }
+
+part_of!(
+    Timers,
+    TimerSettings {
+        heartbeat_interval: Time,
+        heartbeat_timeout: Time,
+        reconnect_timeout: Time,
+        tombstone_timeout: Time,
+        peer_retry_interval: Time,
+        dead_peer_timeout: Time,
+        gossip_interval: Time,
+        ping_interval: Time,
+        ping_timeout: Time,
+        lone_start_wait: Time,
+        handover_timeout: Time,
+    }
+);
+
+part_of!(
+    Limits,
+    LimitSettings {
+        id_bytes: Bytes,
+        attribute_bytes: Bytes,
+        metadata_pairs: usize,
+        metadata_key_bytes: Bytes,
+        metadata_value_bytes: Bytes,
+        metadata_bytes: Bytes,
+        endpoints: usize,
+        members: usize,
+        members_per_session: usize,
+        sessions: usize,
+        #[serde(rename = "watchers")]
+        subscribers: usize,
+        #[serde(rename = "watcher_queue")]
+        subscriber_queue: usize,
+        peers: usize,
+    }
+);
+
+part_of!(NetworkLimits, NetworkSettings { link_queue_bytes: Bytes });
+
+part_of!(
+    convoke_server::Limits,
+    ClientSettings { connections: usize, attaches: usize, watchers: usize, sessions: usize, body_bytes: Bytes }
+);
+
+part_of!(convoke_server::Timeouts, ClientTimeoutSettings { headers: Time });
+
+part_of!(
+    convoke_replica::Timers,
+    LogTimerSettings { heartbeat_interval: Time, election_timeout_min: Time, election_timeout_max: Time }
+);
+
+part_of!(
+    convoke_replica::ReplicaLimits,
+    LogLimitSettings { proposals: usize, reads: usize, snapshot_log_bytes: Bytes, log_bytes: Bytes }
+);
+
+part_of!(convoke_replica::log::Limits, LogStateSettings { sessions: u64, value_bytes: Bytes, store_bytes: Bytes });
 
 impl Default for Settings {
     fn default() -> Self {
@@ -86,19 +174,18 @@ impl Default for Settings {
             advertise: String::new(),
             insecure_public: false,
             mass_failure_share: core.mass_failure_share,
-            retry_jitter: core.retry_jitter,
-            logging: Logging { level: "info".to_owned(), format: LogFormat::Text },
+            logging: LoggingSettings { level: "info".to_owned(), format: LogFormat::Text },
             tracing: TracingSettings { otlp_endpoint: String::new(), sample_ratio: 1.0 },
-            timers: core.timers,
-            limits: core.limits,
-            network: NetworkLimits::default(),
-            clients: convoke_server::Limits::default(),
-            client_timeouts: convoke_server::Timeouts::default(),
-            dns: DnsSettings { enabled: true, ttl: Duration::from_secs(1) },
+            timers: TimerSettings::default(),
+            limits: LimitSettings::default(),
+            network: NetworkSettings::default(),
+            clients: ClientSettings::default(),
+            client_timeouts: ClientTimeoutSettings::default(),
+            dns: DnsSettings { enabled: true, ttl: Duration::from_secs(1).into() },
             log: LogSettings { enabled: true },
-            log_timers: convoke_replica::Timers::default(),
-            log_limits: convoke_replica::ReplicaLimits::default(),
-            log_state: convoke_replica::log::Limits::default(),
+            log_timers: LogTimerSettings::default(),
+            log_limits: LogLimitSettings::default(),
+            log_state: LogStateSettings::default(),
         }
     }
 }

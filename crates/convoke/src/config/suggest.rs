@@ -1,11 +1,11 @@
-//! What somebody may have meant.
+//! Suggestions for unknown keys and variables.
 
 use super::keys::KEYS;
 
-/// Two names closer than this are one with a slip of the finger.
+/// Similarity from which on a name is suggested.
 const SIMILAR: f64 = 0.85;
 
-/// The key whose name is nearest, if any is near.
+/// The key with the most similar name, if it is similar enough.
 pub(crate) fn key(name: &str) -> Option<&'static str> {
     // Right name, wrong section.
     let bare = name.rsplit('.').next().unwrap_or(name);
@@ -16,7 +16,7 @@ pub(crate) fn key(name: &str) -> Option<&'static str> {
     whole.or_else(|| nearest(bare, KEYS.iter().map(|key| (key.parts().1, key.name))))
 }
 
-/// The environment variable whose name is nearest, if any is near.
+/// The environment variable with the most similar name, if it is similar enough.
 pub(crate) fn variable(name: &str) -> Option<String> {
     let variables: Vec<String> = KEYS.iter().map(super::keys::Key::environment).collect();
     nearest(name, variables.iter().map(|variable| (variable.as_str(), variable.as_str()))).map(str::to_owned)

@@ -1,306 +1,176 @@
-//! Kinds of values: how each is read from a file, the environment or a flag, and written as TOML.
+//! Values with units: how files, variables and flags write them.
 
-use super::settings::LogFormat;
 use convoke_cli::{duration, show_duration};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A value as somebody wrote it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Raw {
-    Text(String),
-    List(Vec<String>),
-}
-
-impl Raw {
-    fn text(&self) -> Result<&str, String> {
-        match self {
-            Raw::Text(text) => Ok(text),
-            Raw::List(_) => Err("is a list: write one value".to_owned()),
-        }
-    }
-}
-
-impl<T: ToString> From<T> for Raw {
-    fn from(value: T) -> Raw {
-        Raw::Text(value.to_string())
-    }
-}
-
-/// Reads and writes one kind of value. Errors continue the sentence "KEY …".
-pub(crate) trait Kind {
-    type Value;
-    fn parse(raw: &Raw) -> Result<Self::Value, String>;
-    fn toml(value: &Self::Value) -> String;
-}
-
-pub(crate) struct Text;
-pub(crate) struct Path;
-/// In the environment and in flags separated by commas.
-pub(crate) struct List;
-pub(crate) struct Port;
-pub(crate) struct Switch;
-/// With units.
-pub(crate) struct Time;
-pub(crate) struct Count;
-pub(crate) struct Count32;
-pub(crate) struct Count64;
-/// With units, or without as bytes.
-pub(crate) struct Bytes;
-pub(crate) struct Bytes64;
-pub(crate) struct Share;
-pub(crate) struct Format;
-
-impl Kind for Text {
-    type Value = String;
-
-    fn parse(raw: &Raw) -> Result<String, String> {
-        let text = raw.text()?;
-        if text.chars().any(char::is_control) {
-            return Err(format!("is {text:?}: remove the control characters"));
-        }
-        Ok(text.to_owned())
-    }
-
-    fn toml(value: &String) -> String {
-        quoted(value)
-    }
-}
-
-impl Kind for Path {
-    type Value = PathBuf;
-
-    fn parse(raw: &Raw) -> Result<PathBuf, String> {
-        match raw.text()? {
-            "" => Err("is empty: name a directory".to_owned()),
-            path => Ok(path.into()),
-        }
-    }
-
-    fn toml(value: &PathBuf) -> String {
-        quoted(&value.to_string_lossy())
-    }
-}
-
-impl Kind for List {
-    type Value = Vec<String>;
-
-    fn parse(raw: &Raw) -> Result<Vec<String>, String> {
-        let parts: Vec<&str> = match raw {
-            Raw::Text(text) => text.split(',').collect(),
-            Raw::List(parts) => parts.iter().map(String::as_str).collect(),
-        };
-        Ok(parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect())
-    }
-
-    fn toml(value: &Vec<String>) -> String {
-        format!("[{}]", value.iter().map(|part| quoted(part)).collect::<Vec<_>>().join(", "))
-    }
-}
-
-impl Kind for Port {
-    type Value = u16;
-
-    fn parse(raw: &Raw) -> Result<u16, String> {
-        let text = raw.text()?;
-        text.parse().map_err(|_| format!("is {text:?}: write a port from 0 to 65535; 0 is any free one"))
-    }
-
-    fn toml(value: &u16) -> String {
-        value.to_string()
-    }
-}
-
-impl Kind for Switch {
-    type Value = bool;
-
-    fn parse(raw: &Raw) -> Result<bool, String> {
-        match raw.text()? {
-            "true" | "1" => Ok(true),
-            "false" | "0" => Ok(false),
-            other => Err(format!("is {other:?}: write true or false")),
-        }
-    }
-
-    fn toml(value: &bool) -> String {
-        value.to_string()
-    }
-}
-
-/// A hundred years: what is added to a clock must not overflow it.
+/// A hundred years: adding a configured time to a clock must not overflow.
 const TIME_MAX: Duration = Duration::from_secs(36_500 * 24 * 3_600);
+const KIBI: u64 = 1024;
+const MEBI: u64 = 1024 * 1024;
 
-impl Kind for Time {
-    type Value = Duration;
+/// A duration with its unit: `500ms`, `20s`, `1m30s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "String")]
+pub(crate) struct Time(Duration);
 
-    fn parse(raw: &Raw) -> Result<Duration, String> {
-        let text = raw.text()?;
-        let time = duration(text)
-            .ok_or_else(|| format!("is {text:?}: write a time with its unit, for example \"20s\" or \"500ms\""))?;
-        if time > TIME_MAX {
-            return Err(format!("is {text:?}: write a time of at most 36500d"));
-        }
-        Ok(time)
-    }
+impl TryFrom<Value> for Time {
+    type Error = String;
 
-    fn toml(value: &Duration) -> String {
-        quoted(&show_duration(*value))
-    }
-}
-
-impl Kind for Count {
-    type Value = usize;
-
-    fn parse(raw: &Raw) -> Result<usize, String> {
-        let text = raw.text()?;
-        text.replace('_', "").parse().map_err(|_| format!("is {text:?}: write a whole number"))
-    }
-
-    fn toml(value: &usize) -> String {
-        value.to_string()
-    }
-}
-
-impl Kind for Count32 {
-    type Value = u32;
-
-    fn parse(raw: &Raw) -> Result<u32, String> {
-        let count = Count::parse(raw)?;
-        count.try_into().map_err(|_| format!("is {count}: write at most {}", u32::MAX))
-    }
-
-    fn toml(value: &u32) -> String {
-        value.to_string()
-    }
-}
-
-impl Kind for Count64 {
-    type Value = u64;
-
-    fn parse(raw: &Raw) -> Result<u64, String> {
-        Count::parse(raw).map(|count| count as u64)
-    }
-
-    fn toml(value: &u64) -> String {
-        value.to_string()
-    }
-}
-
-impl Kind for Bytes64 {
-    type Value = u64;
-
-    fn parse(raw: &Raw) -> Result<u64, String> {
-        Bytes::parse(raw).map(|bytes| bytes as u64)
-    }
-
-    fn toml(value: &u64) -> String {
-        Bytes::toml(&usize::try_from(*value).unwrap_or(usize::MAX))
-    }
-}
-
-impl Kind for Bytes {
-    type Value = usize;
-
-    fn parse(raw: &Raw) -> Result<usize, String> {
-        let text = raw.text()?;
-        bytes(text).ok_or_else(|| format!("is {text:?}: write a size, for example \"64KiB\" or \"4MiB\""))
-    }
-
-    fn toml(value: &usize) -> String {
-        match *value {
-            value if value > 0 && value % MEBI == 0 => quoted(&format!("{}MiB", value / MEBI)),
-            value if value > 0 && value % KIBI == 0 => quoted(&format!("{}KiB", value / KIBI)),
-            value => value.to_string(),
+    fn try_from(value: Value) -> Result<Time, String> {
+        match value.as_str().and_then(duration) {
+            Some(time) if time > TIME_MAX => Err(format!("{value} is too long: use at most 36500d")),
+            Some(time) => Ok(Time(time)),
+            None => Err(format!("{value} is not a time: use a number with a unit, for example \"20s\" or \"500ms\"")),
         }
     }
 }
 
-impl Kind for Share {
-    type Value = f64;
-
-    fn parse(raw: &Raw) -> Result<f64, String> {
-        let text = raw.text()?;
-        text.parse().map_err(|_| format!("is {text:?}: write a number between 0 and 1"))
-    }
-
-    fn toml(value: &f64) -> String {
-        format!("{value:?}")
+impl From<Time> for String {
+    fn from(time: Time) -> String {
+        show_duration(time.0)
     }
 }
 
-impl Kind for Format {
-    type Value = LogFormat;
+impl From<Duration> for Time {
+    fn from(duration: Duration) -> Time {
+        Time(duration)
+    }
+}
 
-    fn parse(raw: &Raw) -> Result<LogFormat, String> {
-        match raw.text()? {
-            "text" => Ok(LogFormat::Text),
-            "json" => Ok(LogFormat::Json),
-            other => Err(format!("is {other:?}: write \"text\" or \"json\"")),
+impl From<Time> for Duration {
+    fn from(time: Time) -> Duration {
+        time.0
+    }
+}
+
+/// A size in bytes, with or without a unit: `64KiB`, `4MiB`, `4096`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
+pub(crate) struct Bytes(u64);
+
+impl TryFrom<Value> for Bytes {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Bytes, String> {
+        let bytes = value.as_u64().or_else(|| bytes(value.as_str()?));
+        bytes.map(Bytes).ok_or_else(|| format!("{value} is not a size: use for example \"64KiB\" or \"4MiB\""))
+    }
+}
+
+impl From<Bytes> for Value {
+    fn from(Bytes(bytes): Bytes) -> Value {
+        match bytes {
+            1.. if bytes.is_multiple_of(MEBI) => format!("{}MiB", bytes / MEBI).into(),
+            1.. if bytes.is_multiple_of(KIBI) => format!("{}KiB", bytes / KIBI).into(),
+            _ => bytes.into(),
         }
     }
+}
 
-    fn toml(value: &LogFormat) -> String {
-        quoted(match value {
-            LogFormat::Text => "text",
-            LogFormat::Json => "json",
-        })
+impl From<u64> for Bytes {
+    fn from(bytes: u64) -> Bytes {
+        Bytes(bytes)
     }
 }
 
-const KIBI: usize = 1024;
-const MEBI: usize = 1024 * 1024;
+impl From<usize> for Bytes {
+    fn from(bytes: usize) -> Bytes {
+        Bytes(bytes as u64)
+    }
+}
 
-fn bytes(text: &str) -> Option<usize> {
+impl From<Bytes> for u64 {
+    fn from(bytes: Bytes) -> u64 {
+        bytes.0
+    }
+}
+
+impl From<Bytes> for usize {
+    fn from(bytes: Bytes) -> usize {
+        usize::try_from(bytes.0).unwrap_or(usize::MAX)
+    }
+}
+
+fn bytes(text: &str) -> Option<u64> {
     let text = text.trim().replace('_', "");
-    let (number, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
-        Some(end) => (
-            &text[..end],
-            match text[end..].trim() {
-                "B" => 1,
-                "KiB" => KIBI,
-                "MiB" => MEBI,
-                "GiB" => 1024 * MEBI,
-                _ => return None,
-            },
-        ),
-        None => (text.as_str(), 1),
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match text[end..].trim() {
+        "" | "B" => 1,
+        "KiB" => KIBI,
+        "MiB" => MEBI,
+        "GiB" => 1024 * MEBI,
+        _ => return None,
     };
-    number.parse::<usize>().ok()?.checked_mul(unit)
+    text[..end].parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// A TOML basic string. Control characters are refused on input, so only these two need care.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+/// Reads a path that must not be empty.
+pub(crate) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    let path = PathBuf::deserialize(deserializer)?;
+    if path.as_os_str().is_empty() {
+        return Err(serde::de::Error::custom("the path is empty: name a directory"));
+    }
+    Ok(path)
+}
+
+/// Reads a text from a variable or a flag as the kind of value that `current` is. Text that does not fit is returned as it
+/// is, and rejected when the settings are deserialized.
+pub(crate) fn coerce(value: Value, current: &Value) -> Value {
+    let Value::String(text) = &value else { return value };
+    let read = match current {
+        Value::Bool(_) => match text.as_str() {
+            "true" | "1" => Some(true.into()),
+            "false" | "0" => Some(false.into()),
+            _ => None,
+        },
+        Value::Number(_) => serde_json::from_str(&text.replace('_', "")).ok().filter(Value::is_number),
+        Value::Array(_) => {
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            Some(parts.map(Value::from).collect())
+        }
+        _ => None,
+    };
+    read.unwrap_or(value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
-    fn durations_need_units() {
-        for (text, ms) in [("500ms", 500), ("20s", 20_000), ("1m30s", 90_000), ("0.5s", 500), ("2h", 7_200_000)] {
-            assert_eq!(duration(text), Some(Duration::from_millis(ms)), "{text}");
+    fn times_need_units() {
+        assert_eq!(Time::try_from(json!("36500d")), Ok(Time(TIME_MAX)));
+        assert_eq!(Time::try_from(json!("40000d")), Err("\"40000d\" is too long: use at most 36500d".to_owned()));
+        for wrong in [json!(5), json!("5"), json!("soon"), json!(null)] {
+            let error = Time::try_from(wrong).unwrap_err();
+            assert!(error.ends_with("is not a time: use a number with a unit, for example \"20s\" or \"500ms\""));
         }
-        for text in ["", "5", "s", "5 parsecs", "-1s", "1s2", "99999999999999999999h"] {
-            assert_eq!(duration(text), None, "{text}");
-        }
-        assert_eq!(Time::parse(&Raw::from("36500d")), Ok(TIME_MAX));
-        let error = Time::parse(&Raw::from("10000000000000000000s")).unwrap_err();
-        assert_eq!(error, "is \"10000000000000000000s\": write a time of at most 36500d");
-        assert_eq!(show_duration(Duration::from_secs(90)), "90s");
-        assert_eq!(show_duration(Duration::from_secs(300)), "5m");
     }
 
     #[test]
     fn sizes_have_units_or_are_bytes() {
-        for (text, size) in [("17", 17), ("64KiB", 65_536), ("4 MiB", 4 << 20), ("4_096", 4_096)] {
-            assert_eq!(bytes(text), Some(size), "{text}");
+        for (text, size) in [("17", 17), ("64KiB", 65_536), ("4 MiB", 4 << 20), ("4_096", 4_096), ("5B", 5)] {
+            assert_eq!(Bytes::try_from(json!(text)), Ok(Bytes(size)), "{text}");
         }
         for text in ["", "MiB", "4MB", "-1", "99999999999999999999"] {
-            assert_eq!(bytes(text), None, "{text}");
+            assert!(Bytes::try_from(json!(text)).is_err(), "{text}");
         }
-        assert_eq!(Bytes::toml(&(4 << 20)), "\"4MiB\"");
-        assert_eq!(Bytes::toml(&1_000), "1000");
+        assert_eq!(Value::from(Bytes(4 << 20)), json!("4MiB"));
+        assert_eq!(Value::from(Bytes(1_000)), json!(1_000));
+        assert_eq!(Value::from(Bytes(0)), json!(0));
+    }
+
+    #[test]
+    fn texts_become_the_kind_of_value_that_a_key_has() {
+        assert_eq!(coerce(json!("7_700"), &json!(1)), json!(7_700));
+        assert_eq!(coerce(json!("0.5"), &json!(1.0)), json!(0.5));
+        assert_eq!(coerce(json!("1"), &json!(false)), json!(true));
+        assert_eq!(coerce(json!("a, b,"), &json!([])), json!(["a", "b"]));
+        assert_eq!(coerce(json!("7"), &json!("")), json!("7"));
+        assert_eq!(coerce(json!("yes"), &json!(false)), json!("yes"), "does not fit");
     }
 }

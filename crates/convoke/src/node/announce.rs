@@ -1,4 +1,4 @@
-//! What a starting node says on stdout: where it listens, when it is ready.
+//! Lines that a starting node prints on stdout: its addresses, and that it is ready.
 
 use super::Plan;
 use convoke_cli::CLIENT_PORT;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Where a node listens.
+/// The addresses of the listeners of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     clients: SocketAddr,
@@ -31,19 +31,19 @@ impl fmt::Display for Places {
     }
 }
 
-/// A node is there for its clients: it goes on when whoever reads its stdout has gone.
+/// Prints on stdout. The node keeps running if stdout is closed.
 fn say(text: &str) {
-    if let Err(failure) = print(text) {
-        let why = if failure.message.is_empty() { "nobody reads stdout" } else { &failure.message };
-        tracing::warn!("{why}; it would have been told there: {}", text.trim_end());
+    if let Err(error) = print(text) {
+        let reason = if error.message.is_empty() { "stdout is closed" } else { &error.message };
+        tracing::warn!(reason, text = text.trim_end(), "line not printed on stdout");
     }
 }
 
 pub(crate) fn port_taken(whom: &str, address: &str) {
-    say(&format!("{address} is taken, perhaps by another node: listening for {whom} on a free port instead\n"));
+    say(&format!("{address} is in use, perhaps by another node: listening for {whom} on a free port\n"));
 }
 
-/// `listening: …` and `ready: …` are lines that programs may read.
+/// Prints the addresses. Programs may read the lines `listening: …` and `ready: …`.
 pub(crate) fn listening(plan: &Plan, node: &NodeHandle, places: &Places) {
     let (version, id, cluster) = (env!("CARGO_PKG_VERSION"), node.id(), node.cluster());
     say(&format!("convoke {version}: node {id} of cluster {cluster}\nlistening: {places}\n"));
@@ -52,22 +52,22 @@ pub(crate) fn listening(plan: &Plan, node: &NodeHandle, places: &Places) {
     }
 }
 
-/// Says when the node is ready, and until then what it waits for.
+/// Prints when the node is ready, and logs until then what it waits for.
 pub(crate) async fn when_ready(plan: &Plan, node: &NodeHandle, places: &Places, remind: Duration) -> Infallible {
     loop {
         match tokio::time::timeout(remind, node.ready()).await {
             Ok(Ok(())) => break,
-            // It has ended: that is told elsewhere.
+            // The node has ended; the caller reports it.
             Ok(Err(_)) => return std::future::pending().await,
             Err(_) => {
                 let join = plan.parts.node.join.join(", ");
-                tracing::warn!(node = %node.id(), "not ready yet: no node at {join} has answered with the registry");
+                tracing::warn!(node = %node.id(), join, "node not ready: no registry received from the nodes to join");
             }
         }
     }
-    // For a service manager that waits for it; without one nothing happens.
+    // For systemd units of Type=notify; has no effect without a service manager.
     if let Err(error) = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]) {
-        tracing::warn!("cannot tell the service manager that the node is ready: {error}");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
     say(&format!("ready: {places}\n"));
     std::future::pending().await
@@ -87,7 +87,7 @@ fn where_to_look(places: &Places) -> String {
          In another terminal:\n  \
            {}\n  \
            {}\n\n\
-         Everything is in memory and for this machine only; Ctrl-C ends it.\n\n",
+         All data is in memory, and only this machine can connect. Press Ctrl-C to stop.\n\n",
         bold(&format!("convoke register{at} --id web-1 --service web --address 127.0.0.1:8080 -- sleep 60")),
         bold(&format!("convoke watch{at}")),
     )

@@ -1,4 +1,4 @@
-//! What a node is called if nobody says.
+//! The id of a node without a configured id.
 
 use crate::config::{LOG_DIRECTORY, Settings};
 use convoke_cli::{CommandError, PEER_PORT, Result};
@@ -7,9 +7,10 @@ use convoke_replica::StoreError;
 use std::io;
 use std::path::Path;
 
-/// The configured id, else the one the data directory belongs to, else one made from the host name: the same after every
-/// start on the same machine with the same port. Refuses to be anybody else than the log in the data directory is of, before anything
-/// is written: a log that was restored or recovered there is a replica under that id and no other.
+/// Returns the configured id, or the id in the data directory, or an id derived from host name and port.
+///
+/// The id must be the one of the log in the data directory: a restored or recovered log is a replica under that id and no
+/// other. The check runs before anything is written.
 pub(crate) fn of(settings: &Settings) -> Result<String> {
     let data_dir = &settings.data_dir;
     let recorded = convoke_node::id_of_data_dir(data_dir);
@@ -20,12 +21,12 @@ pub(crate) fn of(settings: &Settings) -> Result<String> {
     };
     let id = id.unwrap_or_else(|| from_host(&rustix::system::uname().nodename().to_string_lossy(), settings.peer_port));
     if recorded.is_some_and(|recorded| recorded != id) {
-        // The node itself refuses the directory.
+        // The node itself rejects the directory.
         return Ok(id);
     }
     match of_log {
         Some(found) if found != id => Err(CommandError::usage(format!(
-            "{} holds the log of node {found}, not of {id}: start it with --id {found}, or use another data directory",
+            "{} holds the log of node {found}, not of {id}: start the node with --id {found}, or use another data directory",
             data_dir.display()
         ))),
         _ => Ok(id),
@@ -41,8 +42,8 @@ fn read(data_dir: &Path) -> Result<Option<String>, StoreError> {
     convoke_replica::offline::node_of(&data_dir.join(LOG_DIRECTORY))
 }
 
-/// A log that is not used may be as damaged as it likes. One that must not be read here belongs to somebody else, for whom a
-/// configuration is only checked; a node itself is refused when it opens it.
+/// Ignores a damaged log if the log is off, and a log that this user cannot read: `convoke config check` may run as another
+/// user than the node. A node fails later, when it opens the log.
 fn if_it_matters(found: Result<Option<String>, StoreError>, log_enabled: bool) -> Result<Option<String>> {
     match found {
         Err(_) if !log_enabled => Ok(None),
@@ -55,7 +56,7 @@ fn failed(error: &StoreError) -> CommandError {
     CommandError::failed(error.to_string())
 }
 
-/// Several nodes of a machine differ in their ports.
+/// Derives an id from the host name. Several nodes of one machine differ in their ports.
 fn from_host(host: &str, peer_port: u16) -> String {
     let suffix = if peer_port == PEER_PORT { String::new() } else { format!("-{}", discriminator(peer_port)) };
     let short = host.split('.').next().unwrap_or_default();
@@ -64,7 +65,7 @@ fn from_host(host: &str, peer_port: u16) -> String {
     format!("{}{suffix}", if name.is_empty() { "node" } else { &name })
 }
 
-/// A port that the system chooses says nothing; the number of the process does.
+/// The port, or the process id if the system chooses the port.
 fn discriminator(peer_port: u16) -> u32 {
     if peer_port == 0 { std::process::id() } else { peer_port.into() }
 }

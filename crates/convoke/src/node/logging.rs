@@ -1,4 +1,4 @@
-//! What a node says about itself: the log on stderr, and traces for a collector if there is one.
+//! Diagnostics of a node: logging on stderr, and traces for a collector.
 
 use super::Plan;
 use crate::config::LogFormat;
@@ -11,9 +11,9 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::Registry;
 
-/// From now on everything is logged. Returns what exports traces, to be started within the runtime.
+/// Starts logging. Returns the exporter of traces, which must be started inside the runtime.
 pub(crate) fn observe(plan: &Plan) -> Result<Option<Exporter>> {
-    // When nobody reads stderr any more, saying so there would panic.
+    // Reporting an error on a closed stderr would panic.
     let lines = tracing_subscriber::fmt::layer().with_writer(stderr).log_internal_errors(false);
     let lines = match plan.log_format {
         LogFormat::Text => lines.with_target(false).with_ansi(colours_wanted() && stderr().is_terminal()).boxed(),
@@ -22,19 +22,19 @@ pub(crate) fn observe(plan: &Plan) -> Result<Option<Exporter>> {
     let subscriber = Registry::default().with(lines.with_filter(plan.log_targets.clone()));
     let (spans, exporter) = plan.parts.traces.clone().map(convoke_otlp::traces).unzip();
     let set = match spans {
-        // Not the same as a layer that does nothing: with one, every span and every line would be asked about each time.
+        // Without the layer, not with an empty one: a layer is consulted for every span and line.
         None => tracing::subscriber::set_global_default(subscriber),
         Some(spans) => {
             let wanted = Targets::new().with_target(convoke_trace::TARGET, LevelFilter::INFO);
             tracing::subscriber::set_global_default(subscriber.with(spans.with_filter(wanted)))
         }
     };
-    set.map_err(|error| CommandError::failed(format!("cannot write the log: {error}")))?;
+    set.map_err(|error| CommandError::failed(format!("cannot start logging: {error}")))?;
     for doubt in &plan.doubts {
         tracing::warn!("{doubt}");
     }
     if let Some(traces) = &plan.parts.traces {
-        tracing::info!("traces go to {}", traces.endpoint);
+        tracing::info!(endpoint = %traces.endpoint, "exporting traces");
     }
     Ok(exporter)
 }

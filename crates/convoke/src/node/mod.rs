@@ -1,4 +1,4 @@
-//! Running a node: what it is called, where it listens, what it says, how it ends.
+//! Running a node: id, listeners, output, end.
 
 mod announce;
 mod identity;

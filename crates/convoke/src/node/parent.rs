@@ -1,8 +1,8 @@
-//! Nodes that are part of something: they end with the process that started them, however that ends.
+//! Nodes that stop when the process that started them ends.
 
 use convoke_cli::{CommandError, Result};
 
-/// From now on the system ends this process at once when its parent ends; fails if that has happened already.
+/// Asks the system to kill this process when its parent ends. Fails if the parent has already ended.
 #[cfg(target_os = "linux")]
 pub(crate) fn end_with(parent: i32) -> Result {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -10,7 +10,7 @@ pub(crate) fn end_with(parent: i32) -> Result {
         .map_err(|error| CommandError::failed(format!("cannot bind this process to its parent: {error}")))?;
     match getppid() {
         Some(actual) if actual.as_raw_nonzero().get() == parent => Ok(()),
-        _ => Err(CommandError::failed(format!("process {parent}, with which this node should end, is not its parent"))),
+        _ => Err(CommandError::failed(format!("cannot stop with process {parent}: it is not the parent of this node"))),
     }
 }
 

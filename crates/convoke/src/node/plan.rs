@@ -1,4 +1,4 @@
-//! From configuration to what is going to be started.
+//! Turns the configuration into the plan of a node.
 
 use super::identity;
 use crate::config::{Loaded, LogFormat, Parts, build, part_ports};
@@ -8,33 +8,33 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 
 const ENGINE: &str = "openraft";
 
-/// Everything that is decided before anything is opened.
+/// All decisions that are made before a file or a socket is opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) parts: Parts,
     pub(crate) log_targets: Targets,
     pub(crate) log_format: LogFormat,
-    /// What to warn about once there is a log.
+    /// Warnings to log once logging runs.
     pub(crate) doubts: Vec<String>,
-    /// Take a free port instead of a taken one; only if nobody asked for that port.
+    /// Use a free port if the default port is in use. Only for ports that are not configured.
     pub(crate) any_client_port: bool,
     pub(crate) any_peer_port: bool,
     pub(crate) any_dns_port: bool,
-    /// A person is looking.
+    /// `convoke dev`: print hints for a person.
     pub(crate) dev: bool,
 }
 
 impl Plan {
     pub(crate) fn start(loaded: &Loaded) -> Result<Plan> {
         let mut loaded = loaded.clone();
-        // Several nodes of one machine are told apart by the other two; DNS of any of them will do.
+        // Several nodes on one machine need different client and peer ports; any free port does for DNS.
         let yielding = unset(&loaded, &["dns_port"]);
         part_ports(&mut loaded, &yielding)?;
         let id = identity::of(&loaded.settings)?;
         Plan::of(&loaded, build(&loaded, &id)?, &yielding)
     }
 
-    /// In memory, for this machine only, whatever is configured for nodes.
+    /// A node in memory on loopback, whatever the configuration of addresses is.
     pub(crate) fn dev(loaded: &Loaded) -> Result<Plan> {
         let mut loaded = loaded.clone();
         let settings = &mut loaded.settings;
@@ -53,7 +53,7 @@ impl Plan {
         Ok(Plan { dev: true, ..Plan::of(&loaded, parts, &yielding)? })
     }
 
-    /// `any`: ports that nobody asked for.
+    /// `any`: keys of ports that are not configured.
     fn of(loaded: &Loaded, parts: Parts, any: &[&str]) -> Result<Plan> {
         let logging = &loaded.settings.logging;
         let targets = Targets::from_str(&logging.level).map_err(|_| {
@@ -64,10 +64,10 @@ impl Plan {
                  levels by module such as \"info,convoke_node=debug\"{origin}"
             ))
         })?;
-        // The consensus engine talks to its developers; what operators need to know is said by us.
+        // The Raft engine logs for its developers. The replica logs the events that operators need.
         let targets =
             if logging.level.contains(ENGINE) { targets } else { targets.with_target(ENGINE, LevelFilter::OFF) };
-        // Spans are for the collector; in the log they would only be in the way.
+        // Spans are for the trace collector only.
         let targets = targets.with_target(convoke_trace::TARGET, LevelFilter::OFF);
         Ok(Plan {
             parts,
@@ -82,7 +82,7 @@ impl Plan {
     }
 }
 
-/// Those of the keys that nobody set.
+/// The keys that are not set.
 fn unset(loaded: &Loaded, keys: &[&'static str]) -> Vec<&'static str> {
     keys.iter().copied().filter(|key| loaded.origin(key).is_none()).collect()
 }

@@ -1,4 +1,4 @@
-//! A node's life: bind, start, serve, stop.
+//! Runs a node: bind, start, serve, stop.
 
 use super::Plan;
 use super::announce;
@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a node that waits for others says so.
+/// Interval of the warning that the node is not ready.
 const REMIND: Duration = Duration::from_secs(10);
 
 /// A node that serves clients.
@@ -24,14 +24,14 @@ struct Running {
 /// Why a node stops.
 enum Reason {
     Signal(Signal),
-    /// The log plane has failed: what its disk holds is not known until it is read anew (docs/log-replicas.md).
+    /// The replicated log failed: the content of its disk is unknown until it is read again (docs/log-replicas.md).
     LogFailed(String),
 }
 
-/// Runs until a signal comes, the log fails or the node ends by itself. A signal while it stops ends it at once.
+/// Runs until a signal arrives, the log fails or the node ends by itself. A second signal stops it at once.
 pub(crate) async fn run(plan: Plan) -> Result {
     let mut signals = Signals::listen()?;
-    raise_open_files();
+    convoke_cli::raise_open_files();
     let running = tokio::select! {
         running = start(&plan) => running?,
         signal = signals.next() => return Err(cut_short(signal)),
@@ -45,22 +45,22 @@ pub(crate) async fn run(plan: Plan) -> Result {
         fault = log_failed(running.log.as_ref()) => Reason::LogFailed(fault),
         never = announce::when_ready(&plan, &node, &places, REMIND) => match never {},
     };
-    // If it cannot be told, it waits without knowing why.
+    // Without the notification the service manager only waits longer.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     match &reason {
         Reason::Signal(signal) => {
-            tracing::info!(node = %node.id(), "{signal}: stopping; clients are sent elsewhere; once more stops at once");
+            tracing::info!(node = %node.id(), %signal, "stopping: handing clients over; a second signal stops at once");
         }
-        // What it failed with has been said, and is said again at the end.
+        // The replica has logged the reason, and the exit message repeats it.
         Reason::LogFailed(_) => {
-            tracing::error!(node = %node.id(), "stopping because the log has failed; clients are sent elsewhere");
+            tracing::error!(node = %node.id(), "stopping because the replicated log failed: handing clients over");
         }
     }
     let stopping = async {
         let log = running.log.as_ref().map(Replica::handle);
         let leaving = async {
             if let Some(log) = log {
-                // Others need not wait until they miss this one.
+                // The other replicas elect a leader without waiting for a timeout.
                 log.hand_over().await;
                 log.stop().await;
             }
@@ -74,13 +74,13 @@ pub(crate) async fn run(plan: Plan) -> Result {
     match reason {
         Reason::Signal(_) => ended(&plan, ending),
         Reason::LogFailed(fault) => Err(CommandError::failed(format!(
-            "node {} stopped because its log failed: {fault}; see to the disk, then start it again",
+            "node {} stopped because its replicated log failed: {fault}; check the disk, then start the node again",
             node.id()
         ))),
     }
 }
 
-/// What the log plane failed with; never returns if it does not, or there is none.
+/// Waits for the replicated log to fail and returns the reason. Never returns without a log.
 async fn log_failed(log: Option<&Replica>) -> String {
     match log {
         Some(log) => log.handle().failed().await,
@@ -88,13 +88,13 @@ async fn log_failed(log: Option<&Replica>) -> String {
     }
 }
 
-/// The client port comes first: the node tells others where its clients connect.
+/// Binds the client port first, because the node advertises it to its peers.
 async fn start(plan: &Plan) -> Result<Running> {
     let bound = bind(plan).await?;
     let mut config = plan.parts.node.clone();
     let clients = bound.address();
     if !clients.ip().is_loopback() {
-        tracing::warn!("{clients} can be reached from other machines, and whoever reaches it may do everything");
+        tracing::warn!(address = %clients, "listening on a non-loopback address without authentication");
     }
     config.client_address = match &plan.parts.client_host {
         Some(host) => format!("{host}:{}", clients.port()),
@@ -117,7 +117,7 @@ async fn start(plan: &Plan) -> Result<Running> {
     Ok(Running { node, server, log })
 }
 
-/// The log plane shares the node's peer port, and asks the registry where nodes are that have moved; nothing else.
+/// Starts the replicated log. It shares the peer port of the node, and looks up moved nodes in the registry.
 async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<Replica> {
     node.peer_address().clone_into(&mut config.address);
     let mut connections = node.log_connections();
@@ -129,7 +129,7 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<R
             E::Config(_) | E::Limits(_) | E::OfAnother { .. } => exit::USAGE,
             E::Store(_) | E::Engine(_) | E::Randomness(_) => exit::FAILED,
         };
-        CommandError { exit, message: format!("the log plane cannot start: {error}") }
+        CommandError { exit, message: format!("cannot start the replicated log: {error}") }
     })?;
     let handle = replica.handle();
     tokio::spawn(async move {
@@ -141,7 +141,7 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<R
     Ok(replica)
 }
 
-/// The peer address of a node, as it said itself.
+/// The peer address that a node has registered.
 fn whereabouts(registry: &NodeHandle, node: &str) -> Option<String> {
     let record = registry.member(&format!("{NODE_ID_PREFIX}{node}"))?;
     record.metadata().get("peer_address").filter(|address| !address.is_empty()).map(str::to_owned)
@@ -209,13 +209,13 @@ fn ended(plan: &Plan, ending: Ending) -> Result {
     let id = &plan.parts.node.id;
     match ending {
         Ending::Graceful => Ok(()),
-        Ending::IdentityConflict => Err(CommandError::refused(format!(
-            "another process of the cluster uses the node id {id}: give each its own (--id)"
+        Ending::IdentityConflict => Err(CommandError::rejected(format!(
+            "another process of the cluster uses the node id {id}: give each node its own id (--id)"
         ))),
-        Ending::Aborted => Err(CommandError::failed(format!("node {id} ended unexpectedly: see the log"))),
+        Ending::Aborted => Err(CommandError::failed(format!("node {id} ended unexpectedly: see the log lines above"))),
     }
 }
 
 fn cut_short(signal: Signal) -> CommandError {
-    CommandError::failed(format!("{signal}: stopped at once; clients notice by themselves"))
+    CommandError::failed(format!("{signal}: stopped at once, without handing clients over"))
 }

@@ -25,10 +25,7 @@ const TIMERS: &[(&str, &str)] = &[
     ("GOSSIP_INTERVAL", "100ms"),
     ("PING_INTERVAL", "100ms"),
     ("PING_TIMEOUT", "1s"),
-    ("HEALTH_QUERY_DELAY", "20ms"),
-    ("HEALTH_REPORT_WAIT", "200ms"),
     ("LONE_START_WAIT", "500ms"),
-    ("MARK_INTERVAL", "100ms"),
     ("HANDOVER_TIMEOUT", "20s"),
 ];
 

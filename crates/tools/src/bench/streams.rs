@@ -18,7 +18,7 @@ const BEAT: Duration = Duration::from_secs(5);
 
 pub(super) async fn connect(address: &str) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|_| CommandError::usage(format!("{address:?} is no address of a node: write HOST:PORT")))?;
+        .map_err(|_| CommandError::usage(format!("{address:?} is not a node address: use HOST:PORT")))?;
     let endpoint = endpoint.tcp_nodelay(true).connect_timeout(PATIENCE);
     endpoint
         .connect()

@@ -48,7 +48,7 @@ pub(super) async fn fan_out(common: &BenchCommon, load: &WatchLoad) -> Result<Re
     workers.spawn(change(registrations, tally.clone(), load.rate, 1));
     let report = measure(&cluster, "watch", &tally, workers).await?;
     close(vec![writer]).await?;
-    Ok(report.figure("subscribers", "Subscribers", load.subscribers.into(), "").figure(
+    Ok(report.figure("watchers", "Watchers", load.subscribers.into(), "").figure(
         "connections",
         "Connections",
         connections.into(),
@@ -133,7 +133,7 @@ pub(super) async fn idle(common: &BenchCommon, load: &WatchLoad, count: u32) -> 
     // Not what the subscribers cost: they were there before.
     let report = Report { server_cpu_us: None, server_cores: None, ..report };
     Ok(report
-        .figure("subscribers", "Subscribers", count.into(), "")
+        .figure("watchers", "Watchers", count.into(), "")
         .figure("own_connection_kb", "With own connection", each(before_own, after_own), "kB each")
         .figure("shared_connection_kb", "Sharing connections", each(before_shared, after_shared), "kB each"))
 }

@@ -1,12 +1,12 @@
-//! What is said between the commands and the cluster manager, as JSON. docs/demo-and-clusters.md has the table.
+//! JSON types of the API of the cluster manager (docs/demo-and-clusters.md).
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Tells the manager from whatever else may listen at its port.
+/// Identifies the manager among other services on its port.
 pub(crate) const SERVICE: &str = "convoke-cluster-manager";
 pub(crate) const CLUSTERS_MAX: usize = 16;
-/// Of one cluster.
+/// Largest number of clients of one cluster.
 pub(crate) const CLIENTS_MAX: usize = 1_000;
 const NAME_MAX: usize = 32;
 
@@ -17,7 +17,7 @@ pub(crate) struct Manager {
     pub(crate) version: String,
     pub(crate) pid: u32,
     pub(crate) clusters: usize,
-    /// Being created.
+    /// Number of clusters that are being created.
     pub(crate) creating: usize,
 }
 
@@ -28,10 +28,10 @@ pub(crate) struct CreateRequest {
     pub(crate) name: String,
     #[serde(default = "three")]
     pub(crate) nodes: usize,
-    /// In turn.
+    /// Regions, assigned to the nodes in turn.
     #[serde(default)]
     pub(crate) regions: Vec<String>,
-    /// Keys of the configuration for all nodes.
+    /// Configuration keys for all nodes.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, String>,
 }
@@ -47,14 +47,14 @@ pub(crate) struct AddRequest {
     pub(crate) region: String,
 }
 
-/// `PUT /clusters/{name}/clients`: from now on there are so many of this service.
+/// `PUT /clusters/{name}/clients`: sets the number of clients of a service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClientsRequest {
     pub(crate) count: usize,
     #[serde(default = "web")]
     pub(crate) service: String,
-    /// Those that are too many end without goodbye.
+    /// Stop surplus clients without unregistering.
     #[serde(default)]
     pub(crate) crash: bool,
 }
@@ -63,11 +63,11 @@ fn web() -> String {
     "web".to_owned()
 }
 
-/// Lines of the answer to requests that take a while. The last one is `Done` or `Failed`.
+/// Lines of the answer to a request that takes a while. The last one is `Done` or `Failed`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Progress {
-    /// The name is taken; `id` tells this cluster from others of that name.
+    /// The name is reserved; `id` distinguishes this cluster from others of that name.
     Begun {
         id: u64,
     },
@@ -84,7 +84,7 @@ pub(crate) enum Progress {
 pub(crate) struct ClusterInfo {
     pub(crate) name: String,
     pub(crate) nodes: Vec<NodeInfo>,
-    /// By service, how many clients the manager runs.
+    /// Number of clients that the manager runs, by service.
     pub(crate) clients: BTreeMap<String, usize>,
     pub(crate) faults: Vec<WayFault>,
 }
@@ -95,16 +95,16 @@ pub(crate) struct NodeInfo {
     /// `running`, `paused` or `dead`.
     pub(crate) state: String,
     pub(crate) region: String,
-    /// Where clients connect.
+    /// Client address.
     pub(crate) address: String,
-    /// What other nodes dial: the relay before the node.
+    /// Address that other nodes dial: the relay in front of the node.
     pub(crate) peer_address: String,
     pub(crate) pid: Option<u32>,
-    /// File with all it said on stderr.
+    /// File with the stderr output of the node.
     pub(crate) log: String,
 }
 
-/// A way between two nodes that is not as it should be.
+/// A fault of the traffic from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WayFault {
     pub(crate) from: String,
@@ -163,15 +163,15 @@ pub(crate) enum Fault {
 /// `GET /clusters/{name}/health`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Health {
-    /// All nodes run and answer, see each other, and show the same members.
+    /// All nodes run, answer, are connected and agree on the members.
     pub(crate) healthy: bool,
-    /// All nodes that answer show the same members in the same versions.
+    /// All nodes that answer have the same members in the same versions.
     pub(crate) equal: bool,
-    /// Members that all of them show, if they show the same.
+    /// Number of members.
     pub(crate) members: usize,
-    /// In sentences.
+    /// One sentence per problem.
     pub(crate) problems: Vec<String>,
-    /// The first members that are not the same everywhere, by node: version and status; `null` where it is not shown.
+    /// The first members that differ, by node: version and status, or `null` if the member is missing.
     pub(crate) differences: BTreeMap<String, BTreeMap<String, Option<String>>>,
 }
 
@@ -182,12 +182,12 @@ pub(crate) struct TargetGroup {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// Why a name cannot be used: it is part of paths.
+/// Checks that a name is safe in paths.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let fits = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit() || character == '-';
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(fits) || name.starts_with('-') {
         return Err(format!(
-            "{name:?} is no name for a cluster: use up to {NAME_MAX} small letters, digits and dashes"
+            "{name:?} is not a valid cluster name: use up to {NAME_MAX} lower-case letters, digits and dashes"
         ));
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! `convoke cluster create`: starts the manager if there is none, and a cluster; interrupted, it takes both back.
 
 use super::api::{ClusterInfo, CreateRequest, Progress, check_name};
-use super::ask::{Asking, json};
+use super::client::{ManagerClient, json};
 use super::{settings, show};
 use crate::VariableOf;
 use crate::args::CreateArgs;
@@ -18,11 +18,16 @@ use tokio::time::{Instant, sleep, timeout};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const END_TIMEOUT: Duration = Duration::from_secs(15);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// A manager that is just ending makes place for another.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// A manager that is just ending is replaced by a new one.
 const ATTEMPTS: usize = 5;
 
-pub(crate) async fn create(manager: &Asking, arguments: &CreateArgs, json: bool, variable_of: VariableOf) -> Result {
+pub(crate) async fn create(
+    manager: &ManagerClient,
+    arguments: &CreateArgs,
+    json: bool,
+    variable_of: VariableOf,
+) -> Result {
     let mut signals = Signals::listen()?;
     check_name(&arguments.name).map_err(CommandError::usage)?;
     let request = CreateRequest {
@@ -46,29 +51,29 @@ pub(crate) async fn create(manager: &Asking, arguments: &CreateArgs, json: bool,
                 print(&show::created(&info, manager.port()))
             }
         }
-        Some(Err(failure)) => Err(failure),
+        Some(Err(error)) => Err(error),
         None => {
-            // The connection is closed by now: what is being created is taken back. What was complete in that moment is not.
+            // Closing the connection removes a cluster that is being created, but not one that was complete.
             if let Some(id) = begun.get() {
                 let gone: Result<Value> = manager.delete(&format!("/clusters/{}?id={id}", request.name)).await;
-                // Gone already, and perhaps the manager with it.
+                // The cluster, and perhaps the manager, may have ended already.
                 drop(gone);
             }
             settled(manager).await;
-            Err(CommandError::failed(format!("interrupted: nothing of cluster {} is left", request.name)))
+            Err(CommandError::failed(format!("interrupted: cluster {} was removed", request.name)))
         }
     };
     release(started, outcome.is_err()).await;
     if outcome.is_err() {
-        // Whatever went wrong is told; that there is still a manager is not what matters most.
+        // The first error is reported, whether the manager ends or not.
         let _ = manager.wait_ended().await;
     }
     outcome
 }
 
-/// The manager may end between being found and being asked.
+/// Retries, because the manager may end between the check and the request.
 async fn attempt(
-    manager: &Asking,
+    manager: &ManagerClient,
     request: &CreateRequest,
     started: &mut Option<Child>,
     begun: &Cell<Option<u64>>,
@@ -76,7 +81,7 @@ async fn attempt(
     for _ in 1..ATTEMPTS {
         ensure(manager, started).await?;
         match follow(manager, request, begun).await {
-            Err(failure) if begun.get().is_none() && manager.knock().await?.is_none() => drop(failure),
+            Err(error) if begun.get().is_none() && manager.probe().await?.is_none() => drop(error),
             outcome => return outcome,
         }
     }
@@ -84,11 +89,11 @@ async fn attempt(
     follow(manager, request, begun).await
 }
 
-/// Finds the manager, or starts one.
-async fn ensure(manager: &Asking, started: &mut Option<Child>) -> Result {
+/// Finds or starts the manager.
+async fn ensure(manager: &ManagerClient, started: &mut Option<Child>) -> Result {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
-        if manager.knock().await?.is_some() {
+        if manager.probe().await?.is_some() {
             return Ok(());
         }
         if Instant::now() >= deadline {
@@ -98,20 +103,20 @@ async fn ensure(manager: &Asking, started: &mut Option<Child>) -> Result {
             None => *started = Some(start(manager.port())?),
             Some(child) => {
                 if let Ok(Some(_)) = child.try_wait() {
-                    let said = last_words(child).await;
+                    let said = stderr_of(child).await;
                     *started = None;
-                    // Somebody else's was quicker, or the port is not free.
-                    if manager.knock().await?.is_none() {
+                    // Another process started a manager first, or the port is in use.
+                    if manager.probe().await?.is_none() {
                         return Err(CommandError::failed(format!("the cluster manager did not start: {said}")));
                     }
                 }
             }
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// In a group of its own: Ctrl-C is for this command. It holds on to nothing of ours but stdin, which says that we are there.
+/// Starts the manager in its own process group, so that Ctrl-C does not reach it. Its stdin closes when this command ends.
 fn start(port: u16) -> Result<Child> {
     let cannot = |error: std::io::Error| CommandError::failed(format!("cannot start the cluster manager: {error}"));
     let binary = std::env::current_exe().map_err(cannot)?;
@@ -120,7 +125,7 @@ fn start(port: u16) -> Result<Child> {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(cannot)
 }
 
-async fn last_words(child: &mut Child) -> String {
+async fn stderr_of(child: &mut Child) -> String {
     let mut said = String::new();
     if let Some(mut stderr) = child.stderr.take() {
         let _ = stderr.read_to_string(&mut said).await;
@@ -128,13 +133,12 @@ async fn last_words(child: &mut Child) -> String {
     said.trim().trim_start_matches("convoke: ").to_owned()
 }
 
-/// Asks for the cluster and tells how it comes about.
-async fn follow(manager: &Asking, request: &CreateRequest, begun: &Cell<Option<u64>>) -> Result<ClusterInfo> {
+/// Requests the cluster and prints the progress.
+async fn follow(manager: &ManagerClient, request: &CreateRequest, begun: &Cell<Option<u64>>) -> Result<ClusterInfo> {
     let mut answer = manager.open(Method::POST, "/clusters", Some(json(request)?)).await?;
-    while let Some(line) = answer.line().await.map_err(|why| manager.failure(why))? {
-        let progress = serde_json::from_slice(&line).map_err(|error| {
-            CommandError::failed(format!("the cluster manager says what is not understood: {error}"))
-        })?;
+    while let Some(line) = answer.line().await.map_err(|why| manager.error(why))? {
+        let progress = serde_json::from_slice(&line)
+            .map_err(|error| CommandError::failed(format!("cannot read the answer of the cluster manager: {error}")))?;
         match progress {
             Progress::Begun { id } => {
                 begun.set(Some(id));
@@ -152,20 +156,20 @@ async fn follow(manager: &Asking, request: &CreateRequest, begun: &Cell<Option<u
     Err(CommandError::failed("the cluster manager ended before the cluster was complete"))
 }
 
-/// Waits until nothing is being created any more.
-async fn settled(manager: &Asking) {
+/// Waits until no cluster is being created.
+async fn settled(manager: &ManagerClient) {
     let deadline = Instant::now() + END_TIMEOUT;
-    while Instant::now() < deadline && matches!(manager.knock().await, Ok(Some(found)) if found.creating > 0) {
-        sleep(LOOK_AGAIN).await;
+    while Instant::now() < deadline && matches!(manager.probe().await, Ok(Some(found)) if found.creating > 0) {
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Lets go of a manager that was started here; if nothing came of it, waits for its end.
+/// Releases a manager that was started here. After a failure, waits for its end.
 async fn release(started: Option<Child>, wait: bool) {
     let Some(mut child) = started else { return };
     drop(child.stdin.take());
     if wait {
-        // Others may have clusters there by now: then it stays.
-        let _ = timeout(LOOK_AGAIN * 50, child.wait()).await;
+        // It keeps running if it has clusters of others.
+        let _ = timeout(POLL_INTERVAL * 50, child.wait()).await;
     }
 }

@@ -1,10 +1,10 @@
 //! `convoke cluster`: clusters on this machine, for development and tests.
 //!
-//! The commands are thin: a manager in the background holds the clusters and is asked over HTTP. Rules and the table of
-//! requests: docs/demo-and-clusters.md.
+//! The commands send HTTP requests to a manager in the background, which owns the clusters. Rules and the API:
+//! docs/demo-and-clusters.md.
 
 mod api;
-mod ask;
+mod client;
 mod create;
 mod manager;
 mod settings;
@@ -13,7 +13,7 @@ mod show;
 use crate::VariableOf;
 use crate::args::{ClusterArgs, ClusterCommand, FaultCommand};
 use api::{AddRequest, ClientsRequest, ClusterInfo, Fault, Health, NodeInfo};
-use ask::Asking;
+use client::ManagerClient;
 use convoke_cli::output::{print, print_json};
 use convoke_cli::{CommandError, Result, exit};
 use serde_json::Value;
@@ -22,10 +22,10 @@ use tokio::time::Instant;
 
 const HEALTH_PAUSE: Duration = Duration::from_millis(250);
 
-/// Returns the exit code.
+/// Runs a command and returns its exit code.
 pub(crate) async fn run(arguments: ClusterArgs, variable_of: VariableOf) -> Result<u8> {
     let ClusterArgs { port, json, command } = arguments;
-    let manager = Asking::new(port);
+    let manager = ManagerClient::new(port);
     match command {
         ClusterCommand::Serve { background } => manager::serve(port, background, variable_of).await?,
         ClusterCommand::Create(arguments) => create::create(&manager, &arguments, json, variable_of).await?,
@@ -47,10 +47,10 @@ pub(crate) async fn run(arguments: ClusterArgs, variable_of: VariableOf) -> Resu
         }
         ClusterCommand::Remove { node, force, cluster } => {
             let name = manager.name(cluster.name).await?;
-            eprintln!("asking for {node} to be removed; its clients will go elsewhere");
+            eprintln!("removing {node}; its clients move to other nodes");
             let query = if force { "?force" } else { "" };
             let answer: Value = manager.delete(&format!("/clusters/{name}/nodes/{}{query}", path_part(&node)?)).await?;
-            if json { print_json(&answer)? } else { print(&format!("{node} is gone\n"))? }
+            if json { print_json(&answer)? } else { print(&format!("{node} removed\n"))? }
         }
         ClusterCommand::Clients { count, service, crash, cluster } => {
             let name = manager.name(cluster.name).await?;
@@ -89,7 +89,7 @@ fn asked(fault: FaultCommand) -> Fault {
     }
 }
 
-async fn health(manager: &Asking, name: Option<String>, wait: Option<Duration>, json: bool) -> Result<u8> {
+async fn health(manager: &ManagerClient, name: Option<String>, wait: Option<Duration>, json: bool) -> Result<u8> {
     let name = manager.name(name).await?;
     let deadline = Instant::now() + wait.unwrap_or_default();
     let health = loop {
@@ -107,7 +107,7 @@ async fn health(manager: &Asking, name: Option<String>, wait: Option<Duration>, 
     Ok(if health.healthy { 0 } else { exit::FAILED })
 }
 
-async fn delete(manager: &Asking, name: Option<String>, all: bool, json: bool) -> Result {
+async fn delete(manager: &ManagerClient, name: Option<String>, all: bool, json: bool) -> Result {
     let names = if all {
         manager.clusters().await?.clusters.into_iter().map(|cluster| cluster.name).collect()
     } else {
@@ -120,14 +120,14 @@ async fn delete(manager: &Asking, name: Option<String>, all: bool, json: bool) -
     if json {
         return print_json(&serde_json::json!({ "deleted": names }));
     }
-    names.iter().try_for_each(|name| print(&format!("{name} is gone\n")))
+    names.iter().try_for_each(|name| print(&format!("{name} deleted\n")))
 }
 
-/// Ids of nodes are part of paths; what cannot be one is no id.
+/// Checks that a node id is safe in paths.
 fn path_part(id: &str) -> Result<&str> {
     let fits = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
     if id.chars().all(fits) && !id.is_empty() {
         return Ok(id);
     }
-    Err(CommandError::usage(format!("{id:?} is no id of a node: `convoke cluster info` shows them")))
+    Err(CommandError::usage(format!("{id:?} is not a node id: see `convoke cluster info`")))
 }

@@ -1,11 +1,11 @@
-//! Clusters as people read them.
+//! Text output of the cluster commands.
 
 use super::api::{ClusterInfo, Health};
 use convoke_cli::output::{Palette, Style, Table, counted};
 
 pub(crate) fn list(clusters: &[ClusterInfo]) -> String {
     if clusters.is_empty() {
-        return "There is no cluster: `convoke cluster create` makes one.\n".to_owned();
+        return "No clusters. Create one with `convoke cluster create`.\n".to_owned();
     }
     let mut table = Table::new(&["NAME", "NODES", "RUNNING", "FAULTS", "CLIENTS"]);
     for cluster in clusters {
@@ -48,10 +48,10 @@ pub(crate) fn cluster(cluster: &ClusterInfo) -> String {
     for fault in &cluster.faults {
         let (from, to) = (&fault.from, &fault.to);
         if fault.cut {
-            text += &format!("{from} -> {to}: nothing gets through\n");
+            text += &format!("{from} -> {to}: cut\n");
         }
         if fault.delay_ms > 0 {
-            text += &format!("{from} -> {to}: {} ms later\n", fault.delay_ms);
+            text += &format!("{from} -> {to}: delayed by {} ms\n", fault.delay_ms);
         }
     }
     text
@@ -66,30 +66,25 @@ pub(crate) fn created(info: &ClusterInfo, port: u16) -> String {
         text += &format!("dashboard   http://{first}/ui/\n");
     }
     text += &format!("prometheus  http://127.0.0.1:{port}/clusters/{name}/sd/prometheus\n");
-    text + &format!("end it      convoke cluster delete {name}\n")
+    text + &format!("delete      convoke cluster delete {name}\n")
 }
 
 pub(crate) fn health(health: &Health) -> String {
     let palette = Palette::of_stdout();
     if health.healthy {
         let good = palette.paint(Style::Good, "healthy");
-        return format!(
-            "{good}: all nodes see each other and show the same {}\n",
-            counted(health.members as u64, "member")
-        );
+        return format!("{good}: all nodes are connected and agree on {}\n", counted(health.members as u64, "member"));
     }
     let mut text = format!("{}\n", palette.paint(Style::Bad, "not healthy"));
     for problem in &health.problems {
         text += &format!("  {problem}\n");
     }
     if health.equal {
-        text += &format!("Nodes that answer show the same {}.\n", counted(health.members as u64, "member"));
+        text += &format!("The nodes that answer agree on {}.\n", counted(health.members as u64, "member"));
     }
     for (member, by_node) in &health.differences {
-        let shown: Vec<String> = by_node
-            .iter()
-            .map(|(node, shown)| format!("{node}: {}", shown.as_deref().unwrap_or("not there")))
-            .collect();
+        let shown: Vec<String> =
+            by_node.iter().map(|(node, shown)| format!("{node}: {}", shown.as_deref().unwrap_or("missing"))).collect();
         text += &format!("  {member}  {}\n", shown.join(", "));
     }
     text

@@ -1,4 +1,4 @@
-//! How nodes see each other: each is asked, again and again.
+//! Node states as each node reports them, polled continuously.
 
 use convoke_cli::{Node, Result};
 use convoke_proto::v1::{NodeState, NodesRequest};
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// By node, the others by node; those that do not answer are missing.
+/// By node, the states of the other nodes. Nodes that do not answer are missing.
 type Views = BTreeMap<String, BTreeMap<String, NodeState>>;
 
 #[derive(Debug)]
@@ -31,15 +31,15 @@ impl Links {
         Ok(Links { views, _asking: asking })
     }
 
-    /// How one sees the other; `None` if the first does not answer, or does not know the other.
+    /// State of one node as another reports it; `None` if that one does not answer or does not know it.
     pub(crate) fn state(&self, at: &str, of: &str) -> Option<NodeState> {
         self.views.borrow().get(at).and_then(|view| view.get(of)).copied()
     }
 
-    /// Waits until it is so; how long it took, or `None` if it was not in time.
+    /// Waits for a condition. Returns the time it took, or `None` after the timeout.
     pub(crate) async fn until(&self, patience: Duration, holds: impl Fn(&Links) -> bool) -> Option<Duration> {
         let mut views = self.views.clone();
-        super::witness::within(patience, async || {
+        super::watcher::within(patience, async || {
             while !holds(self) {
                 if views.changed().await.is_err() {
                     return std::future::pending().await;
@@ -66,7 +66,7 @@ async fn ask(id: String, node: Node, tell: watch::Sender<Views>) {
     }
 }
 
-/// As people say it.
+/// The name of a state.
 pub(crate) fn word(state: Option<NodeState>) -> &'static str {
     match state {
         Some(NodeState::Up) => "up",

@@ -1,46 +1,46 @@
-//! `convoke demo`: three real nodes, services that come and go, faults, and what came of them.
+//! `convoke demo`: three real nodes, services that come and go, faults and their effects.
 //!
-//! The script says what happens; what is told is what subscribers and nodes were found to say. Rules: docs/demo-and-clusters.md.
+//! The seed determines the script. The output reports what watchers and nodes observed. Rules: docs/demo-and-clusters.md.
 
-mod acts;
-mod episodes;
-mod ledger;
+mod churn;
+mod clients;
+mod counter;
+mod faults;
 mod links;
+mod printer;
 mod script;
-mod seen;
-mod stage;
-mod story;
-mod troupe;
-mod witness;
+mod view;
+mod watcher;
+mod world;
 
-pub use stage::timers;
+pub use world::timers;
 
 use crate::args::DemoArgs;
 use crate::log_group;
+use clients::DemoClients;
 use convoke_cli::output::counted;
 use convoke_cli::{CommandError, Result, Signals};
 use convoke_lab::{ClusterPlan, LocalCluster, StateDir};
-use ledger::Ledger;
+use counter::LogCounter;
 use links::Links;
-use script::{Episode, Scene, Script};
-use seen::Counts;
+use printer::{Printer, Tone, seconds};
+use script::{Fault, Script, Step};
 use serde_json::json;
-use stage::{Kept, Stage};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use story::{Story, Tone, seconds};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, RwLock, Semaphore, mpsc};
-use troupe::Troupe;
-use witness::{SharedWanted, Witness};
+use view::Counts;
+use watcher::{NodeWatcher, SharedExpected};
+use world::{LogWrites, World};
 
 const NODES: usize = 3;
-/// Directories of demos begin with this.
+/// Prefix of the directories of demos.
 const DIRECTORY: &str = "demo-";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs until Ctrl-C. Whatever happens, processes and directory are gone when this returns.
+/// Runs until Ctrl-C. Processes and directory are removed when this returns, also after an error.
 pub(crate) async fn run(arguments: &DemoArgs) -> Result {
     let mut signals = Signals::listen()?;
     let root = StateDir::root();
@@ -49,14 +49,14 @@ pub(crate) async fn run(arguments: &DemoArgs) -> Result {
         .map_err(|error| CommandError::failed(error.to_string()))?;
     let cluster = cluster(dir.path(), arguments.speed)?;
     let cluster = Arc::new(Mutex::new(cluster));
-    let story = Arc::new(Story::new(arguments.quiet, arguments.json));
-    let wanted = SharedWanted::default();
-    let kept = Arc::new(Kept::default());
+    let printer = Arc::new(Printer::new(arguments.quiet, arguments.json));
+    let expected = SharedExpected::default();
+    let log_writes = Arc::new(LogWrites::default());
     let outcome = tokio::select! {
-        failure = show(arguments, story.clone(), cluster.clone(), wanted.clone(), kept.clone()) => failure,
+        outcome = show(arguments, printer.clone(), cluster.clone(), expected.clone(), log_writes.clone()) => outcome,
         _ = signals.next() => Ok(()),
     };
-    // A second signal does not wait for this: then nodes end with this process, and the directory is removed by the next demo.
+    // A second signal does not wait: the nodes end with this process, and the next demo removes the directory.
     tokio::select! {
         () = finish(cluster) => {}
         _ = signals.next() => {}
@@ -67,19 +67,19 @@ pub(crate) async fn run(arguments: &DemoArgs) -> Result {
         return outcome.and(Err(CommandError::failed(format!("cannot remove {}: remove it by hand", path.display()))));
     }
     outcome?;
-    let (told, flaps, after) = (story.told(), wanted.flaps(), seconds(story.elapsed()));
-    let (entries, lost) = (kept.entries.load(Ordering::Relaxed), kept.lost.load(Ordering::Relaxed));
+    let (counts, flaps, after) = (printer.counts(), expected.flaps(), seconds(printer.elapsed()));
+    let (entries, lost) = (log_writes.entries.load(Ordering::Relaxed), log_writes.lost.load(Ordering::Relaxed));
     let text = format!(
-        "ended after {after}: {}, {}, {flaps} flaps in the eyes of all subscribers, {lost} of {} to the log lost; nodes and their directory are gone",
-        counted(told.churn, "change"),
-        counted(told.faults, "fault"),
+        "ended after {after}: {}, {}, {flaps} flaps seen by all watchers, {lost} of {} to the log lost; nodes and their directory removed",
+        counted(counts.churn, "change"),
+        counted(counts.faults, "fault"),
         counted(entries, "acknowledged write")
     );
     let facts =
-        json!({ "changes": told.churn, "faults": told.faults, "flaps": flaps, "entries": entries, "lost": lost });
+        json!({ "changes": counts.churn, "faults": counts.faults, "flaps": flaps, "entries": entries, "lost": lost });
     // The shell has just printed ^C.
-    story.aside("\n")?;
-    story.tell(if flaps == 0 && lost == 0 { Tone::Good } else { Tone::Bad }, "ended", facts, &text)
+    printer.line("\n")?;
+    printer.event(if flaps == 0 && lost == 0 { Tone::Good } else { Tone::Bad }, "ended", facts, &text)
 }
 
 async fn finish(cluster: Arc<Mutex<LocalCluster>>) {
@@ -95,37 +95,37 @@ fn cluster(dir: &Path, speed: f64) -> Result<LocalCluster> {
         binary: std::env::current_exe().map_err(cannot)?,
         dir: dir.to_owned(),
         prefix: "node-",
-        environment: stage::timers(speed)?,
+        environment: world::timers(speed)?,
         at_localhost: true,
     };
     LocalCluster::new(plan).map_err(cannot)
 }
 
-/// Never ends by itself, unless something fails.
+/// Runs until something fails.
 async fn show(
     arguments: &DemoArgs,
-    story: Arc<Story>,
+    printer: Arc<Printer>,
     cluster: Arc<Mutex<LocalCluster>>,
-    wanted: SharedWanted,
-    kept: Arc<Kept>,
+    expected: SharedExpected,
+    log_writes: Arc<LogWrites>,
 ) -> Result {
     let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let mut script = Script::new(seed, NODES);
-    let stage = prepare(arguments, story, cluster, (wanted, kept), seed, &mut script).await?;
-    let (episodes, next_episode) = mpsc::channel(1);
-    tokio::try_join!(act(&stage, script, episodes), go_wrong(&stage, next_episode)).map(drop)
+    let world = prepare(arguments, printer, cluster, (expected, log_writes), seed, &mut script).await?;
+    let (faults, next_episode) = mpsc::channel(1);
+    tokio::try_join!(run_script(&world, script, faults), run_faults(&world, next_episode)).map(drop)
 }
 
 async fn prepare(
     arguments: &DemoArgs,
-    story: Arc<Story>,
+    printer: Arc<Printer>,
     cluster: Arc<Mutex<LocalCluster>>,
-    (wanted, kept): (SharedWanted, Arc<Kept>),
+    (expected, log_writes): (SharedExpected, Arc<LogWrites>),
     seed: u64,
     script: &mut Script,
-) -> Result<Stage> {
-    story.aside(&format!(
-        "Three nodes on this machine, a dozen services, and things that go wrong (seed {seed}). Ctrl-C ends it.\n\n"
+) -> Result<World> {
+    printer.line(&format!(
+        "Three nodes on this machine, a dozen services and faults (seed {seed}). Press Ctrl-C to stop.\n\n"
     ))?;
     let mut nodes = Vec::new();
     for _ in 0..NODES {
@@ -137,52 +137,52 @@ async fn prepare(
     let first = nodes.first().map(|(_, address)| *address).ok_or_else(|| CommandError::failed("no node"))?;
     let others: Vec<String> = nodes.iter().skip(1).map(|(id, _)| id.clone()).collect();
     log_group::form(&first.to_string(), &others).await?;
-    story.aside(&format!("  dashboard  http://{first}/ui/\n"))?;
-    story.aside(&format!("  look       convoke members --addr {first}\n"))?;
-    story.aside(&format!("             convoke kv list --addr {first}\n"))?;
+    printer.line(&format!("  dashboard  http://{first}/ui/\n"))?;
+    printer.line(&format!("  members    convoke members --addr {first}\n"))?;
+    printer.line(&format!("  keys       convoke kv list --addr {first}\n"))?;
     for (id, address) in &nodes {
-        story.aside(&format!("  {id:<9}  {address}\n"))?;
+        printer.line(&format!("  {id:<9}  {address}\n"))?;
     }
-    story.aside("\n")?;
-    let mut witnesses = Vec::new();
+    printer.line("\n")?;
+    let mut watchers = Vec::new();
     for (id, address) in &nodes {
-        witnesses.push(Witness::at(id, *address, &wanted, Counts::default()).await?);
+        watchers.push(NodeWatcher::at(id, *address, &expected, Counts::default()).await?);
     }
-    let mut troupe = Troupe::new(nodes.clone(), wanted.clone());
-    troupe::assemble(&mut troupe, script.cast()).await?;
-    let (links, members) = (Links::of(&nodes)?, troupe.len());
-    let (witnesses, troupe, speed) = (RwLock::new(witnesses), Mutex::new(troupe), arguments.speed);
-    let ledger = Mutex::new(Ledger::open(&nodes)?);
-    let stage = Stage { cluster, nodes, links, troupe, ledger, kept, witnesses, wanted, story, speed };
-    let same = stage.same_everywhere(PATIENCE).await;
-    let shown = if same.is_some() { "every node shows them all" } else { "nodes do not show the same yet" };
-    let leader = stage.ledger.lock().await.leader().await;
+    let mut clients = DemoClients::new(nodes.clone(), expected.clone());
+    clients::register_all(&mut clients, script.initial_members()).await?;
+    let (links, members) = (Links::of(&nodes)?, clients.len());
+    let (watchers, clients, speed) = (RwLock::new(watchers), Mutex::new(clients), arguments.speed);
+    let counter = Mutex::new(LogCounter::open(&nodes)?);
+    let world = World { cluster, nodes, links, clients, counter, log_writes, watchers, expected, printer, speed };
+    let same = world.wait_for_agreement(PATIENCE).await;
+    let shown = if same.is_some() { "all nodes agree" } else { "nodes do not agree yet" };
+    let leader = world.counter.lock().await.leader().await;
     let text = format!(
         "{} of {} registered; {shown}; {} leads the log",
         counted(members as u64, "member"),
         counted(script::SERVICES.len() as u64, "service"),
-        leader.as_deref().unwrap_or("nobody")
+        leader.as_deref().unwrap_or("no node")
     );
-    let clients: Vec<String> = stage.nodes.iter().map(|(_, address)| address.to_string()).collect();
+    let clients: Vec<String> = world.nodes.iter().map(|(_, address)| address.to_string()).collect();
     let facts = json!({ "seed": seed, "members": members, "nodes": clients, "dashboard": format!("http://{first}/ui/"), "same": same.is_some(), "leader": leader });
-    stage.story.tell(Tone::Good, "started", facts, &text)?;
-    Ok(stage)
+    world.printer.event(Tone::Good, "started", facts, &text)?;
+    Ok(world)
 }
 
-/// An episode, and the right to be the only one.
-type Turn = (Episode, OwnedSemaphorePermit);
+/// A fault, and the permit that keeps it the only one.
+type Turn = (Fault, OwnedSemaphorePermit);
 
-/// Acts one after another. An episode is handed over; if the one before still lasts, everything waits: the order is the script's.
-async fn act(stage: &Stage, script: Script, episodes: mpsc::Sender<Turn>) -> Result {
+/// Runs the actions in order. Faults run beside them, one at a time; the script waits while one still runs.
+async fn run_script(world: &World, script: Script, faults: mpsc::Sender<Turn>) -> Result {
     let one = Arc::new(Semaphore::new(1));
-    for (pause, scene) in script {
-        tokio::time::sleep(stage.scaled(pause)).await;
-        match scene {
-            Scene::Act(act) => acts::play(stage, act).await?,
-            Scene::Episode(episode) => {
+    for (pause, step) in script {
+        tokio::time::sleep(world.scaled(pause)).await;
+        match step {
+            Step::Action(action) => churn::run(world, action).await?,
+            Step::Fault(fault) => {
                 let Ok(permit) = one.clone().acquire_owned().await else { break };
-                // Whoever takes it ends only with a failure, which is told there.
-                if episodes.send((episode, permit)).await.is_err() {
+                // The receiver ends only with an error, which it reports.
+                if faults.send((fault, permit)).await.is_err() {
                     break;
                 }
             }
@@ -191,9 +191,9 @@ async fn act(stage: &Stage, script: Script, episodes: mpsc::Sender<Turn>) -> Res
     Ok(())
 }
 
-async fn go_wrong(stage: &Stage, mut episodes: mpsc::Receiver<Turn>) -> Result {
-    while let Some((episode, _permit)) = episodes.recv().await {
-        episodes::play(stage, episode).await?;
+async fn run_faults(world: &World, mut faults: mpsc::Receiver<Turn>) -> Result {
+    while let Some((fault, _permit)) = faults.recv().await {
+        faults::run(world, fault).await?;
     }
     Ok(())
 }

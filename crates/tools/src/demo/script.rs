@@ -1,8 +1,8 @@
-//! What happens in the demo, and in which order: decided by the seed alone.
+//! The sequence of actions and faults, determined by the seed.
 
 use std::time::Duration;
 
-/// A dozen. The last two have parts of their own.
+/// Services. The last two have special roles.
 pub(crate) const SERVICES: [&str; 12] = [
     "web",
     "checkout",
@@ -17,45 +17,45 @@ pub(crate) const SERVICES: [&str; 12] = [
     "courier",
     "sensor",
 ];
-/// Of these, members come and go.
+/// Number of services whose members join and leave.
 const CHURNING: usize = 10;
-/// Its one member moves from node to node.
+/// The service whose one member moves from node to node.
 pub(crate) const COURIER: usize = 10;
-/// Its members are told to be down as soon as their connection is lost.
+/// The service with fast liveness: members are down as soon as their connection is lost.
 pub(crate) const SENSOR: usize = 11;
 
 const FIRST_MEMBERS: std::ops::RangeInclusive<usize> = 2..=3;
-/// Between two acts, in milliseconds.
+/// Pause between two actions, in milliseconds.
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 1_000..=2_600;
-/// Acts between two episodes.
-const ACTS: usize = 5;
+/// Number of actions between two faults.
+const ACTIONS: usize = 5;
 
-/// Somebody comes, goes, moves or changes.
+/// A change of members or keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     Join {
         service: usize,
         node: usize,
     },
-    /// The number picks one of those that are there.
+    /// The number selects one of the members.
     Leave {
         draw: usize,
     },
     Update {
         draw: usize,
     },
-    Roam,
-    /// A key is changed.
-    Enter,
+    MoveCourier,
+    /// Increments a key.
+    Increment,
 }
 
-/// Something goes wrong for a while.
+/// A fault that lasts for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Episode {
+pub(crate) enum Fault {
     Partition {
         between: [usize; 2],
     },
-    /// What one sends does not reach the other.
+    /// Traffic in one direction is lost.
     OneWay {
         from: usize,
         to: usize,
@@ -66,27 +66,27 @@ pub(crate) enum Episode {
     Pause {
         node: usize,
     },
-    /// A client's process ends without goodbye, and comes back.
+    /// A client dies without unregistering, and returns.
     ClientDeath {
         draw: usize,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scene {
-    Act(Act),
-    Episode(Episode),
+pub(crate) enum Step {
+    Action(Action),
+    Fault(Fault),
 }
 
-/// Endless.
+/// An endless sequence of steps.
 #[derive(Debug)]
 pub(crate) struct Script {
     random: fastrand::Rng,
     nodes: usize,
-    acts: usize,
-    episodes: Vec<Kind>,
+    actions: usize,
+    faults: Vec<Kind>,
     round: usize,
-    /// Its clients have gone elsewhere and stay there.
+    /// The node that was killed last; its clients stay at other nodes.
     crashed: usize,
 }
 
@@ -101,67 +101,67 @@ enum Kind {
 
 impl Script {
     pub(crate) fn new(seed: u64, nodes: usize) -> Script {
-        Script { random: fastrand::Rng::with_seed(seed), nodes, acts: 0, episodes: Vec::new(), round: 0, crashed: 0 }
+        Script { random: fastrand::Rng::with_seed(seed), nodes, actions: 0, faults: Vec::new(), round: 0, crashed: 0 }
     }
 
-    /// Who is there at the beginning: services and nodes.
-    pub(crate) fn cast(&mut self) -> Vec<(usize, usize)> {
-        let mut cast = Vec::new();
+    /// Service and node of the members at the start.
+    pub(crate) fn initial_members(&mut self) -> Vec<(usize, usize)> {
+        let mut initial_members = Vec::new();
         for service in 0..SERVICES.len() {
             let members = if service == COURIER { 1 } else { self.random.usize(FIRST_MEMBERS) };
-            cast.extend((0..members).map(|_| service));
+            initial_members.extend((0..members).map(|_| service));
         }
-        // Evenly over the nodes, whoever it is.
-        cast.into_iter().enumerate().map(|(index, service)| (service, index % self.nodes)).collect()
+        // Spread evenly over the nodes.
+        initial_members.into_iter().enumerate().map(|(index, service)| (service, index % self.nodes)).collect()
     }
 
-    fn act(&mut self) -> Act {
+    fn action(&mut self) -> Action {
         match self.random.u8(0..12) {
-            0..4 => Act::Join { service: self.random.usize(..CHURNING), node: self.random.usize(..self.nodes) },
-            4..7 => Act::Leave { draw: self.random.usize(..) },
-            7..9 => Act::Update { draw: self.random.usize(..) },
-            9 => Act::Roam,
-            _ => Act::Enter,
+            0..4 => Action::Join { service: self.random.usize(..CHURNING), node: self.random.usize(..self.nodes) },
+            4..7 => Action::Leave { draw: self.random.usize(..) },
+            7..9 => Action::Update { draw: self.random.usize(..) },
+            9 => Action::MoveCourier,
+            _ => Action::Increment,
         }
     }
 
-    fn episode(&mut self) -> Episode {
-        if self.episodes.is_empty() {
-            self.episodes = vec![Kind::OneWay, Kind::Pause, Kind::ClientDeath, Kind::Crash, Kind::Partition];
-            // Who looks for a minute sees what matters most.
+    fn fault(&mut self) -> Fault {
+        if self.faults.is_empty() {
+            self.faults = vec![Kind::OneWay, Kind::Pause, Kind::ClientDeath, Kind::Crash, Kind::Partition];
+            // The first round is in order: the most important faults come first.
             if self.round > 0 {
-                self.random.shuffle(&mut self.episodes);
+                self.random.shuffle(&mut self.faults);
             }
             self.round += 1;
         }
         let first = self.random.usize(..self.nodes);
         let second = (first + self.random.usize(1..self.nodes)) % self.nodes;
-        match self.episodes.pop() {
+        match self.faults.pop() {
             Some(Kind::Crash) => {
                 self.crashed = first;
-                Episode::Crash { node: first }
+                Fault::Crash { node: first }
             }
-            Some(Kind::ClientDeath) => Episode::ClientDeath { draw: self.random.usize(..) },
-            // One that has members.
-            Some(Kind::Pause) => Episode::Pause { node: if first == self.crashed { second } else { first } },
-            Some(Kind::OneWay) => Episode::OneWay { from: first, to: second },
-            Some(Kind::Partition) | None => Episode::Partition { between: [first, second] },
+            Some(Kind::ClientDeath) => Fault::ClientDeath { draw: self.random.usize(..) },
+            // A node that has members.
+            Some(Kind::Pause) => Fault::Pause { node: if first == self.crashed { second } else { first } },
+            Some(Kind::OneWay) => Fault::OneWay { from: first, to: second },
+            Some(Kind::Partition) | None => Fault::Partition { between: [first, second] },
         }
     }
 }
 
-/// Scenes, each with the time to wait before it.
+/// Steps with the pause before each.
 impl Iterator for Script {
-    type Item = (Duration, Scene);
+    type Item = (Duration, Step);
 
-    fn next(&mut self) -> Option<(Duration, Scene)> {
+    fn next(&mut self) -> Option<(Duration, Step)> {
         let pause = Duration::from_millis(self.random.u64(PAUSE_MS));
-        self.acts += 1;
-        let scene = match self.acts % (ACTS + 1) {
-            0 => Scene::Episode(self.episode()),
-            _ => Scene::Act(self.act()),
+        self.actions += 1;
+        let step = match self.actions % (ACTIONS + 1) {
+            0 => Step::Fault(self.fault()),
+            _ => Step::Action(self.action()),
         };
-        Some((pause, scene))
+        Some((pause, step))
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
     fn the_seed_decides_everything() {
         let play = |seed| {
             let mut script = Script::new(seed, 3);
-            (script.cast(), script.take(500).collect::<Vec<_>>())
+            (script.initial_members(), script.take(500).collect::<Vec<_>>())
         };
         assert_eq!(play(7), play(7));
         assert_ne!(play(7), play(8));
@@ -183,24 +183,24 @@ mod tests {
     fn every_service_has_members_and_every_episode_comes() {
         for seed in 0..50 {
             let mut script = Script::new(seed, 3);
-            let cast = script.cast();
+            let initial_members = script.initial_members();
             for service in 0..SERVICES.len() {
-                assert!(cast.iter().any(|(of, _)| *of == service));
+                assert!(initial_members.iter().any(|(of, _)| *of == service));
             }
-            let episodes: Vec<Episode> = script
+            let faults: Vec<Fault> = script
                 .take(100)
-                .filter_map(|(_, scene)| match scene {
-                    Scene::Episode(episode) => Some(episode),
-                    Scene::Act(_) => None,
+                .filter_map(|(_, step)| match step {
+                    Step::Fault(fault) => Some(fault),
+                    Step::Action(_) => None,
                 })
                 .collect();
-            assert!(matches!(episodes[0], Episode::Partition { between: [a, b] } if a != b && a < 3 && b < 3));
-            assert!(matches!(episodes[1], Episode::Crash { .. }));
+            assert!(matches!(faults[0], Fault::Partition { between: [a, b] } if a != b && a < 3 && b < 3));
+            assert!(matches!(faults[1], Fault::Crash { .. }));
             let kinds: std::collections::BTreeSet<String> =
-                episodes.iter().map(|e| format!("{e:?}").split(' ').next().unwrap().to_owned()).collect();
+                faults.iter().map(|e| format!("{e:?}").split(' ').next().unwrap().to_owned()).collect();
             assert_eq!(kinds.len(), 5, "{kinds:?}");
-            for episode in episodes {
-                if let Episode::OneWay { from, to } = episode {
+            for fault in faults {
+                if let Fault::OneWay { from, to } = fault {
                     assert_ne!(from, to);
                 }
             }

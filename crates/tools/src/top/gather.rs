@@ -36,7 +36,7 @@ impl Gatherer {
         }
         let missed = missed.join(", ");
         Err(CommandError::unreachable(format!(
-            "no node answers ({missed}): start one with `convoke dev`, or name another with --addr"
+            "no node answers ({missed}): start one with `convoke dev`, or use another address with --addr"
         )))
     }
 
@@ -72,7 +72,7 @@ async fn ask(address: &str, node: Node) -> Result<Answers> {
 
 async fn get(address: &str, path: &str) -> Result<(StatusCode, Vec<u8>)> {
     let failed = |why: Unanswered| match why {
-        Unanswered::Refused => CommandError::unreachable("nobody listens there"),
+        Unanswered::Refused => CommandError::unreachable("connection refused"),
         Unanswered::Broken(why) => CommandError::unreachable(why),
     };
     let answer = http::request(address, Method::GET, path, None).await.map_err(failed)?;

@@ -30,7 +30,7 @@ pub(crate) async fn run(arguments: &TopArgs) -> Result {
         return look(arguments).await;
     }
     if !stdin().is_terminal() || !stdout().is_terminal() {
-        return Err(CommandError::usage("top needs a terminal; --json writes one look to files and pipes"));
+        return Err(CommandError::usage("top needs a terminal: use --json for files and pipes"));
     }
     let mut signals = Signals::listen()?;
     let addresses = addresses(&arguments.connect)?;
@@ -89,13 +89,13 @@ async fn show(terminal: &mut DefaultTerminal, gatherer: Gatherer, client: &Clien
                 Some(Input::Key(_) | Input::Resized) => {
                     terminal.draw(|frame| draw::draw(frame, &mut model, Instant::now())).map_err(|e| cannot(&e))?;
                 }
-                None => return Err(CommandError::failed("the terminal is gone")),
+                None => return Err(CommandError::failed("the terminal was closed")),
             },
             answer = answers.recv() => {
                 match answer {
                     Some(Ok(answer)) => model.answered(Instant::now(), answer),
                     Some(Err(failure)) => model.failed(failure.to_string()),
-                    None => return Err(CommandError::failed("nobody asks any more, which is a bug")),
+                    None => return Err(CommandError::failed("internal error: the polling task ended")),
                 }
                 stale = true;
             }
@@ -104,7 +104,7 @@ async fn show(terminal: &mut DefaultTerminal, gatherer: Gatherer, client: &Clien
                     model.happened(Instant::now(), &event);
                     stale = true;
                 }
-                None => return Err(CommandError::failed("no node lets us watch")),
+                None => return Err(CommandError::failed("the watch ended")),
             },
             _ = drawing.tick(), if stale => {
                 terminal.draw(|frame| draw::draw(frame, &mut model, Instant::now())).map_err(|e| cannot(&e))?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Whole or not at all: it is written beside, and takes its name when it is on the disk.
 pub(super) async fn backup(connect: &Connect, file: &Path, force: bool, json: bool) -> Result {
     if file.exists() && !force {
-        return Err(CommandError::refused(format!("{} exists: name another file, or use --force", file.display())));
+        return Err(CommandError::rejected(format!("{} exists: name another file, or use --force", file.display())));
     }
     let asking = ambassador(connect)?;
     let mut parts = asked(connect, asking.backup(Some(connect.timeout)).await).await?;

@@ -111,7 +111,7 @@ async fn list(
         records.extend(page.records);
     }
     if more {
-        eprintln!("convoke: there are more; raise --limit, or narrow the prefix");
+        eprintln!("convoke: more keys exist: raise --limit or use a longer prefix");
     }
     if as_json {
         let keys = records.into_iter().map(json::KeyValue::from).collect();

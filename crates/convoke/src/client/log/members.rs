@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) -> Result {
     let Some((change, wait, done)) = command.change() else {
-        return Err(CommandError::usage("this is no change of the group"));
+        return Err(CommandError::usage("not a change of the group"));
     };
     let log = ambassador(connect)?;
     let deadline = Instant::now() + wait;
@@ -25,7 +25,7 @@ pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) 
     let mut said = String::new();
     while !changed.settled && Instant::now() < deadline {
         if !changed.obstacle.is_empty() && changed.obstacle != said {
-            eprintln!("convoke: not there yet: {}", changed.obstacle);
+            eprintln!("convoke: waiting: {}", changed.obstacle);
             said.clone_from(&changed.obstacle);
         }
         changed = look(&log, connect, changed).await;
@@ -42,7 +42,7 @@ pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) 
     }
     let why = if changed.obstacle.is_empty() { String::new() } else { format!(" ({})", changed.obstacle) };
     Err(CommandError::failed(format!(
-        "configuration {} is recorded, but the group has not arrived there yet{why}; the leader goes on trying: see `convoke log status`",
+        "configuration {} is committed but has not taken effect yet{why}; the leader keeps trying: see `convoke log status`",
         changed.configuration
     )))
 }

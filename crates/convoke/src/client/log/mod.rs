@@ -54,7 +54,7 @@ async fn asked<T>(connect: &Connect, answer: Result<T, Error>) -> Result<T> {
     }
     let node = status.node;
     Err(CommandError::unreachable(format!(
-        "node {node} knows of no leader of the log with a majority; nothing was executed: see `convoke log status`"
+        "node {node} knows no leader of the log with a majority; the request was not executed: see `convoke log status`"
     )))
 }
 
@@ -65,11 +65,11 @@ fn told(request: RequestId, fate: Fate, json: bool) -> Result {
         return print_json(&shown);
     }
     let meaning = match kind {
-        FateKind::Applied => "it took effect, once",
-        FateKind::NotApplied => "decided: it did not take effect, and never will",
-        FateKind::Never => "it did not and will not take effect",
-        FateKind::TooOld => "too long ago to be known; it can no longer take effect",
-        FateKind::Open | FateKind::Unspecified => "not so far; it may, until it is resolved",
+        FateKind::Applied => "applied once",
+        FateKind::NotApplied => "decided: not applied, and never will be",
+        FateKind::Never => "not applied, and never will be",
+        FateKind::TooOld => "no longer known; it can no longer be applied",
+        FateKind::Open | FateKind::Unspecified => "not applied so far; it may be until it is resolved",
     };
     let mut lines = vec![("Request", request.to_string()), ("Fate", format!("{}: {meaning}", shown.fate))];
     if let Some(index) = shown.index {

@@ -50,7 +50,7 @@ fn id(offline: &Offline) -> Result<String> {
 
 fn failed(error: &OfflineError) -> CommandError {
     let exit = match error {
-        OfflineError::NoLog { .. } | OfflineError::NotEmpty { .. } => exit::REFUSED,
+        OfflineError::NoLog { .. } | OfflineError::NotEmpty { .. } => exit::REJECTED,
         _ => exit::FAILED,
     };
     CommandError { exit, message: error.to_string() }

@@ -1,8 +1,8 @@
-//! The clusters there are, from the moment their name is taken to the moment nothing of them is left.
+//! The clusters of the manager, from the reservation of their name until they are removed.
 
 use crate::cluster::api::{CLUSTERS_MAX, ClusterInfo, CreateRequest, NodeInfo, Progress, WayFault, check_name};
-use crate::cluster::manager::crowd::Crowd;
 use crate::cluster::manager::faults::node_error;
+use crate::cluster::manager::local_clients::LocalClients;
 use crate::cluster::settings;
 use crate::{VariableOf, log_group};
 use convoke_lab::{ClusterPlan, LocalCluster, NODES_MAX, StateDir};
@@ -20,13 +20,13 @@ pub(crate) struct Clusters {
     binary: PathBuf,
     dir: StateDir,
     variable_of: VariableOf,
-    /// Requests under way.
+    /// Requests in progress.
     requests: watch::Sender<usize>,
-    /// Raised by every change of the entries.
+    /// Incremented by every change of the entries.
     changes: watch::Sender<u64>,
 }
 
-/// A name that is taken.
+/// A reserved name.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     /// `None` before it is complete, and after its end has begun.
     pub(crate) cluster: tokio::sync::Mutex<Option<LocalCluster>>,
     /// Taken after the cluster, if both are.
-    pub(crate) crowd: tokio::sync::Mutex<Crowd>,
+    pub(crate) local_clients: tokio::sync::Mutex<LocalClients>,
     phase: watch::Sender<Phase>,
 }
 
@@ -84,46 +84,49 @@ impl Clusters {
         let found = self.lock().get(name).cloned();
         found.ok_or_else(|| {
             let names = self.names();
-            let there =
-                if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", names.join(", ")) };
+            let there = if names.is_empty() {
+                "there are no clusters".to_owned()
+            } else {
+                format!("use one of {}", names.join(", "))
+            };
             Error::new(ErrorCode::NotFound, format!("no cluster {name:?}: {there}")).field("name")
         })
     }
 
-    /// Takes a name, if everything about the request is in order.
+    /// Checks a request and reserves its name.
     pub(crate) fn reserve(&self, request: &CreateRequest) -> Result<Arc<Entry>, Error> {
         let invalid = |field: &str, message: String| Error::new(ErrorCode::InvalidArgument, message).field(field);
         check_name(&request.name).map_err(|message| invalid("name", message))?;
         settings::variables(&request.settings, self.variable_of).map_err(|message| invalid("settings", message))?;
         if request.nodes == 0 || request.nodes > NODES_MAX {
-            let message = format!("{} nodes: a cluster has 1 to {NODES_MAX}", request.nodes);
+            let message = format!("{} nodes: use 1 to {NODES_MAX}", request.nodes);
             return Err(invalid("nodes", message).limit(NODES_MAX as u64));
         }
         let mut entries = self.lock();
         if entries.contains_key(&request.name) {
-            let message = format!("there is a cluster {:?} already: choose another name, or delete it", request.name);
+            let message = format!("cluster {:?} exists: use another name, or delete it", request.name);
             return Err(Error::new(ErrorCode::AlreadyRegistered, message).field("name"));
         }
         if entries.len() >= CLUSTERS_MAX {
-            let message = format!("there are {CLUSTERS_MAX} clusters already: delete one first");
+            let message = format!("the limit of {CLUSTERS_MAX} clusters is reached: delete one");
             return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(CLUSTERS_MAX as u64));
         }
         let (id, name) = (self.next.fetch_add(1, Ordering::Relaxed), request.name.clone());
         let phase = watch::Sender::new(Phase::Creating);
-        let (cluster, crowd) = (tokio::sync::Mutex::new(None), tokio::sync::Mutex::default());
-        let entry = Arc::new(Entry { id, name: name.clone(), cluster, crowd, phase });
+        let (cluster, local_clients) = (tokio::sync::Mutex::new(None), tokio::sync::Mutex::default());
+        let entry = Arc::new(Entry { id, name: name.clone(), cluster, local_clients, phase });
         entries.insert(name, entry.clone());
         Ok(entry)
     }
 
-    /// Starts the nodes and tells how it goes. Whoever stops listening does not want the cluster any more.
+    /// Starts the nodes and reports the progress. If the receiver is dropped, the cluster is removed.
     pub(crate) async fn create(
         self: Arc<Self>,
         entry: Arc<Entry>,
         request: CreateRequest,
         tell: mpsc::Sender<Progress>,
     ) {
-        // There is room for all that is told.
+        // The channel has room for all messages.
         let _ = tell.send(Progress::Begun { id: entry.id }).await;
         let dir = self.dir.path().join(&entry.name);
         let plan = ClusterPlan {
@@ -150,7 +153,7 @@ impl Clusters {
             started = start(&mut cluster, &request, &tell) => Some(started),
         };
         if let Some(Ok(())) = started {
-            let info = describe(&cluster, &Crowd::default());
+            let info = describe(&cluster, &LocalClients::default());
             *entry.cluster.lock().await = Some(cluster);
             let completed = entry.advance(Phase::Creating, Phase::Complete);
             if !completed || tell.send(Progress::Done(info)).await.is_err() {
@@ -174,7 +177,7 @@ impl Clusters {
             return;
         }
         if let Some(cluster) = entry.cluster.lock().await.take() {
-            *entry.crowd.lock().await = Crowd::default();
+            *entry.local_clients.lock().await = LocalClients::default();
             cluster.end().await;
             self.release(entry);
             return;
@@ -247,7 +250,7 @@ async fn start(
     }
 }
 
-pub(crate) fn describe(cluster: &LocalCluster, crowd: &Crowd) -> ClusterInfo {
+pub(crate) fn describe(cluster: &LocalCluster, local_clients: &LocalClients) -> ClusterInfo {
     let nodes = cluster.nodes().iter().map(|node| NodeInfo {
         id: node.id().to_owned(),
         state: node.state().as_str().to_owned(),
@@ -268,5 +271,5 @@ pub(crate) fn describe(cluster: &LocalCluster, crowd: &Crowd) -> ClusterInfo {
         })
     });
     let (name, nodes, faults) = (cluster.name().to_owned(), nodes.collect(), faults.collect());
-    ClusterInfo { name, nodes, clients: crowd.counts(), faults }
+    ClusterInfo { name, nodes, clients: local_clients.counts(), faults }
 }

@@ -1,4 +1,4 @@
-//! Faults as asked for, on the ways and processes of a cluster.
+//! Applies faults to the connections and processes of a cluster.
 
 use crate::cluster::api::Fault;
 use convoke_lab::{LocalCluster, NodeError, Way};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// Carries it out, or says what was wrong; then nothing has changed.
+/// Applies a fault. After an error nothing has changed.
 pub(crate) async fn apply(cluster: &mut LocalCluster, fault: Fault) -> Result<(), Error> {
     match fault {
         Fault::Drop { nodes } => {
@@ -16,7 +16,7 @@ pub(crate) async fn apply(cluster: &mut LocalCluster, fault: Fault) -> Result<()
             ways.iter().for_each(|way| cluster.network().reset(*way));
         }
         Fault::Blackhole { nodes } if nodes.is_empty() => {
-            return Err(invalid("nodes", "name one node, or two: the way between them is cut"));
+            return Err(invalid("nodes", "name one or two nodes"));
         }
         Fault::Blackhole { nodes } => {
             let ways = both_ways(cluster, &nodes)?;
@@ -32,7 +32,7 @@ pub(crate) async fn apply(cluster: &mut LocalCluster, fault: Fault) -> Result<()
         }
         Fault::Delay { ms, .. } if Duration::from_millis(ms) > DELAY_MAX => {
             let limit = u64::try_from(DELAY_MAX.as_millis()).unwrap_or(u64::MAX);
-            return Err(invalid("ms", &format!("{ms} ms is too long a delay: at most {limit}")).limit(limit));
+            return Err(invalid("ms", &format!("{ms} ms is too long: use at most {limit} ms")).limit(limit));
         }
         Fault::Delay { ms, nodes } => {
             let ways = both_ways(cluster, &nodes)?;
@@ -90,12 +90,12 @@ fn way(cluster: &LocalCluster, from: &str, to: &str) -> Result<Way, Error> {
         return Err(unknown(cluster, missing));
     }
     if from == to {
-        return Err(invalid("to", &format!("there is no way from {from} to itself: name two nodes")));
+        return Err(invalid("to", &format!("{from} cannot be cut from itself: name two nodes")));
     }
     cluster.way(from, to).ok_or_else(|| unknown(cluster, from))
 }
 
-/// Between all nodes, between one and all others, or between two; there and back.
+/// Both directions between all nodes, between one and all others, or between two.
 fn both_ways(cluster: &LocalCluster, nodes: &[String]) -> Result<Vec<Way>, Error> {
     let ids = || cluster.nodes().iter().map(convoke_lab::LocalNode::id);
     let pairs: Vec<(String, String)> = match nodes {
@@ -103,7 +103,7 @@ fn both_ways(cluster: &LocalCluster, nodes: &[String]) -> Result<Vec<Way>, Error
         [one] if cluster.node(one).is_none() => return Err(unknown(cluster, one)),
         [one] => ids().filter(|id| id != one).map(|id| (one.clone(), id.to_owned())).collect(),
         [a, b] => vec![(a.clone(), b.clone())],
-        _ => return Err(invalid("nodes", "name at most two nodes: the ways between them are meant")),
+        _ => return Err(invalid("nodes", "name at most two nodes")),
     };
     let mut ways = Vec::new();
     for (a, b) in pairs {
@@ -113,7 +113,7 @@ fn both_ways(cluster: &LocalCluster, nodes: &[String]) -> Result<Vec<Way>, Error
     Ok(ways)
 }
 
-/// Between groups; who is in none is in the last one.
+/// Both directions between groups. Nodes that are not named form the last group.
 fn across(cluster: &LocalCluster, mut groups: Vec<Vec<String>>) -> Result<Vec<Way>, Error> {
     let mut named = BTreeSet::new();
     for id in groups.iter().flatten() {
@@ -121,14 +121,14 @@ fn across(cluster: &LocalCluster, mut groups: Vec<Vec<String>>) -> Result<Vec<Wa
             return Err(unknown(cluster, id));
         }
         if !named.insert(id.clone()) {
-            return Err(invalid("groups", &format!("{id} is named twice: every node is on one side")));
+            return Err(invalid("groups", &format!("{id} is in two groups: name each node once")));
         }
     }
     let rest = cluster.nodes().iter().map(|node| node.id().to_owned()).filter(|id| !named.contains(id));
     groups.push(rest.collect());
     groups.retain(|group| !group.is_empty());
     if groups.len() < 2 {
-        return Err(invalid("groups", "that is everybody on one side: name fewer nodes, or several groups"));
+        return Err(invalid("groups", "all nodes are in one group: name fewer nodes or several groups"));
     }
     let mut ways = Vec::new();
     for (index, group) in groups.iter().enumerate() {

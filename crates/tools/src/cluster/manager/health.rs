@@ -1,4 +1,4 @@
-//! Whether all nodes of a cluster show the same.
+//! Checks that all nodes of a cluster agree.
 
 use crate::cluster::api::{Health, NodeInfo};
 use convoke_cli::Node;
@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(3);
-/// Differences that are told; beyond, there are more.
+/// Largest number of differences in an answer.
 const DIFFERENCES_MAX: usize = 20;
 
-/// What one node says.
+/// The members and nodes that one node reports.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) node: String,
@@ -19,7 +19,7 @@ pub(crate) struct View {
     pub(crate) sees: BTreeMap<String, NodeState>,
 }
 
-/// Asks all nodes that run and compares.
+/// Queries all running nodes and compares the answers.
 pub(crate) async fn examine(nodes: &[NodeInfo]) -> Health {
     let (mut views, mut problems) = (Vec::new(), Vec::new());
     for node in nodes {
@@ -36,7 +36,7 @@ pub(crate) async fn examine(nodes: &[NodeInfo]) -> Health {
 }
 
 async fn ask(node: &NodeInfo) -> Result<View, String> {
-    let to = Node::lazy(&node.address, ASK_TIMEOUT).map_err(|failure| failure.message)?;
+    let to = Node::lazy(&node.address, ASK_TIMEOUT).map_err(|error| error.message)?;
     let said = |status: tonic::Status| status.message().to_owned();
     let nodes = to.clone().admin().nodes(NodesRequest {}).await.map_err(said)?.into_inner().nodes;
     let sees = nodes.into_iter().filter(|seen| !seen.self_).map(|seen| (seen.id.clone(), seen.state())).collect();
@@ -72,7 +72,7 @@ pub(crate) fn compare(views: &[View], nodes: &BTreeSet<String>, mut problems: Ve
     let shown = |id: &String| views.iter().map(|view| view.members.get(id)).collect::<BTreeSet<_>>();
     let differing: Vec<&String> = ids.iter().filter(|id| shown(id).len() > 1).copied().collect();
     if !differing.is_empty() {
-        problems.push(format!("{} of {} members are not the same everywhere", differing.len(), ids.len()));
+        problems.push(format!("{} of {} members differ between nodes", differing.len(), ids.len()));
     }
     let by_node = |id: &String| {
         views.iter().map(|view| (view.node.clone(), view.members.get(id).cloned())).collect::<BTreeMap<_, _>>()
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_everywhere_is_healthy() {
+    fn agreement_is_healthy() {
         let a = view("n1", &[("n2", NodeState::Up)], &[("web-1", "1 up")]);
         let b = view("n2", &[("n1", NodeState::Up)], &[("web-1", "1 up")]);
         let health = compare(&[a, b], &nodes(&["n1", "n2"]), Vec::new());
@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told_by_node() {
+    fn differences_are_reported_by_node() {
         let a = view("n1", &[("n2", NodeState::Up)], &[("web-1", "2 up"), ("web-2", "1 up")]);
         let b = view("n2", &[("n1", NodeState::Up)], &[("web-1", "1 up")]);
         let health = compare(&[a, b], &nodes(&["n1", "n2"]), Vec::new());
         assert!(!health.healthy && !health.equal);
-        assert_eq!(health.problems, ["2 of 2 members are not the same everywhere"]);
+        assert_eq!(health.problems, ["2 of 2 members differ between nodes"]);
         assert_eq!(health.differences["web-2"]["n2"], None);
         assert_eq!(health.differences["web-1"]["n1"].as_deref(), Some("2 up"));
     }

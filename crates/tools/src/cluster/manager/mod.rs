@@ -1,12 +1,12 @@
-//! The cluster manager: holds the clusters of this machine's user, and answers on one loopback port.
+//! The cluster manager: owns the clusters of one user, and serves an API on a loopback port.
 //!
-//! Started by `create` it ends with its last cluster. However it ends, nodes end with it; its directory is removed by it or, if it was
-//! killed, by the next command.
+//! A manager started by `create` ends with its last cluster. Its nodes always end with it. It removes its directory; if it was
+//! killed, the next command does.
 
 mod clusters;
-mod crowd;
 mod faults;
 mod health;
+mod local_clients;
 mod routes;
 
 use crate::VariableOf;
@@ -23,24 +23,24 @@ use tokio::net::unix::pipe;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long answers under way may take when it ends.
+/// Time for requests in progress when the manager ends.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long the one before may take to remove its directory, after it has closed its port.
+/// Time for the previous manager to remove its directory after it has closed its port.
 const TAKE_OVER: Duration = Duration::from_secs(10);
 
-/// Directory of the manager at this port.
+/// Name of the directory of the manager at this port.
 pub(crate) fn directory(port: u16) -> String {
     format!("clusters-{port}")
 }
 
-/// Serves until a signal comes; in the background until there is nothing left to do.
+/// Serves until a signal arrives; in the background, until the last cluster ends.
 pub(crate) async fn serve(port: u16, background: bool, variable_of: VariableOf) -> Result {
     let mut signals = Signals::listen()?;
-    // Every link between two nodes is two open files here.
+    // Every connection between two nodes is two open files here.
     convoke_cli::raise_open_files();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listener = TcpListener::bind(address).await.map_err(|error| {
-        CommandError::failed(format!("cannot listen on {address}: {error}; name another port with --port"))
+        CommandError::failed(format!("cannot listen on {address}: {error} (choose another port with --port)"))
     })?;
     let dir = claim(port).await?;
     let binary =
@@ -54,7 +54,7 @@ pub(crate) async fn serve(port: u16, background: bool, variable_of: VariableOf) 
     let mut serving = tokio::spawn(async move { serving.await });
     if !background {
         convoke_cli::output::print(&format!(
-            "cluster manager: http://{address}/clusters; Ctrl-C ends it and all clusters\n"
+            "cluster manager: http://{address}/clusters; press Ctrl-C to stop it and all clusters\n"
         ))?;
     }
     tokio::select! {
@@ -62,7 +62,7 @@ pub(crate) async fn serve(port: u16, background: bool, variable_of: VariableOf) 
         () = idle(&clusters, background) => {}
         ended = &mut serving => return Err(CommandError::failed(format!("cannot serve on {address}: {ended:?}"))),
     }
-    // New requests are refused from here on; those under way get their answers.
+    // The server accepts no new requests; those in progress are answered.
     stop.send_replace(true);
     clusters.end_all().await;
     if timeout(LINGER, &mut serving).await.is_err() {
@@ -81,17 +81,17 @@ async fn claim(port: u16) -> Result<StateDir> {
     }
 }
 
-/// Waits until there is no cluster, no request, and nobody who started this and may still ask for something.
+/// Waits until there are no clusters and no requests, and the command that started the manager has ended.
 async fn idle(clusters: &Clusters, background: bool) {
     if !background {
         return std::future::pending().await;
     }
-    starter_is_gone().await;
+    starter_ended().await;
     clusters.idle().await;
 }
 
-/// Whoever started this in the background holds the other end of stdin.
-async fn starter_is_gone() {
+/// The command that started the manager holds the other end of stdin.
+async fn starter_ended() {
     let stdin = std::io::stdin().as_fd().try_clone_to_owned();
     if let Ok(mut stdin) = stdin.and_then(pipe::Receiver::from_owned_fd) {
         let mut sink = [0; 64];

@@ -43,9 +43,7 @@ pub(crate) fn router(clusters: Arc<Clusters>) -> Router {
         .route("/clusters/{name}/faults", post(fault))
         .route("/clusters/{name}/health", get(check))
         .route("/clusters/{name}/sd/prometheus", get(targets))
-        .fallback(async || {
-            Refused(Error::new(ErrorCode::NotFound, "no such path: docs/demo-and-clusters.md lists all"))
-        })
+        .fallback(async || Refused(Error::new(ErrorCode::NotFound, "no such path: see docs/demo-and-clusters.md")))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(middleware::from_fn_with_state(clusters.clone(), admit))
         .with_state(clusters)
@@ -58,7 +56,7 @@ async fn admit(State(clusters): State<Arc<Clusters>>, request: Request, next: Ne
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
     if headers.contains_key(header::ORIGIN) || !["127.0.0.1", "localhost"].contains(&host) {
-        let message = "the cluster manager answers programs of this machine only: ask for http://127.0.0.1";
+        let message = "the cluster manager accepts only local requests: use http://127.0.0.1";
         return Refused(Error::new(ErrorCode::PermissionDenied, message)).into_response();
     }
     next.run(request).await
@@ -104,8 +102,8 @@ async fn look(clusters: &Clusters, name: &str) -> Result<ClusterInfo, Refused> {
     let entry = clusters.find(name)?;
     let cluster = entry.cluster.lock().await;
     let cluster = cluster.as_ref().ok_or_else(|| not_complete(&entry))?;
-    let crowd = entry.crowd.lock().await;
-    Ok(describe(cluster, &crowd))
+    let local_clients = entry.local_clients.lock().await;
+    Ok(describe(cluster, &local_clients))
 }
 
 /// `?id=` deletes it only if it is still that one.
@@ -117,7 +115,7 @@ async fn remove_cluster(
     let entry = clusters.find(&name)?;
     let id = query.as_deref().and_then(|query| query.strip_prefix("id="));
     if id.is_some_and(|id| *id != entry.id.to_string()) {
-        let message = format!("the cluster {name} with that id is gone; there is another of that name");
+        let message = format!("cluster {name} with that id does not exist; another cluster has that name");
         return Err(Error::new(ErrorCode::NotFound, message).field("id").into());
     }
     // Whoever asks may not wait for the end of it.
@@ -142,9 +140,9 @@ async fn add(
             return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(NODES_MAX as u64));
         }
         let id = cluster.add(&request.region).await.map_err(|error| faults::node_error(&error))?;
-        let nodes = describe(cluster, &*entry.crowd.lock().await).nodes;
+        let nodes = describe(cluster, &*entry.local_clients.lock().await).nodes;
         let added: Option<NodeInfo> = nodes.into_iter().find(|node| node.id == id);
-        added.ok_or_else(|| Error::new(ErrorCode::Internal, "the node is gone"))
+        added.ok_or_else(|| Error::new(ErrorCode::Internal, "the node has ended"))
     });
     answer(&finished(adding.await)??)
 }
@@ -159,7 +157,7 @@ async fn remove_node(
         None | Some("") => false,
         Some("force" | "force=true") => true,
         Some(other) => {
-            let message = format!("{other:?} is not understood here: there is force, and nothing else");
+            let message = format!("unknown query {other:?}: only force is allowed");
             return Err(Error::new(ErrorCode::InvalidArgument, message).field("query").into());
         }
     };
@@ -172,13 +170,13 @@ async fn remove_node(
             return Err(Error::new(ErrorCode::FailedPrecondition, message));
         }
         if cluster.node(&node).is_some()
-            && let Err(stays) = log_group::leave(&places(cluster), &node).await
+            && let Err(reason) = log_group::leave(&places(cluster), &node).await
         {
-            if let Some(refusal) = stays.refusal(&node, &entry.name).filter(|_| !force) {
-                return Err(refusal);
+            if let Some(rejection) = reason.rejection(&node, &entry.name).filter(|_| !force) {
+                return Err(rejection);
             }
-            // Without a majority nobody can say so; then the node is taken out of the cluster only.
-            tracing::warn!("{node} stays in the log's group, if it was in it: {stays}");
+            // Without a majority the group cannot change: the node is removed from the cluster only.
+            tracing::warn!(node, %reason, "node not removed from the log group");
         }
         if cluster.remove(&node).await { Ok(node) } else { Err(faults::unknown(cluster, &node)) }
     });
@@ -206,7 +204,7 @@ async fn fault(
         let mut cluster = entry.cluster.lock().await;
         let cluster = cluster.as_mut().ok_or_else(|| not_complete(&entry))?;
         faults::apply(cluster, fault).await?;
-        Ok::<_, Error>(describe(cluster, &*entry.crowd.lock().await))
+        Ok::<_, Error>(describe(cluster, &*entry.local_clients.lock().await))
     });
     answer(&finished(applying.await)??)
 }
@@ -224,8 +222,8 @@ async fn clients(
         let cluster = cluster.as_ref().ok_or_else(|| not_complete(&entry))?;
         cluster.nodes().iter().map(|node| node.clients().to_string()).collect::<Vec<_>>()
     };
-    // The cluster stays free meanwhile: faults go on, and it can be deleted.
-    let changing = tokio::spawn(async move { entry.crowd.lock().await.change(&request, &addresses).await });
+    // The cluster is not locked meanwhile: faults and deletion still work.
+    let changing = tokio::spawn(async move { entry.local_clients.lock().await.change(&request, &addresses).await });
     finished(changing.await)??;
     answer(&look(&clusters, &name).await?)
 }
@@ -254,10 +252,10 @@ fn not_complete(entry: &Entry) -> Error {
 }
 
 fn finished<T>(joined: Result<T, tokio::task::JoinError>) -> Result<T, Refused> {
-    joined.map_err(|error| Error::new(ErrorCode::Internal, format!("this is a bug: {error}")).into())
+    joined.map_err(|error| Error::new(ErrorCode::Internal, format!("internal error: {error}")).into())
 }
 
-/// Only JSON that says so: pages of others cannot send that without asking first.
+/// Accepts only the content type JSON: web pages of other origins cannot send it without a preflight request.
 fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Refused> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {
@@ -265,7 +263,7 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Ref
         return Err(Error::new(ErrorCode::InvalidArgument, message).field("content-type").into());
     }
     serde_json::from_slice(body)
-        .map_err(|error| Error::new(ErrorCode::InvalidArgument, format!("the body does not fit: {error}")).into())
+        .map_err(|error| Error::new(ErrorCode::InvalidArgument, format!("invalid body: {error}")).into())
 }
 
 fn answer(value: &impl Serialize) -> Answer {
@@ -273,7 +271,7 @@ fn answer(value: &impl Serialize) -> Answer {
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
-/// A refusal as a response.
+/// A rejection as a response.
 pub(crate) struct Refused(Error);
 
 impl From<Error> for Refused {

@@ -1,4 +1,4 @@
-//! Asking the cluster manager.
+//! The HTTP client of the cluster manager.
 
 use super::api::{Clusters, Manager, SERVICE, check_name};
 use super::manager::directory;
@@ -12,39 +12,39 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long the manager may take to say who it is.
-const KNOCK_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long it may take to end.
+/// Time for the manager to identify itself.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time for the manager to end.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct ManagerClient {
     port: u16,
     address: String,
 }
 
-impl Asking {
-    pub(crate) fn new(port: u16) -> Asking {
-        Asking { port, address: format!("127.0.0.1:{port}") }
+impl ManagerClient {
+    pub(crate) fn new(port: u16) -> ManagerClient {
+        ManagerClient { port, address: format!("127.0.0.1:{port}") }
     }
 
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// The manager, if there is one. Something else at its port is an error.
-    pub(crate) async fn knock(&self) -> Result<Option<Manager>> {
+    /// The manager, if it runs. Another service on its port is an error.
+    pub(crate) async fn probe(&self) -> Result<Option<Manager>> {
         let asking = async {
             loop {
                 match self.who().await {
-                    // A manager that is ending still accepts, and closes.
-                    Err(Unanswered::Broken(_)) => sleep(LOOK_AGAIN).await,
+                    // A manager that is ending still accepts connections, and closes them.
+                    Err(Unanswered::Broken(_)) => sleep(POLL_INTERVAL).await,
                     answer => return answer,
                 }
             }
         };
-        let body = match timeout(KNOCK_TIMEOUT, asking).await {
+        let body = match timeout(PROBE_TIMEOUT, asking).await {
             Ok(Ok(body)) => body,
             Ok(Err(_)) => return Ok(None),
             Err(_) => Vec::new(),
@@ -53,7 +53,7 @@ impl Asking {
         match manager.filter(|manager| manager.service == SERVICE) {
             Some(manager) => Ok(Some(manager)),
             None => Err(CommandError::unreachable(format!(
-                "something else than a cluster manager listens at {}: name another port with --port",
+                "another service than a cluster manager listens at {}: choose another port with --port",
                 self.address
             ))),
         }
@@ -63,18 +63,18 @@ impl Asking {
         http::request(&self.address, Method::GET, "/healthz", None).await?.body().await
     }
 
-    /// What a manager that was killed left behind is removed, if there is none.
+    /// Removes the directory of a killed manager.
     fn clean_up(&self) {
         StateDir::sweep(&StateDir::root(), &directory(self.port));
     }
 
     pub(crate) async fn clusters(&self) -> Result<Clusters> {
         let deadline = Instant::now() + END_TIMEOUT;
-        while self.knock().await?.is_some() {
+        while self.probe().await?.is_some() {
             match self.get("/clusters").await {
-                // It has ended in between, or is about to.
-                Err(failure) if failure.exit == exit::UNREACHABLE && Instant::now() < deadline => {
-                    sleep(LOOK_AGAIN).await;
+                // The manager has ended meanwhile, or is about to.
+                Err(error) if error.exit == exit::UNREACHABLE && Instant::now() < deadline => {
+                    sleep(POLL_INTERVAL).await;
                 }
                 answer => return answer,
             }
@@ -83,7 +83,7 @@ impl Asking {
         Ok(Clusters { clusters: Vec::new() })
     }
 
-    /// The name that was given, or that of the only cluster.
+    /// The given name, or the name of the only cluster.
     pub(crate) async fn name(&self, given: Option<String>) -> Result<String> {
         if let Some(name) = &given {
             check_name(name).map_err(CommandError::usage)?;
@@ -93,9 +93,9 @@ impl Asking {
             (Some(name), [_, ..]) => Ok(name),
             (None, [only]) => Ok(only.clone()),
             (None, [_, _, ..]) => {
-                Err(CommandError::usage(format!("there are several clusters: name one of {}", names.join(", "))))
+                Err(CommandError::usage(format!("several clusters exist: name one of {}", names.join(", "))))
             }
-            (_, []) => Err(CommandError::not_found("there is no cluster: `convoke cluster create` makes one")),
+            (_, []) => Err(CommandError::not_found("no clusters: create one with `convoke cluster create`")),
         }
     }
 
@@ -117,25 +117,25 @@ impl Asking {
 
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<T> {
         let answer = self.open(method, path, body).await?;
-        let body = answer.body().await.map_err(|why| self.failure(why))?;
-        serde_json::from_slice(&body).map_err(|error| self.failure(Unanswered::Broken(error.to_string())))
+        let body = answer.body().await.map_err(|why| self.error(why))?;
+        serde_json::from_slice(&body).map_err(|error| self.error(Unanswered::Broken(error.to_string())))
     }
 
-    /// An answer whose body is still to come; refusals are errors.
+    /// An answer whose body has not been read. Rejections are errors.
     pub(crate) async fn open(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Answer> {
-        let answer = http::request(&self.address, method, path, body).await.map_err(|why| self.failure(why))?;
+        let answer = http::request(&self.address, method, path, body).await.map_err(|why| self.error(why))?;
         if answer.status().is_success() {
             return Ok(answer);
         }
         let status = answer.status();
-        let body = answer.body().await.map_err(|why| self.failure(why))?;
+        let body = answer.body().await.map_err(|why| self.error(why))?;
         match serde_json::from_slice::<ErrorBody>(&body) {
-            Ok(refused) => Err(refused.error.into()),
-            Err(_) => Err(self.failure(Unanswered::Broken(status.to_string()))),
+            Ok(rejected) => Err(rejected.error.into()),
+            Err(_) => Err(self.error(Unanswered::Broken(status.to_string()))),
         }
     }
 
-    pub(crate) fn failure(&self, why: Unanswered) -> CommandError {
+    pub(crate) fn error(&self, why: Unanswered) -> CommandError {
         match why {
             Unanswered::Refused => {
                 CommandError::unreachable(format!("no cluster manager at {}: it has just ended", self.address))
@@ -146,19 +146,19 @@ impl Asking {
         }
     }
 
-    /// Waits for the end of a manager that has nothing left to do, so that nothing of it is there when the command returns.
+    /// Waits for a manager without clusters to end, so that nothing is left when the command returns.
     pub(crate) async fn wait_ended(&self) -> Result {
         let deadline = Instant::now() + END_TIMEOUT;
-        while let Some(manager) = self.knock().await? {
+        while let Some(manager) = self.probe().await? {
             if manager.clusters > 0 || Instant::now() >= deadline {
                 return Ok(());
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
-        // It has closed its port; its directory goes last.
+        // The manager removes its directory after it has closed its port.
         while Instant::now() < deadline && StateDir::root().join(directory(self.port)).exists() {
             self.clean_up();
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }

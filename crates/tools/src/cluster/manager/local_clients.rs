@@ -1,4 +1,4 @@
-//! Clients that the manager runs, so that there is something to see.
+//! Clients that the manager runs.
 
 use crate::cluster::api::{CLIENTS_MAX, ClientsRequest};
 use convoke_client::{Client, MemberSpec};
@@ -6,23 +6,23 @@ use convoke_proto::{Error, ErrorCode};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A node may be dead or paused when it is asked.
+/// A node may be dead or paused.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// By service, clients with one member each. Dropping it is as if their processes had died.
+/// Clients with one member each, by service. Dropping them is like killing their processes.
 #[derive(Debug, Default)]
-pub(crate) struct Crowd {
+pub(crate) struct LocalClients {
     clients: BTreeMap<String, Vec<Client>>,
-    /// Ids are not used again: what left under one has left.
+    /// Ids are not reused.
     next: usize,
 }
 
-impl Crowd {
+impl LocalClients {
     pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
         self.clients.iter().map(|(service, clients)| (service.clone(), clients.len())).collect()
     }
 
-    /// Adds clients, or ends some. Stops at the first that is refused; those before it are there.
+    /// Adds or stops clients. Stops at the first error; earlier clients stay.
     pub(crate) async fn change(&mut self, request: &ClientsRequest, addresses: &[String]) -> Result<(), Error> {
         let others: usize =
             self.counts().iter().filter(|(of, _)| **of != request.service).map(|(_, count)| count).sum();

@@ -1,4 +1,4 @@
-//! Telling what happened: a line in plain words, or a JSON object.
+//! Prints events as text lines or JSON objects.
 
 use convoke_cli::Result;
 use convoke_cli::output::{Palette, Style, print, print_json};
@@ -6,61 +6,61 @@ use serde_json::{Map, Value, json};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How a line is shown, and whether it is in `--quiet`.
+/// The kind of a line: its mark, and whether `--quiet` prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Somebody came, went, moved or changed: not when quiet.
+    /// A change of members or keys; not with `--quiet`.
     Churn,
-    /// Something goes wrong now.
+    /// A fault starts.
     Fault,
-    /// What was noticed of it.
+    /// An effect of a fault.
     Noticed,
-    /// How it ended, well or not.
+    /// The end of a fault, as expected or not.
     Good,
     Bad,
 }
 
 #[derive(Debug)]
-pub(crate) struct Story {
+pub(crate) struct Printer {
     begin: Instant,
     quiet: bool,
     json: bool,
     palette: Palette,
-    told: Mutex<Told>,
+    counts: Mutex<EventCounts>,
 }
 
-/// How often what was told.
+/// Number of events printed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct EventCounts {
     pub(crate) churn: u64,
     pub(crate) faults: u64,
 }
 
-impl Story {
-    pub(crate) fn new(quiet: bool, json: bool) -> Story {
+impl Printer {
+    pub(crate) fn new(quiet: bool, json: bool) -> Printer {
         let (begin, palette) = (Instant::now(), Palette::of_stdout());
-        Story { begin, quiet, json, palette, told: Mutex::default() }
+        Printer { begin, quiet, json, palette, counts: Mutex::default() }
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
         self.begin.elapsed()
     }
 
-    pub(crate) fn told(&self) -> Told {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn counts(&self) -> EventCounts {
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count(&self, tone: Tone) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         match tone {
-            Tone::Churn => told.churn += 1,
-            Tone::Fault => told.faults += 1,
+            Tone::Churn => counts.churn += 1,
+            Tone::Fault => counts.faults += 1,
             Tone::Noticed | Tone::Good | Tone::Bad => {}
         }
     }
 
     /// `what` and `facts` are for programs, `text` is for people.
-    pub(crate) fn tell(&self, tone: Tone, what: &str, facts: Value, text: &str) -> Result {
+    pub(crate) fn event(&self, tone: Tone, what: &str, facts: Value, text: &str) -> Result {
         self.count(tone);
         if self.quiet && tone == Tone::Churn {
             return Ok(());
@@ -88,8 +88,8 @@ impl Story {
         print(&format!("{at} {} {text}\n", self.palette.paint(style, mark)))
     }
 
-    /// Text that is no part of the story; not for programs.
-    pub(crate) fn aside(&self, text: &str) -> Result {
+    /// Text that is no part of the printer; not for programs.
+    pub(crate) fn line(&self, text: &str) -> Result {
         if self.json { Ok(()) } else { print(text) }
     }
 }

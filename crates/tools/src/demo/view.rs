@@ -1,26 +1,26 @@
-//! What a subscriber at one node was told, and what of it nobody should have been told.
+//! The members as a watcher at one node sees them, and the flaps among its events.
 
 use convoke_client::{Event, Member, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Ids of members whose clients are there and want them registered. Whoever shows one of these as down or gone is wrong
-/// for that moment.
-pub(crate) type Wanted = BTreeSet<String>;
+/// Ids of members whose clients are connected and keep them registered. An event that reports one of them down or removed
+/// is a flap.
+pub(crate) type Expected = BTreeSet<String>;
 
-/// Built from the events of one subscription alone.
+/// State built from the events of one watch.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct View {
     members: BTreeMap<String, Arc<Member>>,
     /// A snapshot that is being loaded.
     loading: Option<BTreeMap<String, Arc<Member>>>,
     pub(crate) counts: Counts,
 }
 
-/// Only ever more.
+/// Counters, which only increase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Wanted members that were shown as down, or vanished.
+    /// Expected members that were reported down or removed.
     pub(crate) flaps: u64,
     /// Owners that changed.
     pub(crate) moves: u64,
@@ -37,27 +37,27 @@ impl Counts {
     }
 }
 
-impl Seen {
-    /// Goes on counting where another stopped.
-    pub(crate) fn counting_from(counts: Counts) -> Seen {
-        Seen { counts, ..Seen::default() }
+impl View {
+    /// Starts with the counters of another view.
+    pub(crate) fn counting_from(counts: Counts) -> View {
+        View { counts, ..View::default() }
     }
 
-    pub(crate) fn apply(&mut self, event: &Event, wanted: &Wanted) {
+    pub(crate) fn apply(&mut self, event: &Event, expected: &Expected) {
         match event {
             Event::Reset(_) => self.loading = Some(BTreeMap::new()),
             Event::Snapshot(member) => {
                 let members = self.loading.get_or_insert_default();
                 members.insert(member.id.clone(), member.clone());
             }
-            Event::CaughtUp => self.caught_up(wanted),
+            Event::CaughtUp => self.caught_up(expected),
             Event::Unregistered { member, .. } => {
                 self.counts.changes += 1;
-                self.counts.flaps += u64::from(wanted.contains(&member.id));
+                self.counts.flaps += u64::from(expected.contains(&member.id));
                 self.members.remove(&member.id);
             }
             Event::StatusChanged(member) => {
-                let down = member.status == Status::Down && wanted.contains(&member.id);
+                let down = member.status == Status::Down && expected.contains(&member.id);
                 self.counts.flaps += u64::from(down);
                 self.change(member);
             }
@@ -74,10 +74,10 @@ impl Seen {
         self.members.insert(member.id.clone(), member.clone());
     }
 
-    /// What changed while the snapshot was loaded counts as well.
-    fn caught_up(&mut self, wanted: &Wanted) {
+    /// Changes that the snapshot contains count as well.
+    fn caught_up(&mut self, expected: &Expected) {
         let Some(loaded) = self.loading.take() else { return };
-        let was_up = |member: &&Arc<Member>| member.status == Status::Up && wanted.contains(&member.id);
+        let was_up = |member: &&Arc<Member>| member.status == Status::Up && expected.contains(&member.id);
         let is_up = |member: &Arc<Member>| loaded.get(&member.id).is_some_and(|now| now.status == Status::Up);
         let fell = self.members.values().filter(was_up).filter(|member| !is_up(member)).count();
         self.counts.flaps += fell as u64;
@@ -92,18 +92,18 @@ impl Seen {
         self.members.len()
     }
 
-    /// Shown as up and fed by this node.
+    /// Members that are up with this owner.
     pub(crate) fn up_at(&self, node: &str) -> BTreeSet<String> {
         let of_node = |member: &&Arc<Member>| member.status == Status::Up && member.owner.node == node;
         self.members.values().filter(of_node).map(|member| member.id.clone()).collect()
     }
 
-    /// How many of these are shown as up, whoever feeds them.
+    /// Number of these members that are up.
     pub(crate) fn up_of(&self, ids: &BTreeSet<String>) -> usize {
         ids.iter().filter(|id| self.member(id).is_some_and(|member| member.status == Status::Up)).count()
     }
 
-    /// How many of these are fed by which node.
+    /// Number of these members by owner.
     pub(crate) fn owners(&self, ids: &BTreeSet<String>) -> BTreeMap<String, usize> {
         let mut owners = BTreeMap::new();
         for member in ids.iter().filter_map(|id| self.member(id)) {
@@ -118,7 +118,7 @@ impl Seen {
     }
 
     /// The same members in the same versions.
-    pub(crate) fn same(&self, other: &Seen) -> bool {
+    pub(crate) fn same(&self, other: &View) -> bool {
         let is_same = |(a, b): (&Arc<Member>, &Arc<Member>)| {
             a.id == b.id && a.version == b.version && a.status == b.status && a.owner.node == b.owner.node
         };
@@ -153,54 +153,54 @@ mod tests {
         })
     }
 
-    fn wanted(ids: &[&str]) -> Wanted {
+    fn expected(ids: &[&str]) -> Expected {
         ids.iter().map(|id| (*id).to_owned()).collect()
     }
 
-    fn seen(events: &[Event], wanted: &Wanted) -> Seen {
-        let mut seen = Seen::default();
-        events.iter().for_each(|event| seen.apply(event, wanted));
-        seen
+    fn view(events: &[Event], expected: &Expected) -> View {
+        let mut view = View::default();
+        events.iter().for_each(|event| view.apply(event, expected));
+        view
     }
 
     #[test]
     fn only_wanted_members_flap() {
-        let wanted = wanted(&["a"]);
+        let expected = expected(&["a"]);
         let up = |id| Event::Snapshot(member(id, Status::Up, "n1", "1"));
         let down = |id| Event::StatusChanged(member(id, Status::Down, "n1", "2"));
-        let seen = seen(&[up("a"), up("b"), Event::CaughtUp, down("a"), down("b")], &wanted);
-        assert_eq!(seen.counts, Counts { flaps: 1, moves: 0, changes: 2 });
-        assert_eq!((seen.up_at("n1").len(), seen.up_in("web"), seen.len()), (0, 0, 2));
+        let view = view(&[up("a"), up("b"), Event::CaughtUp, down("a"), down("b")], &expected);
+        assert_eq!(view.counts, Counts { flaps: 1, moves: 0, changes: 2 });
+        assert_eq!((view.up_at("n1").len(), view.up_in("web"), view.len()), (0, 0, 2));
     }
 
     #[test]
     fn vanishing_is_a_flap_moving_is_none() {
-        let wanted = wanted(&["a"]);
+        let expected = expected(&["a"]);
         let at = |node| member("a", Status::Up, node, node);
-        let mut seen = seen(&[Event::Snapshot(at("n1")), Event::CaughtUp, Event::OwnerChanged(at("n2"))], &wanted);
-        assert_eq!(seen.counts, Counts { flaps: 0, moves: 1, changes: 1 });
-        assert_eq!(seen.owners(&wanted), BTreeMap::from([("n2".to_owned(), 1)]));
-        seen.apply(&Event::Unregistered { member: at("n2"), version: "3".into() }, &wanted);
-        assert_eq!(seen.counts.flaps, 1);
+        let mut view = view(&[Event::Snapshot(at("n1")), Event::CaughtUp, Event::OwnerChanged(at("n2"))], &expected);
+        assert_eq!(view.counts, Counts { flaps: 0, moves: 1, changes: 1 });
+        assert_eq!(view.owners(&expected), BTreeMap::from([("n2".to_owned(), 1)]));
+        view.apply(&Event::Unregistered { member: at("n2"), version: "3".into() }, &expected);
+        assert_eq!(view.counts.flaps, 1);
     }
 
     #[test]
     fn a_new_snapshot_is_compared_with_what_was_known() {
-        let wanted = wanted(&["a", "b"]);
+        let expected = expected(&["a", "b"]);
         let up = |id| Event::Snapshot(member(id, Status::Up, "n1", "1"));
         let reset = Event::Reset(ResetReason::TooOld);
-        let seen = seen(&[up("a"), up("b"), Event::CaughtUp, reset, up("b"), Event::CaughtUp], &wanted);
-        assert_eq!((seen.counts.flaps, seen.len()), (1, 1));
+        let view = view(&[up("a"), up("b"), Event::CaughtUp, reset, up("b"), Event::CaughtUp], &expected);
+        assert_eq!((view.counts.flaps, view.len()), (1, 1));
     }
 
     #[test]
     fn views_are_the_same_if_versions_are() {
         let one =
-            |version| seen(&[Event::Snapshot(member("a", Status::Up, "n1", version)), Event::CaughtUp], &wanted(&[]));
+            |version| view(&[Event::Snapshot(member("a", Status::Up, "n1", version)), Event::CaughtUp], &expected(&[]));
         assert!(one("1").same(&one("1")));
         assert!(!one("1").same(&one("2")));
-        assert!(!one("1").same(&Seen::default()));
-        let loading = seen(&[Event::Snapshot(member("a", Status::Up, "n1", "1"))], &wanted(&[]));
+        assert!(!one("1").same(&View::default()));
+        let loading = view(&[Event::Snapshot(member("a", Status::Up, "n1", "1"))], &expected(&[]));
         assert!(!one("1").same(&loading));
     }
 }
