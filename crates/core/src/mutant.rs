@@ -101,7 +101,7 @@ mutants! {
     FullMergeTakesOwn: "D12", "a full merge drops live records of its receiver";
     TombstoneNotRepeated: "D13", "a tombstone that meets a lower claim is not repeated";
     InferenceNotRepeated: "D13", "an inferred end that meets a lower claim is not repeated";
-    RetiredAccepted: "D14", "records of a retired incarnation are accepted again";
+    NeverRetired: "D14", "old incarnations are never retired";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of rejecting it";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
     UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";

@@ -159,7 +159,7 @@ impl CausalMap {
         }
         let crowded = self.origins.incarnations(&origin.node).count() >= self.incarnations_limit
             || self.origins.len() >= self.origins_limit;
-        if crowded || self.origins.is_retired(origin) && !self.mutation.is(Mutant::RetiredAccepted) {
+        if crowded || self.origins.is_retired(origin) {
             return None;
         }
         Some(self.origins.add(origin.clone(), clock))

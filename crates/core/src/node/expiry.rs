@@ -118,6 +118,9 @@ impl Node {
     }
 
     fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry) -> bool, out: &mut Output) {
+        if self.mutation.is(Mutant::NeverRetired) {
+            return;
+        }
         let retired = self.map.origins.retire(node, |entry| !entry.standing.is_admitted() && done_with(entry));
         out.events.extend(retired.into_iter().map(|origin| Event::OriginRetired { origin }));
     }

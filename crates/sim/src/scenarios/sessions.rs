@@ -145,6 +145,10 @@ pub(super) fn rejected_request_does_not_succeed_later(world: &mut World) -> Told
     let holder = world.add_client_at("holder", &["taken"], 1);
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["taken", "m"])?;
+    // A claim above the holder's, so that nothing but the number of the request stands against the copy.
+    world.clients[client].claim += 5;
+    world.go(client, 0);
+    world.run_until(|w| w.at(client, 0), 10 * SECOND)?;
     let stream = world.stream_of(client);
     let spec = MemberSpec::new("taken", "s");
     let request = |seq| {
