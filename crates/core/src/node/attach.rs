@@ -1,7 +1,7 @@
 //! Clients attach: what they say is complete, and decides over older claims (C1–C4, C7).
 
 use super::{Attach, AttachMember, Attached, ConnId, Effect, Node, Notice, Output, Phase, SessionId};
-use crate::error::{Code, Refusal};
+use crate::error::{ErrorCode, Refusal};
 use crate::member::{Client, Kind, Metadata, Record, Space, Status, check_client_id, check_id};
 use crate::mutant::Mutant;
 use crate::sessions::Session;
@@ -41,40 +41,40 @@ impl Node {
         check_client_id(&request.client, limits)?;
         if request.claim == 0 || request.claim > MAX_CLAIM {
             let message = format!("attach number {} is not between 1 and {MAX_CLAIM}", request.claim);
-            return Err(Refusal::new(Code::InvalidArgument, message).field("claim").limit(MAX_CLAIM));
+            return Err(Refusal::new(ErrorCode::InvalidArgument, message).field("claim").limit(MAX_CLAIM));
         }
         if let Some(timeout) = request.timeout {
             let shortest = self.config.timers.heartbeat_interval;
             let longest = self.config.timers.reconnect_timeout;
             if timeout < shortest || timeout > longest {
                 let message = format!("timeout {timeout:?} is not between {shortest:?} and {longest:?}");
-                return Err(Refusal::new(Code::InvalidArgument, message).field("timeout_ms"));
+                return Err(Refusal::new(ErrorCode::InvalidArgument, message).field("timeout_ms"));
             }
         }
         let count = request.members.len() + request.unregistered.len();
         if count > limits.members_per_session {
             let message = format!("{count} members in one session, at most {} fit", limits.members_per_session);
-            return Err(Refusal::new(Code::ResourceExhausted, message)
+            return Err(Refusal::new(ErrorCode::ResourceExhausted, message)
                 .field("members")
                 .limit(limits.members_per_session));
         }
         if self.sessions.len() >= limits.sessions {
             let message = format!("this node has {} sessions already; attach to another", limits.sessions);
-            return Err(Refusal::new(Code::ResourceExhausted, message).field("client").limit(limits.sessions));
+            return Err(Refusal::new(ErrorCode::ResourceExhausted, message).field("client").limit(limits.sessions));
         }
         let mut ids = BTreeSet::new();
         for member in &request.members {
             member.spec.check(limits)?;
             if !ids.insert(member.spec.id.as_str()) {
                 let message = format!("member {:?} is named twice", member.spec.id);
-                return Err(Refusal::new(Code::InvalidMember, message).field("id"));
+                return Err(Refusal::new(ErrorCode::InvalidMember, message).field("id"));
             }
         }
         for id in &request.unregistered {
             check_id(id, limits)?;
             if ids.contains(id.as_str()) {
                 let message = format!("member {id:?} is both registered and unregistered");
-                return Err(Refusal::new(Code::InvalidMember, message).field("id"));
+                return Err(Refusal::new(ErrorCode::InvalidMember, message).field("id"));
             }
         }
         self.check_claim(request, &ids)
@@ -94,7 +94,7 @@ impl Node {
         let by_record = records.iter().any(|r| self.map.shown(r) == Status::Up && replaced(&r.client, r.claim));
         if by_session || by_record {
             let message = format!("another process with client id {:?} took over", request.client);
-            return Err(Refusal::new(Code::Superseded, message).field("client"));
+            return Err(Refusal::new(ErrorCode::Superseded, message).field("client"));
         }
         let named = ids.iter().copied().chain(request.unregistered.iter().map(String::as_str));
         let known = named.map(|id| self.map.known_claim(Space::Member, id)).chain(session.map(|s| s.claim)).max();
@@ -102,7 +102,7 @@ impl Node {
         let reachable = known.max(self.map.claim_floor()).saturating_add(CLAIM_JUMP_MAX);
         if request.claim > reachable {
             let message = format!("attach number {} is too far above {known}", request.claim);
-            return Err(Refusal::new(Code::InvalidArgument, message).field("claim").limit(reachable));
+            return Err(Refusal::new(ErrorCode::InvalidArgument, message).field("claim").limit(reachable));
         }
         if request.claim > known {
             return Ok(request.claim);
@@ -110,7 +110,7 @@ impl Node {
         if self.mutation.is(Mutant::NodeRaisesClaim) {
             return Ok(known + 1);
         }
-        Err(Refusal::stale_epoch(known))
+        Err(Refusal::stale_claim(known))
     }
 
     fn do_attach(&mut self, conn: ConnId, request: &Attach, claim: u64, out: &mut Output) -> Attached {
@@ -188,7 +188,7 @@ impl Node {
         if held.as_ref().is_none_or(|held| !held.is_live()) && !self.map.has_room(Space::Member) {
             let limit = self.config.limits.members;
             let message = format!("the registry holds {limit} members already, or remembers as many that have left");
-            return Err(Refusal::new(Code::ResourceExhausted, message).field("id").limit(limit));
+            return Err(Refusal::new(ErrorCode::ResourceExhausted, message).field("id").limit(limit));
         }
         let live = held.as_ref().filter(|held| held.is_live());
         let drain = match (&held, live) {
@@ -232,7 +232,7 @@ impl Node {
         match self.map.record(Space::Member, id) {
             Some(held) if held.client.id != client.id && !member.takeover && self.map.shown(held) == Status::Up => {
                 let message = format!("member {id:?} is registered by another live client");
-                Err(Refusal::new(Code::AlreadyRegistered, message).field("id"))
+                Err(Refusal::new(ErrorCode::AlreadyRegistered, message).field("id"))
             }
             _ => Ok(()),
         }
@@ -289,9 +289,9 @@ impl Node {
 }
 
 pub(super) fn not_ready() -> Refusal {
-    Refusal::new(Code::NotReady, "this node does not take clients now; try another")
+    Refusal::new(ErrorCode::NotReady, "this node does not take clients now; try another")
 }
 
 pub(super) fn session_gone() -> Refusal {
-    Refusal::new(Code::SessionGone, "this session has ended; attach again")
+    Refusal::new(ErrorCode::SessionGone, "this session has ended; attach again")
 }

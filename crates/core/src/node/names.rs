@@ -1,7 +1,7 @@
 //! Names: registrations a node makes on its own behalf, its own member record, and drain marks (C7).
 
 use super::{Event, NameView, Node, Output, Phase};
-use crate::error::{Code, Refusal};
+use crate::error::{ErrorCode, Refusal};
 use crate::member::{Kind, Metadata, NODE_SERVICE, Record, Space, Status, check_name};
 use crate::mutant::Mutant;
 use crate::time::Time;
@@ -37,12 +37,12 @@ impl Node {
         match held {
             Some(record) if record.origin.id.node != self.me.node && self.map.shown(record) == Status::Up => {
                 let message = format!("name {name:?} is registered by node {}", record.origin.id.node);
-                Err(Refusal::new(Code::AlreadyRegistered, message).field("name"))
+                Err(Refusal::new(ErrorCode::AlreadyRegistered, message).field("name"))
             }
             None if !self.map.has_room(Space::Name) => {
                 let limit = self.config.limits.names;
                 let message = format!("{limit} names are registered already, or remembered as gone");
-                Err(Refusal::new(Code::ResourceExhausted, message).field("name").limit(limit))
+                Err(Refusal::new(ErrorCode::ResourceExhausted, message).field("name").limit(limit))
             }
             _ => Ok(()),
         }
@@ -127,7 +127,7 @@ impl Node {
             Ok(())
         } else {
             let message = format!("name {name:?} is not registered by this node");
-            Err(Refusal::new(Code::NotRegistered, message).field("name"))
+            Err(Refusal::new(ErrorCode::NotRegistered, message).field("name"))
         };
         self.count_refusal(result)
     }
@@ -233,7 +233,7 @@ impl Node {
     fn do_drain(&mut self, id: &str, drained: bool, out: &mut Output) -> Result<(), Refusal> {
         let held = self.map.record(Space::Member, id).filter(|r| self.map.shown(r) != Status::Left).cloned();
         let Some(held) = held else {
-            return Err(Refusal::new(Code::NotFound, format!("no member {id:?}")).field("id"));
+            return Err(Refusal::new(ErrorCode::NotFound, format!("no member {id:?}")).field("id"));
         };
         if held.drained() == drained {
             return Ok(());
@@ -246,7 +246,7 @@ impl Node {
         let owner = &held.origin.id.node;
         let Some(link) = self.peers.link_to(owner) else {
             let message = format!("member {id:?} belongs to node {owner}, which cannot be reached from here now");
-            return Err(Refusal::new(Code::NotReady, message).field("id"));
+            return Err(Refusal::new(ErrorCode::NotReady, message).field("id"));
         };
         let link = link.id;
         self.send(link, &Message::Drain { id, drain }, out);

@@ -1,7 +1,7 @@
 //! Clients without a memory of their own, as those that speak HTTP: the registry remembers for them (C8).
 
 use super::{Attach, AttachMember, Attached, ConnId, Feeder, Node, Output, Reattach};
-use crate::error::{Code, Refusal};
+use crate::error::{ErrorCode, Refusal};
 use crate::member::{MemberSpec, Record, Space, Status};
 use crate::mutant::Mutant;
 use crate::time::Time;
@@ -38,7 +38,7 @@ impl Node {
             let highest = previous.unwrap_or(0);
             if others.iter().any(|record| record.claim > highest && self.map.shown(record) == Status::Up) {
                 let message = format!("another process with client id {:?} took over", request.client);
-                return Err(Refusal::new(Code::Superseded, message).field("client"));
+                return Err(Refusal::new(ErrorCode::Superseded, message).field("client"));
             }
             if previous.is_none() {
                 return Err(super::attach::session_gone());
