@@ -30,7 +30,7 @@ pub struct Timers {
     pub health_report_wait: Duration,
     /// How long all reachable nodes must have been starting before the lowest goes ahead (N3).
     pub lone_start_wait: Duration,
-    /// How long a resuming subscriber waits for a lagging node (S4).
+    /// How long a resuming subscriber waits for a lagging node (W4).
     pub resume_wait: Duration,
     /// Pause between marks in subscriber streams.
     pub mark_interval: Duration,
@@ -88,7 +88,7 @@ pub struct Limits {
     pub sessions: usize,
     pub names: usize,
     pub subscribers: usize,
-    /// Changes that may wait for one slow subscriber (S5).
+    /// Changes that may wait for one slow subscriber (W5).
     pub subscriber_queue: usize,
     /// Id → version pairs a resuming subscriber may send.
     pub resume_known: usize,

@@ -3,54 +3,92 @@
 //! A [`Mutation`] can only be made with the `mutants` feature, which only the simulator turns on. Without it the type is
 //! empty, every check below is the constant `false`, and nothing of a mutant is in the program.
 
+use crate::member::Record;
+
+impl Mutation {
+    /// Whether `new` replaces `held` (D3).
+    pub(crate) fn ranks_above(self, new: &Record, held: &Record) -> bool {
+        #[cfg(feature = "mutants")]
+        match self.0 {
+            Some(Mutant::LastArrivalWins) => return true,
+            Some(Mutant::SeqBeforeClaim) => {
+                return (new.seq, new.claim, &new.origin.id, new.n) > (held.seq, held.claim, &held.origin.id, held.n);
+            }
+            Some(Mutant::TiesKeepHeld) if (new.claim, new.seq) == (held.claim, held.seq) => return false,
+            _ => {}
+        }
+        new.rank() > held.rank()
+    }
+}
+
 convoke_base::mutants! {
+    NonceIgnored: "D1", "two incarnations with one number are the same origin";
+    PredecessorNotKept: "D2", "an update forgets which record the registration replaced";
     LastArrivalWins: "D3", "the record that arrives last wins, whatever its rank";
     SeqBeforeClaim: "D3", "an ex-owner wins back a member by refreshing it";
-    TiesKeepHeld: "D3", "two claims with one number: each node keeps the one it holds";
-    CoveredRecordsAccepted: "D4", "records that were collected here are taken in again";
-    PushGapClaimed: "D5", "a push that skips writes is claimed as complete";
+    CoveredRecordsAccepted: "D4", "records that were collected here are accepted again";
+    PushGapClaimed: "D5", "a push that skips writes raises the context";
     PushOmitsSuperseding: "D5", "a push leaves out writes that another origin superseded";
-    DeltaSendsOwnOnly: "D6", "no relay: a node passes on only what it wrote itself";
+    DeltaSendsOwnOnly: "D6", "a delta contains only records of its sender";
     PartialDeltaClaimed: "D6", "the context is joined with the first chunk of a delta";
-    NoExchange: "D7", "differing context hashes are ignored";
+    NoExchange: "D7", "different context hashes are ignored";
     FloorNotRaised: "D8", "collection does not force lagging peers into a full merge";
-    FullMergeKeepsAbsent: "D8", "a full merge drops nothing";
-    FullMergeTakesOwn: "D8", "a full merge drops what its receiver itself stands by";
     TombstonesCollectedEarly: "D8", "tombstones are kept for a tenth of their time";
-    TombstoneNotRepeated: "D8", "a tombstone that meets news of an older claim stays silent";
-    InferenceNotSaid: "D8", "an inferred end that meets news of an older claim stays silent";
-    NamesNotDropped: "D10", "the names of a dead node stay for ever";
-    WrittenOffNotRestated: "D10", "a node that others gave up does not state its records again";
-    WrittenOffKept: "D10", "what others gave up of a node that died since is waited for once more";
     ClaimsStartOver: "D8", "claims of a key start over once its tombstone was collected";
-    NodeRaisesClaim: "C1", "the node raises an old claim instead of refusing it";
-    UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";
-    EarlierTombstoneWins: "C4", "the tombstone of somebody's earlier registration ends that of a living client";
-    SilentOwnerWins: "C4", "what a silent owner stated, or others inferred of it, ends the registration of a living client";
-    LosingIsNotTold: "C4", "a session that lost its members keeps them and is not told";
-    OldRequestsExecuted: "C5", "a request that was overtaken is executed";
-    RejectedRequestsRunLater: "C5", "a copy of a rejected request is executed when it arrives later";
+    ConflictsNotReported: "D9", "concurrent writes are resolved without an event";
+    WrittenOffNotRestated: "D10", "a node that was written off does not write its records again";
+    WrittenOffKept: "D10", "records that others wrote off are kept although their origin died";
+    TiesKeepHeld: "D11", "two claims with one number: each node keeps the one it holds";
+    FullMergeKeepsAbsent: "D12", "a full merge drops nothing";
+    FullMergeTakesOwn: "D12", "a full merge drops live records of its receiver";
+    TombstoneNotRepeated: "D13", "a tombstone that meets a lower claim is not repeated";
+    InferenceNotRepeated: "D13", "an inferred end that meets a lower claim is not repeated";
+    NeverRetired: "D14", "old incarnations are never retired";
+    NodeRaisesClaim: "C1", "the node raises an old claim instead of rejecting it";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
-    OwnerChangeReleasesFirst: "L3", "an owner that loses a session unregisters its members";
-    SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of going down";
-    ReturnedBelievedAtOnce: "L3", "what a returned owner had stated shows before its news are in";
-    EvidenceByAgeAlone: "L2", "relayed evidence counts without a higher life number";
-    NoRelayedEvidence: "L2", "only direct evidence counts";
-    InferredWithoutBasisKept: "L4", "an inferred record of something collected is kept";
-    InferredCollectedAlone: "L4", "collecting an inferred record leaves the stated one";
-    InferredIgnoresLife: "L4", "an inferred `left` applies again when its owner is lost a second time";
-    EveryoneTakesOver: "L4", "no single node is responsible for a silent owner's members";
-    LatenessNotForgiven: "L5", "a node holds its own sleep against others";
-    SleeperReadsBufferedMessages: "L5", "a node that slept executes what its clients sent before";
-    LongSleepForgiven: "N5", "a node that slept for longer than any horizon goes on as before";
-    ReadyBeforeExchange: "N3", "a starting node serves before it has the registry";
-    StopWithoutHandover: "N6", "a stopping node unregisters its sessions' members";
-    ConnectIsProof: "P1", "a TCP connection counts as proof of life";
-    NoEchoCheck: "P6", "a link that works one way only counts as up";
-    SubscriberSkipsBehindCursor: "S2", "changes behind the snapshot's cursor are not sent";
-    ResumeIgnoresAdmission: "S3", "a resumed subscriber is told stated changes only";
-    ResumeIgnoresFloor: "S4", "a token that is too old is accepted";
-    SlowSubscriberDropsSilently: "S5", "a full queue drops changes without a reset";
+    UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";
+    LosingIsNotTold: "C4", "a session that lost its members keeps them and is not notified";
+    OldRequestsExecuted: "C5", "a request that arrives after a later one is executed";
+    RejectedRequestsRunLater: "C5", "a copy of a rejected request is executed when it arrives later";
     HeartbeatDoesNotRevive: "C6", "a heartbeat after `down` does not bring members up";
     DownNeverLeaves: "C6", "members that are down are never unregistered";
+    MoveClearsDrain: "C7", "a member that moves loses its drain mark";
+    ReattachForgetsMembers: "C8", "a client that the registry remembers for is attached without its members";
+    EarlierTombstoneWins: "C9", "the tombstone of another client's earlier registration ends that of a connected client";
+    SilentOwnerWins: "C9", "a record of a silent owner ends the registration of a connected client";
+    IncarnationNotRaised: "N1", "a node keeps an incarnation number that others know from before";
+    StaleNamesKept: "N2", "a restarted node keeps names that it did not register again";
+    ReadyBeforeExchange: "N3", "a starting node serves before it has the registry";
+    TwinsTolerated: "N4", "two processes with one node id go on";
+    LongSleepForgiven: "N5", "a node that was paused longer than any timeout goes on as before";
+    StopWithoutHandover: "N6", "a stopping node unregisters its sessions' members";
+    ExpiryStatesLeft: "L1", "the responsible node states `left` for a silent owner's members instead of inferring it";
+    EvidenceByAgeAlone: "L2", "relayed evidence counts without a higher liveness counter";
+    NoRelayedEvidence: "L2", "only direct evidence counts";
+    OwnerChangeReleasesFirst: "L3", "an owner that loses a session unregisters its members";
+    SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of going down";
+    InferredWithoutBasisKept: "L4", "an inference about a collected record is kept";
+    InferredCollectedAlone: "L4", "collecting an inference leaves the stated record";
+    InferredIgnoresLife: "L4", "an inference applies again when its owner is lost a second time";
+    EveryoneTakesOver: "L4", "every node expires a silent owner's members";
+    LatenessNotForgiven: "L5", "a node holds its own pause against others";
+    SleeperReadsBufferedMessages: "L5", "a node that was paused executes what its clients sent before";
+    NoSecondThoughts: "L6", "a mass failure is believed at once";
+    NamesNeverExpire: "L7", "the names of a lost node never expire";
+    ReturnedBelievedAtOnce: "L8", "a returning origin is admitted before its writes were received";
+    ConnectIsProof: "P1", "a TCP connection counts as proof of life";
+    AnyClusterAccepted: "P2", "a node of another cluster is accepted";
+    OneVoteIsEnough: "P3", "a peer is failed although others reach it";
+    NoRetries: "P4", "a lost peer is not dialed again";
+    EveryDialReplaces: "P5", "each new connection of a peer replaces the one in use";
+    NoEchoCheck: "P6", "a one-way link counts as up";
+    CountersUnbounded: "P7", "a record may use up all sequence numbers";
+    PeersNotLearned: "P8", "a node knows only its seeds";
+    UnservedRegionsIgnored: "P9", "nobody looks for another way into a region";
+    LeavingTheFilterIgnored: "W1", "a member that stops matching stays in the view";
+    SubscriberSkipsBehindCursor: "W2", "changes behind the snapshot's cursor are not sent";
+    ResumeIgnoresAdmission: "W3", "a resumed watch gets stated changes only";
+    ResumeIgnoresFloor: "W4", "a token that is too old is accepted";
+    SlowSubscriberDropsSilently: "W5", "a full queue drops changes without a reset";
+    VersionsIgnoreStatus: "W6", "two versions are equal although the shown status differs";
 }

@@ -1,4 +1,4 @@
-//! Shows that the invariants would notice real bugs: each mutant must be caught (docs/mutants.md).
+//! Shows that the checks find real bugs: each mutant must be caught (docs/mutants.md).
 
 use crate::drive::{Outcome, run_plan};
 use crate::plan::Kind;
@@ -96,8 +96,9 @@ pub fn hunt_all(mutants: &[Mutant], seeds: u64, threads: usize, mut each: impl F
 /// docs/mutants.md up to its table.
 const INTRODUCTION: &str = "# Mutants
 
-Deliberate bugs (`crates/core/src/mutant.rs`): each switches off one rule of [protocol.md](protocol.md), or is an ordinary slip. They exist only in
-builds with the `mutants` feature, which only the simulator turns on; without it every check is the constant `false`.
+A mutant is a deliberate bug (`crates/core/src/mutant.rs`) that switches off a rule of [protocol.md](protocol.md).
+Mutants exist only in builds with the feature `mutants`, which only the simulator enables.
+Without the feature every mutant check is the constant `false`.
 
 ```
 cargo run --profile sim -p convoke-sim -- mutants                                 # all; fails if one is not caught
@@ -106,10 +107,13 @@ cargo run --profile sim -p convoke-sim -- replay --seed 1 --focused --mutant NoE
 cargo run --profile sim -p convoke-sim -- mutants --markdown > docs/mutants.md    # this page
 ```
 
-Every mutant is tried with the named stories, those about its rule first, and with seeds from 1 on until one notices. Three of four seeds are
-*focused*: a few minutes of faults that belong together (`crates/sim/src/themes`); every fourth is *brief*: a few minutes of everything. Only what
-is not violated without the mutant counts. The table says which invariant noticed it at which seed, and which scenario did: by its own
-requirements, or by the invariant named after the colon. A few of them are checked with every change (`crates/sim/tests/mutants.rs`).
+Every mutant runs through the scenarios, those about its rule first, and through seeds from 1 until one finds a violation.
+Three of four seeds are *focused*: a few minutes of faults that belong together (`crates/sim/src/themes`).
+Every fourth seed is *brief*: a few minutes of all faults.
+A violation counts only if it does not occur without the mutant.
+The table shows the invariant and the seed that caught the mutant, and the scenario that did.
+An invariant after a colon failed in that scenario; without one, the scenario's own check failed.
+`crates/sim/tests/mutants.rs` runs a few mutants with every change and requires a mutant for every rule.
 ";
 
 /// docs/mutants.md.

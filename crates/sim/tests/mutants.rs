@@ -4,6 +4,7 @@
 
 use convoke_core::Mutant;
 use convoke_sim::mutants::{self, hunt_all};
+use std::collections::BTreeSet;
 
 /// Each is noticed by one of so many seeds.
 const SEEDS: u64 = 10;
@@ -31,4 +32,17 @@ fn the_page_tells_what_was_not_caught() {
     let page = mutants::page(&[nothing], 7);
     assert!(page.contains("Caught: 0 of 1"), "{page}");
     assert!(page.ends_with("| none of 7 | none |\n"), "{page}");
+}
+
+/// Every rule of docs/protocol.md has a mutant, and every mutant breaks a rule of that page.
+#[test]
+fn every_rule_has_a_mutant() {
+    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md"));
+    let rules: BTreeSet<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("### ")?.split_whitespace().next()).collect();
+    let broken: BTreeSet<&str> = Mutant::ALL.iter().map(|mutant| mutant.rule()).collect();
+    assert_eq!(rules, broken);
+    for mutant in Mutant::ALL {
+        assert!(page.contains(&format!("`{}`", mutant.name())), "no rule names {}", mutant.name());
+    }
 }

@@ -73,7 +73,8 @@ impl CausalMap {
     }
 
     fn apply_record(&mut self, item: &RecordItem<'_>, clock: Clock) -> Outcome {
-        if item.seq > MAX_SEQ_TAKEN || item.drain > MAX_DRAIN_TAKEN {
+        let beyond = item.seq > MAX_SEQ_TAKEN || item.drain > MAX_DRAIN_TAKEN;
+        if beyond && !self.mutation.is(Mutant::CountersUnbounded) {
             return Outcome::Refused;
         }
         let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Refused };
@@ -116,7 +117,7 @@ impl CausalMap {
     fn repeat_tombstone(&mut self, loser: Arc<Record>, clock: Clock) -> Outcome {
         let Some(held) = self.record(loser.space, &loser.id) else { return Outcome::Outranked(loser) };
         let settled = self.shown(held) != Status::Left || !loser.is_live() || held.origin.index == loser.origin.index;
-        let silent = if held.is_live() { Mutant::InferenceNotSaid } else { Mutant::TombstoneNotRepeated };
+        let silent = if held.is_live() { Mutant::InferenceNotRepeated } else { Mutant::TombstoneNotRepeated };
         if settled || !self.may_write || self.mutation.is(silent) {
             return Outcome::Outranked(loser);
         }
@@ -171,7 +172,7 @@ impl CausalMap {
             self.index(&new, learnt);
             return Outcome::Stored(Stored { old: None, new, conflict: false });
         };
-        if !self.outranks(&record, held) {
+        if !self.mutation.ranks_above(&record, held) {
             return Outcome::Outranked(Arc::new(record));
         }
         let new = Arc::new(Record { slot: held.slot, ..record });
@@ -182,19 +183,6 @@ impl CausalMap {
         }
         let conflict = self.concurrent(&old, &new);
         Outcome::Stored(Stored { old: Some(old), new, conflict })
-    }
-
-    fn outranks(&self, new: &Record, held: &Record) -> bool {
-        if self.mutation.is(Mutant::LastArrivalWins) {
-            return true;
-        }
-        if self.mutation.is(Mutant::SeqBeforeClaim) {
-            return (new.seq, new.claim, &new.origin.id, new.n) > (held.seq, held.claim, &held.origin.id, held.n);
-        }
-        if self.mutation.is(Mutant::TiesKeepHeld) && (new.claim, new.seq) == (held.claim, held.seq) {
-            return false;
-        }
-        new.rank() > held.rank()
     }
 
     fn concurrent(&self, old: &Record, new: &Record) -> bool {

@@ -179,7 +179,14 @@ impl CausalMap {
         draft.n = entry.seen + 1;
         draft.predecessor = match self.record(draft.space, &draft.id) {
             // What this node writes over a live record of its own was written over the same as that (C4).
-            Some(old) if old.origin.index == me && old.is_live() && old.predecessor != (0, 0) => old.predecessor,
+            Some(old)
+                if old.origin.index == me
+                    && old.is_live()
+                    && old.predecessor != (0, 0)
+                    && !self.mutation.is(Mutant::PredecessorNotKept) =>
+            {
+                old.predecessor
+            }
             Some(old) => (old.origin.tag, old.n),
             None => (0, 0),
         };

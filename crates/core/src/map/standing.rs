@@ -1,4 +1,4 @@
-//! How a node judges an origin: one state, changed by five signs (rules L2 and L3; the table is in docs/protocol.md).
+//! How a node judges an origin: one state, changed by four signs (L8). docs/protocol.md prints the table.
 
 /// The judgement of one node about one origin. An origin that is *retired* has no entry any more, so it is no state here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,5 +73,72 @@ impl Standing {
             Standing::Returning { above, .. } if n > above => None,
             Standing::Silent { life } | Standing::Returning { life, .. } => Some(life),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROTOCOL: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md"));
+    const STATES: [(&str, Standing); 3] = [
+        ("Admitted", Standing::Admitted),
+        ("Silent", Standing::Silent { life: 40 }),
+        ("Returning", Standing::Returning { life: 40, above: 7, written: 9 }),
+    ];
+    const SIGNS: [(&str, Sign); 4] = [
+        ("young evidence", Sign::Young),
+        ("old evidence", Sign::Old),
+        ("writes received", Sign::Received),
+        ("no evidence for the admission window", Sign::Quiet),
+    ];
+
+    fn name(standing: Standing) -> &'static str {
+        STATES.iter().find(|(_, state)| std::mem::discriminant(state) == std::mem::discriminant(&standing)).unwrap().0
+    }
+
+    /// What follows from a transition.
+    fn action(was: Standing, is: Standing) -> &'static str {
+        match (was, is) {
+            _ if was == is => "none",
+            (Standing::Admitted, _) => "its members show `down`; event `OriginSilent`",
+            (_, Standing::Admitted) => "its members show what it stated; event `OriginReturned`",
+            (_, Standing::Returning { .. }) => "its new writes show what they state",
+            (_, Standing::Silent { .. }) => "inferences with a lower counter are void",
+        }
+    }
+
+    /// Each state and sign, with writes missing and with all writes here.
+    fn table() -> String {
+        let mut text = "| State | Sign | All writes here | Next state | Action |\n|---|---|---|---|---|\n".to_owned();
+        for (state, was) in STATES {
+            for (sign_name, sign) in SIGNS {
+                let next = |seen| was.next(sign, Known { life: 55, written: 9, seen, held: 7 });
+                let row = |complete: &str, is: Standing| {
+                    format!("| {state} | {sign_name} | {complete} | {} | {} |\n", name(is), action(was, is))
+                };
+                if next(7) == next(9) {
+                    text += &row("either", next(7));
+                } else {
+                    text += &row("no", next(7));
+                    text += &row("yes", next(9));
+                }
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn the_documented_table_is_the_code() {
+        let table = table();
+        assert!(PROTOCOL.contains(&table), "docs/protocol.md must contain this table:\n{table}");
+    }
+
+    #[test]
+    fn a_returning_origin_shows_its_news_and_not_its_past() {
+        let returning = Standing::Returning { life: 40, above: 7, written: 9 };
+        assert_eq!([7, 8].map(|n| returning.judges(n)), [Some(40), None]);
+        assert_eq!(Standing::Silent { life: 3 }.judges(8), Some(3));
+        assert_eq!(Standing::Admitted.judges(1), None);
     }
 }

@@ -134,7 +134,7 @@ pub enum Resume {
     Known(BTreeMap<String, Version>),
 }
 
-/// One entry of a subscriber's stream (S1).
+/// One entry of a subscriber's stream (W1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamEvent {
     /// A member of the initial view, or the current state of one that may have changed since the token.

@@ -192,6 +192,7 @@ impl Node {
         }
         let live = held.as_ref().filter(|held| held.is_live());
         let drain = match (&held, live) {
+            (_, Some(_)) if self.mutation.is(Mutant::MoveClearsDrain) => 0,
             (_, Some(live)) => live.drain,
             // A new registration starts undrained, with a mark above the old one.
             (Some(left), None) => left.drain + left.drain % 2,

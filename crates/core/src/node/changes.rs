@@ -171,13 +171,17 @@ impl Node {
             self.report_conflict(&held, loser, out);
         }
         let mine = held.origin.index == self.map.origins.me();
-        if mine && held.is_live() && loser.is_live() && loser.drain > held.drain {
+        let adopt = mine && held.is_live() && loser.is_live() && loser.drain > held.drain;
+        if adopt && !self.mutation.is(Mutant::MoveClearsDrain) {
             let draft = Record { drain: loser.drain, seq: held.seq + 1, ..Record::clone(&held) };
             self.write(draft, out);
         }
     }
 
     fn report_conflict(&mut self, winner: &Record, loser: &Record, out: &mut Output) {
+        if self.mutation.is(Mutant::ConflictsNotReported) {
+            return;
+        }
         self.counters.conflicts += 1;
         let dot = |record: &Record| Dot { origin: record.origin.id.clone(), n: record.n };
         out.events.push(Event::Conflict { id: winner.id.to_string(), winner: dot(winner), loser: dot(loser) });
@@ -220,7 +224,7 @@ impl Node {
 
     /// Asks the new owner of a member to take over its drain mark (C7).
     fn pass_on_drain(&mut self, owner: &NodeId, id: &str, drain: u32, out: &mut Output) {
-        if let Some(link) = self.peers.link_to(owner) {
+        if let Some(link) = self.peers.link_to(owner).filter(|_| !self.mutation.is(Mutant::MoveClearsDrain)) {
             let link = link.id;
             self.send(link, &Message::Drain { id, drain }, out);
         }

@@ -41,7 +41,7 @@ impl Node {
         let silence = self.silence(index);
         let due = |space: &Space| match space {
             Space::Member => silence >= timers.admission_window() + timers.reconnect_timeout,
-            Space::Name => silence >= timers.dead_peer_timeout && !self.mutation.is(Mutant::NamesNotDropped),
+            Space::Name => silence >= timers.dead_peer_timeout && !self.mutation.is(Mutant::NamesNeverExpire),
         };
         let able = matches!(self.phase, Phase::Ready { .. }) && due(&Space::Member);
         let expires = able && self.is_responsible_for(&entry.origin.id);
@@ -66,6 +66,10 @@ impl Node {
             }
             self.counters.takeovers += u64::from(record.space == Space::Member);
             self.counters.local_writes += 1;
+            if self.mutation.is(Mutant::ExpiryStatesLeft) {
+                self.write_left(slot, out);
+                continue;
+            }
             let before = self.map.member(&record);
             self.map.write_inferred(&record, life, self.clock);
             let after = self.map.member(&record);
@@ -114,6 +118,9 @@ impl Node {
     }
 
     fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry) -> bool, out: &mut Output) {
+        if self.mutation.is(Mutant::NeverRetired) {
+            return;
+        }
         let retired = self.map.origins.retire(node, |entry| !entry.standing.is_admitted() && done_with(entry));
         out.events.extend(retired.into_iter().map(|origin| Event::OriginRetired { origin }));
     }

@@ -1,6 +1,7 @@
 //! Hello, Welcome, Refuse; one link per pair; who is who (P2, P5, N1, N4).
 
 use super::{Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase, RestartReason, StopReason};
+use crate::mutant::Mutant;
 use crate::peer::{LinkPhase, Peer};
 use crate::time::Heard;
 use crate::version::{Incarnation, NodeId, OriginId};
@@ -33,7 +34,7 @@ impl Node {
     }
 
     fn objection(&self, hello: &Hello) -> Option<RefuseReason> {
-        if hello.cluster != self.config.cluster {
+        if hello.cluster != self.config.cluster && !self.mutation.is(Mutant::AnyClusterAccepted) {
             Some(RefuseReason::Cluster)
         } else if hello.version != PROTOCOL_VERSION {
             Some(RefuseReason::Version)
@@ -95,7 +96,7 @@ impl Node {
             // Both dialed: the smaller id's dial wins.
             Some(_) => self.me.node < node,
         };
-        if wait {
+        if wait && !self.mutation.is(Mutant::EveryDialReplaces) {
             if let Some(old) = peer.candidate.replace(id) {
                 self.peers.links.remove(&old);
                 out.effects.push(Effect::CloseLink { link: old });
@@ -261,6 +262,9 @@ impl Node {
 
     /// Another process with this id is alive (N4).
     fn meet_namesake(&mut self, other: Incarnation, other_ready: bool, out: &mut Output) {
+        if self.mutation.is(Mutant::TwinsTolerated) {
+            return;
+        }
         match &mut self.phase {
             Phase::Starting { refused, .. } => {
                 let patience = self.config.timers.heartbeat_timeout;
@@ -293,7 +297,8 @@ impl Node {
     /// A peer has heard of a higher incarnation of this node than the present one (N1).
     fn numbered_too_low(&mut self, heard: Option<Incarnation>, out: &mut Output) -> bool {
         let me = self.me.incarnation;
-        let Some(heard) = heard.filter(|heard| *heard != me) else { return false };
+        let ignored = self.mutation.is(Mutant::IncarnationNotRaised);
+        let Some(heard) = heard.filter(|heard| *heard != me && !ignored) else { return false };
         match self.phase {
             // While the number can still rise it tells runs apart by itself; the nonce is for those that never met.
             Phase::Starting { .. } if heard.number >= me.number => {

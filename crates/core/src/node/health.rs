@@ -1,6 +1,7 @@
 //! Asking others about a lost peer (P3, R-42).
 
 use super::{Event, LinkId, Node, Output, PeerState};
+use crate::mutant::Mutant;
 use crate::peer::HealthQuery;
 use crate::timers::Timer;
 use crate::version::NodeId;
@@ -70,7 +71,7 @@ impl Node {
         let Some(open) = peer.query.take() else { return };
         let gone = 1 + open.answers.values().filter(|reachable| !**reachable).count();
         let votes = 1 + open.answers.len();
-        if gone * 2 > votes {
+        if gone * 2 > votes || self.mutation.is(Mutant::OneVoteIsEnough) {
             peer.state = PeerState::Failed;
             peer.confirmed = gone > 1;
             out.events.push(Event::PeerFailed { node: node.clone(), votes: gone, answers: votes });

@@ -208,7 +208,7 @@ impl Node {
 
     pub(super) fn retry_peer(&mut self, node: &NodeId, out: &mut Output) {
         let Some(peer) = self.peers.peers.get(node) else { return };
-        if peer.retry_at.is_none_or(|at| at > self.clock.now) {
+        if peer.retry_at.is_none_or(|at| at > self.clock.now) || self.mutation.is(Mutant::NoRetries) {
             return;
         }
         if self.wants_link(node) {
@@ -237,7 +237,7 @@ impl Node {
 
     /// A node was heard of.
     pub(super) fn learn_peer(&mut self, node: &NodeId, region: &str, address: &str, out: &mut Output) {
-        if *node == self.me.node || address.is_empty() {
+        if *node == self.me.node || address.is_empty() || self.mutation.is(Mutant::PeersNotLearned) {
             return;
         }
         let full = self.peers.peers.len() >= self.config.limits.peers;

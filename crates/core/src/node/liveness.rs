@@ -133,7 +133,7 @@ impl Node {
     fn hold_mass_failure(&mut self, cut: bool, out: &mut Output) -> Option<Time> {
         let now = self.clock.now;
         let held = self.guard.sessions.holds(now, self.config.timers.heartbeat_timeout);
-        if cut || now < self.guard.sessions.passing_until {
+        if cut || now < self.guard.sessions.passing_until || self.mutation.is(Mutant::NoSecondThoughts) {
             return None;
         }
         if held.is_some() || now < self.guard.sessions.sound_until {

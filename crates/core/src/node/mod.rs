@@ -139,7 +139,8 @@ impl Node {
     pub fn new(config: Config, start: Start, now: Time) -> Result<Node, ConfigError> {
         config.validate()?;
         let clock = Clock { now, lost: Duration::ZERO };
-        let incarnation = Incarnation { number: start.persisted + 1, nonce: start.nonce };
+        let nonce = if start.mutation.is(Mutant::NonceIgnored) { 0 } else { start.nonce };
+        let incarnation = Incarnation { number: start.persisted + 1, nonce };
         let me = OriginId { node: config.node.clone(), incarnation };
         let mut map = CausalMap::new(me.clone(), &config.limits, config.hash_seed, clock, start.mutation);
         let member_id = SmolStr::new(queries::node_member_id(&config.node));

@@ -3,6 +3,7 @@
 use super::{Event, NameView, Node, Output, Phase};
 use crate::error::{ErrorCode, Refusal};
 use crate::member::{Kind, Metadata, NODE_SERVICE, Record, Space, Status, check_name};
+use crate::mutant::Mutant;
 use crate::time::Time;
 use crate::version::Version;
 use crate::wire::{Message, next_claim};
@@ -174,6 +175,7 @@ impl Node {
             && record.origin.id.node == self.me.node
             && record.origin.index != self.map.origins.me()
             && !self.own_names.contains_key(&record.id)
+            && !self.mutation.is(Mutant::StaleNamesKept)
     }
 
     /// A record from elsewhere took a key that this node claims for itself, or revives one of its older runs.

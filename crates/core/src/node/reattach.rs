@@ -3,6 +3,7 @@
 use super::{Attach, AttachMember, Attached, ConnId, Feeder, Node, Output, Reattach};
 use crate::error::{ErrorCode, Refusal};
 use crate::member::{MemberSpec, Record, Space, Status};
+use crate::mutant::Mutant;
 use crate::time::Time;
 
 impl Node {
@@ -47,7 +48,8 @@ impl Node {
         let known = others.iter().map(|record| record.claim);
         let known = known.chain(session.map(|session| session.claim)).chain(previous);
         let known = known.chain(more.map(|id| self.map.known_claim(Space::Member, id))).max();
-        let recalled = own.iter().filter(|record| Some(record.id.as_str()) != more);
+        let forget = self.mutation.is(Mutant::ReattachForgetsMembers);
+        let recalled = own.iter().filter(|record| Some(record.id.as_str()) != more && !forget);
         let recalled = recalled.map(|record| AttachMember { spec: spec_of(record), takeover: false });
         Ok(Attach {
             client: request.client.clone(),

@@ -1,4 +1,4 @@
-//! Subscriptions: subscribing, resuming, taking (S1–S6).
+//! Subscriptions: subscribing, resuming, taking (W1–W6).
 
 use super::{Interest, Node, Output, Phase, ResetReason, Resume, StreamEvent, SubscriberId};
 use crate::error::{ErrorCode, Refusal};

@@ -1,4 +1,4 @@
-//! Subscribers: who wants to see what, and what each still has to be told (S1–S6).
+//! Subscribers: who wants to see what, and what each still has to be told (W1–W6).
 //!
 //! Each has a bounded queue of changes; snapshots and catch-ups are walked at the subscriber's own pace and never copied.
 
@@ -38,7 +38,7 @@ struct Subscriber {
 
 #[derive(Debug)]
 enum Stage {
-    /// The token is ahead of this node (S4).
+    /// The token is ahead of this node (W4).
     Waiting {
         resumption: Box<Resumption>,
         until: Time,
@@ -330,13 +330,16 @@ impl Subscriber {
         if self.queue.len() >= limit && mutation.is(Mutant::SlowSubscriberDropsSilently) {
             return false;
         }
+        if before && !after && change.after.is_some() && mutation.is(Mutant::LeavingTheFilterIgnored) {
+            return false;
+        }
         if let Some(event) = event(change, before, after) {
             self.enqueue(event, limit);
         }
         true
     }
 
-    /// Queues an event; if the queue is full, everything starts over (S5).
+    /// Queues an event; if the queue is full, everything starts over (W5).
     fn enqueue(&mut self, event: StreamEvent, limit: usize) {
         if self.queue.len() < limit {
             self.queue.push_back(event);
@@ -380,7 +383,7 @@ impl Subscriber {
                 if steps > STEPS_MAX {
                     return true;
                 }
-                if walk.step(&self.interest, context.map, events) {
+                if walk.step(&self.interest, context.map, context.mutation, events) {
                     continue;
                 }
                 let missing = walk.missing(context.map, &self.interest);

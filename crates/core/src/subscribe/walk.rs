@@ -1,8 +1,9 @@
-//! Walks: how a subscriber is shown what is there, or what changed, while the registry goes on changing (S2).
+//! Walks: how a subscriber is shown what is there, or what changed, while the registry goes on changing (W2).
 
 use super::Change;
 use crate::map::CausalMap;
 use crate::member::{Member, Space};
+use crate::mutant::{Mutant, Mutation};
 use crate::node::{Interest, ResetReason, StreamEvent};
 use crate::version::Version;
 use std::collections::BTreeMap;
@@ -75,7 +76,13 @@ impl Walk {
     }
 
     /// Takes one step; `false` at the end.
-    pub(crate) fn step(&mut self, interest: &Interest, map: &CausalMap, events: &mut Vec<StreamEvent>) -> bool {
+    pub(crate) fn step(
+        &mut self,
+        interest: &Interest,
+        map: &CausalMap,
+        mutation: Mutation,
+        events: &mut Vec<StreamEvent>,
+    ) -> bool {
         match &mut self.path {
             Path::All { next } => {
                 if *next >= map.slot_bound() {
@@ -83,7 +90,7 @@ impl Walk {
                 }
                 let slot = *next;
                 *next += 1;
-                self.meet(slot, interest, map, events);
+                self.meet(slot, interest, map, mutation, events);
             }
             Path::Service { next } => {
                 let service = interest.filter.service_literal().unwrap_or_default();
@@ -94,7 +101,7 @@ impl Walk {
                     return false;
                 };
                 *next = slot + 1;
-                self.meet(slot, interest, map, events);
+                self.meet(slot, interest, map, mutation, events);
             }
             Path::Changed { slots, next } => {
                 let Some(slot) = slots.get(*next).copied() else { return false };
@@ -108,10 +115,22 @@ impl Walk {
         true
     }
 
-    fn meet(&mut self, slot: u32, interest: &Interest, map: &CausalMap, events: &mut Vec<StreamEvent>) {
+    fn meet(
+        &mut self,
+        slot: u32,
+        interest: &Interest,
+        map: &CausalMap,
+        mutation: Mutation,
+        events: &mut Vec<StreamEvent>,
+    ) {
         let Some(member) = visible(slot, interest, map) else { return };
         let had = self.known.as_mut().and_then(|known| known.remove(member.id()));
-        if had != Some(member.version()) {
+        let same = |had: Version| {
+            let Version { claim, seq, tag, .. } = member.version();
+            had == member.version()
+                || mutation.is(Mutant::VersionsIgnoreStatus) && (had.claim, had.seq, had.tag) == (claim, seq, tag)
+        };
+        if !had.is_some_and(same) {
             events.push(StreamEvent::Snapshot(member));
         }
     }

@@ -50,7 +50,7 @@ impl PartialOrd for Rank<'_> {
     }
 }
 
-/// The version of a member as shown (S6): equal at two places if and only if the member looks the same there.
+/// The version of a member as shown (W6): equal at two places if and only if the member looks the same there.
 ///
 /// To users it is an opaque text, compared for equality.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +65,7 @@ pub struct Version {
 
 impl Version {
     /// The version of a member that is not shown any more although nothing was written. It differs from every version
-    /// that is shown, so a watcher that resumes elsewhere and has it is told if the member is shown there (S6).
+    /// that is shown, so a watcher that resumes elsewhere and has it is told if the member is shown there (W6).
     pub(crate) fn absent(self) -> Self {
         Version { inferred: Some(Status::Left), ..self }
     }

@@ -1,4 +1,4 @@
-//! Subscribers' streams (S1–S5).
+//! Subscribers' streams (W1–W5).
 
 use crate::cluster::{Cluster, attach};
 use convoke_core::Output;

@@ -1,4 +1,4 @@
-//! Nothing is inferred of what was collected: it would come from a lagging copy (L4, H12).
+//! Nothing is inferred of what was collected: it would come from a lagging copy (L4).
 
 use super::{Found, Invariant, report};
 use crate::world::World;

@@ -22,7 +22,7 @@ impl Invariant for OneResolution {
         NAME
     }
     fn rule(&self) -> &'static str {
-        "D3, D11, L3, S6"
+        "D3, D11, L3, W6"
     }
     fn checks(&self) -> u64 {
         self.checks

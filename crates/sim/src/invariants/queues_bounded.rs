@@ -1,4 +1,4 @@
-//! Nothing a node holds grows beyond its limit (P7, S5).
+//! Nothing a node holds grows beyond its limit (P7, W5).
 
 use super::{Found, Invariant, report};
 use crate::world::World;
@@ -15,7 +15,7 @@ impl Invariant for QueuesBounded {
         NAME
     }
     fn rule(&self) -> &'static str {
-        "P5, S5, D10"
+        "P5, W5, D10"
     }
     fn checks(&self) -> u64 {
         self.checks

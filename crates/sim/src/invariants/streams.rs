@@ -1,4 +1,4 @@
-//! Subscriber streams: gapless, ordered per member, exact after catching up and after resuming (S1–S6).
+//! Subscriber streams: gapless, ordered per member, exact after catching up and after resuming (W1–W6).
 
 use super::{Found, Invariant, report};
 use crate::network::{Micros, SECOND};
@@ -28,7 +28,7 @@ impl Invariant for Streams {
         NAME
     }
     fn rule(&self) -> &'static str {
-        "S1, S2, S3, S4, S5, S6"
+        "W1, W2, W3, W4, W5, W6"
     }
     fn checks(&self) -> u64 {
         self.checks

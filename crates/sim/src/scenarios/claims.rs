@@ -45,8 +45,8 @@ pub(super) fn three_claims_in_all_orders(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Epochs of different clients are compared (H3): a tombstone of a client that attached often must not hide a newcomer.
-pub(super) fn h03_old_tombstone_hides_no_newcomer(world: &mut World) -> Told {
+/// Epochs of different clients are compared: a tombstone of a client that attached often must not hide a newcomer.
+pub(super) fn old_tombstone_hides_no_newcomer(world: &mut World) -> Told {
     world.begin()?;
     let old = world.add_client_at("old", &["m"], 0);
     world.up(&["m"])?;

@@ -476,8 +476,8 @@ pub(super) fn collected_while_a_full_merge_is_sent(world: &mut World) -> Told {
 }
 
 /// The node that wrote a tombstone dies; a replica that did not hear of it returns soon (odd seeds), or long after the
-/// dead node was retired (H10).
-pub(super) fn h10_tombstones_outlive_their_writer(world: &mut World) -> Told {
+/// dead node was retired.
+pub(super) fn tombstones_outlive_their_writer(world: &mut World) -> Told {
     let away = if world.setup.seed % 2 == 1 { 2 * MINUTE } else { 20 * MINUTE };
     world.begin()?;
     let client = world.add_client_at("c", &["m", "kept"], 0);
@@ -497,9 +497,9 @@ pub(super) fn h10_tombstones_outlive_their_writer(world: &mut World) -> Told {
     world.settle()
 }
 
-/// An inferred `left` is collected together with the record it speaks of (H11): neither fresh replicas nor the return of
+/// An inferred `left` is collected together with the record it speaks of: neither fresh replicas nor the return of
 /// the node bring that back.
-pub(super) fn h11_collecting_an_inference_collects_all(world: &mut World) -> Told {
+pub(super) fn collecting_an_inference_collects_the_record(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -521,8 +521,8 @@ pub(super) fn h11_collecting_an_inference_collects_all(world: &mut World) -> Tol
     world.settle()
 }
 
-/// A node takes over from a lagging copy what its owner unregistered and collected (H12): nobody else takes that in.
-pub(super) fn h12_takeover_from_a_lagging_copy(world: &mut World) -> Told {
+/// A node takes over from a lagging copy what its owner unregistered and collected: nobody else takes that in.
+pub(super) fn expiry_from_a_lagging_copy(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "kept"], 0);
     world.keep_to(client, &[0, 1]);

@@ -207,6 +207,25 @@ pub(super) fn hostile_counters(world: &mut World) -> Told {
     world.settle()
 }
 
+/// A node of another cluster connects, as when an address is used again: it is rejected and counted (P2).
+pub(super) fn foreign_cluster_is_rejected(world: &mut World) -> Told {
+    world.begin()?;
+    let link = LinkId(u64::MAX);
+    let incarnation = Incarnation { number: 1, nonce: 7 };
+    let foreign = OriginId { node: NodeId::new("zz").expect("a valid id"), incarnation };
+    let region = world.hosts[0].config.region.clone();
+    let hello = Frame::of(0).number(u64::from(PROTOCOL_VERSION)).text("another").origin(&foreign).text(&region);
+    let hello = hello.text("").text("").byte(0).byte(0).number(0);
+    world.with_node(0, |node, time, out| {
+        node.accepted(time, link, out);
+        node.received(time, link, &hello.0, out);
+    });
+    let known = world.node(0).peers().into_iter().any(|peer| peer.node == foreign.node);
+    world.require(!known, "a node of another cluster became a peer")?;
+    world.require(world.node(0).counters().handshakes_refused == 1, "the rejection was not counted")?;
+    world.settle()
+}
+
 /// A peer that speaks, but says with every ping that it hears nothing: that link is useless (P6).
 pub(super) fn deaf_peer_is_lost(world: &mut World) -> Told {
     world.begin()?;

@@ -8,9 +8,9 @@ use crate::network::{MINUTE, Micros, SECOND};
 use crate::world::{Crash, Setup, World};
 use convoke_core::member::Status;
 
-/// A node loses its disk and starts alone with a number it had before (H8). What it writes then is not taken for what
+/// A node loses its disk and starts alone with a number it had before. What it writes then is not taken for what
 /// it wrote before.
-pub(super) fn h08_same_number_twice(world: &mut World) -> Told {
+pub(super) fn same_incarnation_number_twice(world: &mut World) -> Told {
     world.begin()?;
     world.hosts[2].has_disk = false;
     let before = world.add_client_at("before", &["before"], 2);
@@ -202,8 +202,8 @@ fn given_up_behind_a_partition(world: &mut World, time: Micros) -> Result<Behind
     Ok(Behind { alive, claim, origin, cuts })
 }
 
-/// A node that was given up but lives does not tell of what died meanwhile (H14).
-pub(super) fn h14_nothing_dead_is_republished(world: &mut World) -> Told {
+/// A node that was given up but lives does not tell of what died meanwhile.
+pub(super) fn nothing_dead_is_republished(world: &mut World) -> Told {
     let behind = given_up_behind_a_partition(world, 16 * MINUTE)?;
     let log = Log::on(world);
     world.rejoin(behind.cuts);
@@ -213,8 +213,8 @@ pub(super) fn h14_nothing_dead_is_republished(world: &mut World) -> Told {
     world.settle()
 }
 
-/// It comes back as what it was: the same run, the same names, the same ranks (H15).
-pub(super) fn h15_given_up_node_returns_as_it_was(world: &mut World) -> Told {
+/// It comes back as what it was: the same run, the same names, the same ranks.
+pub(super) fn written_off_node_returns_as_it_was(world: &mut World) -> Told {
     let behind = given_up_behind_a_partition(world, 16 * MINUTE)?;
     world.rejoin(behind.cuts);
     world.up(&["alive"])?;
@@ -232,8 +232,8 @@ pub(super) fn h15_given_up_node_returns_as_it_was(world: &mut World) -> Told {
     world.settle()
 }
 
-/// And nobody sees a gap, neither on its own side nor, once it is back, on the other (H16).
-pub(super) fn h16_no_gap_for_a_given_up_node(world: &mut World) -> Told {
+/// And nobody sees a gap, neither on its own side nor, once it is back, on the other.
+pub(super) fn no_gap_for_a_written_off_node(world: &mut World) -> Told {
     let log = Log::on(world);
     let behind = given_up_behind_a_partition(world, 16 * MINUTE)?;
     world.rejoin(behind.cuts);

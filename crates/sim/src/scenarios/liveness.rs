@@ -7,8 +7,8 @@ use crate::world::{Crash, World};
 use convoke_core::member::Status;
 use convoke_core::node::{DegradedReason, PeerState};
 
-/// A node is not reachable (H4): its members are down, never absent; what it unregistered stays absent.
-pub(super) fn h04_unreachable_is_down_not_absent(world: &mut World) -> Told {
+/// A node is not reachable: its members are down, never absent; what it unregistered stays absent.
+pub(super) fn unreachable_is_down_not_absent(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m", "gone"], 0);
     world.up(&["m", "gone"])?;
@@ -29,8 +29,8 @@ pub(super) fn h04_unreachable_is_down_not_absent(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Three of four other nodes have lost the owner, one hears it (H7): that one is right.
-pub(super) fn h07_one_witness_is_enough(world: &mut World) -> Told {
+/// Three of four other nodes have lost the owner, one hears it: that one is right.
+pub(super) fn one_witness_is_enough(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m"], 0);
     world.up(&["m"])?;
@@ -51,8 +51,8 @@ pub(super) fn h07_one_witness_is_enough(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A replica joins minutes after a node died (H9): it inherits how long that has been silent.
-pub(super) fn h09_fresh_replica_inherits_the_silence(world: &mut World) -> Told {
+/// A replica joins minutes after a node died: it inherits how long that has been silent.
+pub(super) fn fresh_node_inherits_the_silence(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 2);
     world.up(&["m"])?;
@@ -71,7 +71,7 @@ pub(super) fn h09_fresh_replica_inherits_the_silence(world: &mut World) -> Told 
 }
 
 /// Most clients of a node fall silent at once: it says that it is degraded and waits for one further timeout. Then it
-/// goes ahead (H18).
+/// goes ahead.
 pub(super) fn mass_failure_guard(world: &mut World) -> Told {
     world.begin()?;
     let ids: Vec<String> = (0..10).map(|i| format!("m{i}")).collect();
@@ -93,8 +93,8 @@ pub(super) fn mass_failure_guard(world: &mut World) -> Told {
     world.settle()
 }
 
-/// The same for nodes: all others fall silent at once. The survivor doubts itself, but not for ever (H18).
-pub(super) fn h18_the_guard_ends(world: &mut World) -> Told {
+/// The same for nodes: all others fall silent at once. The survivor doubts itself, but not for ever.
+pub(super) fn mass_failure_guard_of_nodes_ends(world: &mut World) -> Told {
     world.begin()?;
     let ids = ["m1", "m2", "m3", "m4"];
     let clients: Vec<usize> = (1..5).map(|host| world.add_client_at(ids[host - 1], &[ids[host - 1]], host)).collect();

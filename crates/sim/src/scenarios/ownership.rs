@@ -58,8 +58,8 @@ pub(super) fn kill_node_and_its_client_together(world: &mut World) -> Told {
     world.settle()
 }
 
-/// The old owner's release could be seen before the new claim (H5): a move is one event, also where its news is late.
-pub(super) fn h05_ordinary_reconnect_never_vanishes(world: &mut World) -> Told {
+/// The old owner's release could be seen before the new claim: a move is one event, also where its news is late.
+pub(super) fn ordinary_reconnect_never_vanishes(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "n", "o"], 0);
     world.up(&["m", "n", "o"])?;
@@ -82,8 +82,8 @@ pub(super) fn h05_ordinary_reconnect_never_vanishes(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node restarts quickly; members of its older run stay up until their clients are back, which takes a while (H6).
-pub(super) fn h06_restart_drops_no_members(world: &mut World) -> Told {
+/// A node restarts quickly; members of its older run stay up until their clients are back, which takes a while.
+pub(super) fn restart_drops_no_members(world: &mut World) -> Told {
     world.begin()?;
     let ids = ids(10);
     let clients: Vec<usize> = ids.iter().map(|id| world.add_client_at(id, &[id], 0)).collect();
@@ -104,8 +104,8 @@ pub(super) fn h06_restart_drops_no_members(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Two sides of a split infer the same, each for itself, at different times (H17): nobody takes it back afterwards.
-pub(super) fn h17_two_inferences_agree(world: &mut World) -> Told {
+/// Two sides of a split infer the same, each for itself, at different times: nobody takes it back afterwards.
+pub(super) fn two_inferences_agree(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;

@@ -6,14 +6,14 @@ use crate::client::FromClient;
 use crate::network::{Item, MINUTE, Place, SECOND, Spike};
 use crate::world::World;
 use convoke_core::ErrorCode;
-use convoke_core::member::{Liveness, Status};
-use convoke_core::node::{Attach, AttachMember, ConnId};
+use convoke_core::member::{Liveness, MemberSpec, Status};
+use convoke_core::node::{Attach, AttachMember, ConnId, Reattach};
 use convoke_proto::v1;
 use convoke_proto::v1::request::Operation;
 
-/// An attach crawls; its client gives up and attaches elsewhere before it arrives (H1). In odd seeds the node it
+/// An attach crawls; its client gives up and attaches elsewhere before it arrives. In odd seeds the node it
 /// reaches has heard of that, in even ones it is cut off.
-pub(super) fn h01_late_attach_does_not_win(world: &mut World) -> Told {
+pub(super) fn late_attach_does_not_win(world: &mut World) -> Told {
     world.begin()?;
     let cut_off = world.even_seed();
     let cuts = if cut_off { world.partition(&[0], &[1, 2]).to_vec() } else { Vec::new() };
@@ -43,8 +43,8 @@ pub(super) fn h01_late_attach_does_not_win(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A living session loses a member, or itself: the client is told and acts on it (H2).
-pub(super) fn h02_losing_is_told(world: &mut World) -> Told {
+/// A living session loses a member, or itself: the client is told and acts on it.
+pub(super) fn losing_session_is_notified(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "kept"], 0);
     world.up(&["m", "kept"])?;
@@ -76,8 +76,8 @@ pub(super) fn h02_losing_is_told(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node that slept finds an attach in its sockets whose client is long elsewhere, and has unregistered since (H13).
-pub(super) fn h13_sleeper_executes_nothing_old(world: &mut World) -> Told {
+/// A node that slept finds an attach in its sockets whose client is long elsewhere, and has unregistered since.
+pub(super) fn paused_node_executes_nothing_old(world: &mut World) -> Told {
     world.begin()?;
     let log = Log::on(world);
     world.pause(0, 30 * SECOND);
@@ -95,8 +95,8 @@ pub(super) fn h13_sleeper_executes_nothing_old(world: &mut World) -> Told {
     world.settle()
 }
 
-/// An unregistration is carried out, but its answer is lost, and the node with it (H19).
-pub(super) fn h19_unregister_whose_answer_was_lost(world: &mut World) -> Told {
+/// An unregistration is carried out, but its answer is lost, and the node with it.
+pub(super) fn unregister_whose_answer_was_lost(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "kept"], 0);
     world.up(&["m", "kept"])?;
@@ -116,8 +116,8 @@ pub(super) fn h19_unregister_whose_answer_was_lost(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Requests of a session arrive a second time, after later ones (H20).
-pub(super) fn h20_overtaken_requests_are_refused(world: &mut World) -> Told {
+/// Requests of a session arrive a second time, after later ones.
+pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -144,8 +144,38 @@ pub(super) fn h20_overtaken_requests_are_refused(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Answers take longer than a client can wait: that they keep coming must not reassure it (H21).
-pub(super) fn h21_old_answers_reassure_nobody(world: &mut World) -> Told {
+/// A copy of a request that was rejected arrives when it would succeed: its client has acted on the rejection.
+pub(super) fn rejected_request_does_not_succeed_later(world: &mut World) -> Told {
+    world.begin()?;
+    let holder = world.add_client_at("holder", &["taken"], 1);
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["taken", "m"])?;
+    // A claim above the holder's, so that nothing but the number of the request stands against the copy.
+    world.raise_claim(client, 5);
+    world.go(client, 0);
+    world.run_until(|w| w.at(client, 0), 10 * SECOND)?;
+    let stream = world.stream_of(client);
+    let request = |seq| {
+        let member = v1::MemberSpec { id: "taken".to_owned(), service: "s".to_owned(), ..v1::MemberSpec::default() };
+        let operation = Operation::Register(v1::Register { member: Some(member), takeover: false });
+        let request = v1::Request { seq, operation: Some(operation) };
+        FromClient::Again { session: stream.session, request }
+    };
+    let refused = world.node(0).counters().requests_refused;
+    world.push(stream.conn, 0, Item::ToNode(Box::new(request(1))));
+    world.pass(SECOND)?;
+    world.require(world.node(0).counters().requests_refused == refused + 1, "the member was not held")?;
+    world.client_unregister(holder, "taken");
+    world.run_until(|w| (0..3).all(|host| w.member(host, "taken").is_none()), 5 * SECOND)?;
+    world.push(stream.conn, 0, Item::ToNode(Box::new(request(1))));
+    world.pass(SECOND)?;
+    world.require(world.node(0).counters().requests_refused == refused + 2, "the copy was executed")?;
+    world.require((0..3).all(|host| world.member(host, "taken").is_none()), "the member is registered")?;
+    world.settle()
+}
+
+/// Answers take longer than a client can wait: that they keep coming must not reassure it.
+pub(super) fn old_answers_refresh_nothing(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -224,6 +254,37 @@ pub(super) fn drop_and_reattach_elsewhere_in_10_s(world: &mut World) -> Told {
     world.pass(MINUTE)?;
     log.never(world, Status::Down)?;
     log.never(world, Status::Left)?;
+    world.settle()
+}
+
+/// The registry remembers for a client without memory of its own (C8): a node that has no session of it attaches it with
+/// the members that the registry has, in one step.
+pub(super) fn registry_remembers_a_client(world: &mut World) -> Told {
+    world.begin()?;
+    let reattach = |id: Option<&str>| Reattach {
+        client: "web".to_owned(),
+        nonce: 7,
+        liveness: Liveness::Normal,
+        timeout: None,
+        raise: 3,
+        member: id.map(|id| AttachMember { spec: MemberSpec::new(id, "s"), takeover: false }),
+        fresh: id.is_some(),
+    };
+    let mut session = None;
+    for (host, request) in [(0, reattach(Some("m"))), (1, reattach(None))] {
+        let conn = ConnId(u64::MAX - host as u64);
+        let attached =
+            world.with_node(host, |node, time, out| Some(node.reattach(time, 0, conn, &request, out).ok())).flatten();
+        let named = attached.as_ref().is_some_and(|attached| attached.versions.iter().any(|(id, _)| id == "m"));
+        world.require(named, "the session was attached without its member")?;
+        world.run_until(|w| w.owned_by("m", host), 5 * SECOND)?;
+        session = attached.map(|attached| attached.session);
+    }
+    let closed = session.map(|session| {
+        world.with_node(1, |node, time, out| Some(node.close_session(time, session, out).is_ok())) == Some(true)
+    });
+    world.require(closed == Some(true), "the session cannot be closed")?;
+    world.run_until(|w| (0..3).all(|host| w.member(host, "m").is_none()), 5 * SECOND)?;
     world.settle()
 }
 

@@ -1,4 +1,4 @@
-//! Subscribers that come back (S3–S5): exact views, and nothing that vanishes in between.
+//! Subscribers that come back (W3–W5): exact views, and nothing that vanishes in between.
 
 use super::log::Log;
 use super::support::Told;
@@ -207,7 +207,7 @@ pub(super) fn slow_subscriber_is_reset(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A large snapshot is read slowly while members behind and ahead of its cursor change (S2).
+/// A large snapshot is read slowly while members behind and ahead of its cursor change (W2).
 pub(super) fn snapshot_while_the_registry_changes(world: &mut World) -> Told {
     world.begin()?;
     let ids: Vec<String> = (0..60).map(|i| format!("m{i}")).collect();
@@ -235,7 +235,7 @@ pub(super) fn snapshot_while_the_registry_changes(world: &mut World) -> Told {
 }
 
 /// While a subscriber is away a node falls silent, which nobody writes down: it is told when it comes back, and told
-/// again when the node is (S3).
+/// again when the node is (W3).
 pub(super) fn offline_subscriber_learns_of_silence(world: &mut World) -> Told {
     world.begin()?;
     world.add_client_fixed("c", &["m"], 2);

@@ -106,7 +106,7 @@ fn collecting_an_inference_that_is_void_collects_nothing_else() {
     assert_eq!(shown(&c, &x), Some(Status::Down));
 }
 
-/// H12: takeover from a lagging copy after the owner's tombstone was collected.
+/// Expiry from a lagging copy after the owner's tombstone was collected.
 #[test]
 fn an_inference_about_something_collected_is_dropped_on_receipt() {
     let (x, mut a, mut b, mut c) = silent_owner();

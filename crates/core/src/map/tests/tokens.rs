@@ -1,4 +1,4 @@
-//! Resume tokens of one replica, looked at by another (S3).
+//! Resume tokens of one replica, looked at by another (W3).
 
 use super::replica::{Replica, member};
 use crate::map::Delta;
