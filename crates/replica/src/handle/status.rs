@@ -5,7 +5,7 @@ use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::raft;
 use crate::status::{Group, Role, Status};
-use crate::sync_times::SyncTimes;
+use prometheus_client::metrics::histogram::Histogram;
 use convoke_log::{LogTime, ReplicaId};
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
@@ -34,9 +34,9 @@ impl LogHandle {
         self.plane.counting.read()
     }
 
-    /// How long batches took to become durable here.
-    pub fn sync_times(&self) -> SyncTimes {
-        self.plane.counting.syncs.read()
+    /// Returns the times that this replica took to write batches and sync them.
+    pub fn sync_times(&self) -> Histogram {
+        self.plane.counting.syncs.clone()
     }
 
     /// Whether there is a leader that could serve requests, as far as this node can tell: `/readyz?log`.
