@@ -5,10 +5,10 @@ use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::raft;
 use crate::status::{Group, Role, Status};
-use prometheus_client::metrics::histogram::Histogram;
 use convoke_log::{LogTime, ReplicaId};
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
+use prometheus_client::metrics::histogram::Histogram;
 
 impl LogHandle {
     pub fn status(&self) -> Status {

@@ -26,7 +26,7 @@ pub(crate) struct PeerClient(Client<HttpConnector, Full<Bytes>>);
 
 /// The reason why another node gave no response.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
+#[error("{kind}")]
 pub(crate) struct PeerError {
     /// Whether the node may have received the request, and executed it.
     pub(crate) sent: bool,
@@ -63,7 +63,8 @@ impl PeerClient {
         *request.uri_mut() = absolute(address, request.uri()).map_err(|error| not_sent(error.into()))?;
         let connection = capture_connection(&mut request);
         let responding = async {
-            let (parts, body) = self.0.request(request).await.map_err(|error| (error.is_connect(), error.into()))?.into_parts();
+            let (parts, body) =
+                self.0.request(request).await.map_err(|error| (error.is_connect(), error.into()))?.into_parts();
             let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await.map_err(|error| (false, error))?;
             Ok(Response::from_parts(parts, body.to_bytes()))
         };

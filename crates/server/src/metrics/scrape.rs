@@ -59,7 +59,9 @@ impl Scrape {
             ("cluster", node.cluster()),
             ("region", node.region()),
         ];
-        families.describe("convoke_build", "Version and identity of the node.", MetricType::Info)?.encode_info(&build)?;
+        families
+            .describe("convoke_build", "Version and identity of the node.", MetricType::Info)?
+            .encode_info(&build)?;
         families.gauge("convoke_ready", "Readiness for clients: 1 if ready, else 0.", u32::from(node.is_ready()))?;
         families.gauge("convoke_degraded", "Reasons for which the node is degraded.", status.degraded.len())?;
         families.gauge("convoke_incarnation", "Incarnation number of the node.", status.incarnation.number)?;
