@@ -9,7 +9,7 @@ use crate::owner::{Input, Signal};
 use crate::view::View;
 use convoke_core::node::StopReason;
 use convoke_core::version::NodeId;
-use convoke_core::{Code, Refusal};
+use convoke_core::{ErrorCode, Refusal};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -129,7 +129,7 @@ impl Shared {
             mpsc::error::TrySendError::Full(_) => {
                 add(&self.counting.inbox_full, 1);
                 let message = "this node is busy; try again in a moment, or another node";
-                Refusal::new(Code::ResourceExhausted, message).limit(self.network.inbox)
+                Refusal::new(ErrorCode::ResourceExhausted, message).limit(self.network.inbox)
             }
             mpsc::error::TrySendError::Closed(_) => stopped(),
         })
@@ -159,5 +159,5 @@ impl Shared {
 }
 
 pub(crate) fn stopped() -> Refusal {
-    Refusal::new(Code::NotReady, "this node has stopped; use another")
+    Refusal::new(ErrorCode::NotReady, "this node has stopped; use another")
 }

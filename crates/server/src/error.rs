@@ -1,7 +1,7 @@
 //! Why a server cannot start, and how the core's refusals become errors of the interface.
 
 use convoke_node::core::Refusal;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -22,7 +22,7 @@ pub enum StartError {
 
 /// A refusal of the core, as clients see it.
 pub(crate) fn refused(refusal: Refusal) -> Error {
-    let code = Code::from_str_name(refusal.code.as_str()).unwrap_or(Code::Internal);
+    let code = ErrorCode::from_str_name(refusal.code.as_str()).unwrap_or(ErrorCode::Internal);
     Error {
         field: refusal.field.map(str::to_owned),
         limit: refusal.limit,
@@ -32,25 +32,25 @@ pub(crate) fn refused(refusal: Refusal) -> Error {
 }
 
 pub(crate) fn not_ready() -> Error {
-    Error::new(Code::NotReady, "this node does not take clients now; try another")
+    Error::new(ErrorCode::NotReady, "this node does not take clients now; try another")
 }
 
 pub(crate) fn no_log_plane() -> Error {
-    Error::new(Code::NotReady, "this node runs no log plane: set log.enabled, or ask a node that does")
+    Error::new(ErrorCode::NotReady, "this node runs no log plane: set log.enabled, or ask a node that does")
 }
 
 pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Error {
-    Error::new(Code::InvalidArgument, message).field(field)
+    Error::new(ErrorCode::InvalidArgument, message).field(field)
 }
 
 pub(crate) fn no_member(id: &str) -> Error {
-    Error::new(Code::NotFound, format!("no member {id:?}")).field("id")
+    Error::new(ErrorCode::NotFound, format!("no member {id:?}")).field("id")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use convoke_node::core::Code as Core;
+    use convoke_node::core::ErrorCode as Core;
 
     /// Every code of the core has its row in the interface's table.
     #[test]

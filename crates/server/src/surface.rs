@@ -60,7 +60,7 @@ impl Gates {
     pub(crate) fn enter(gate: &Arc<Semaphore>, what: &str, limit: usize) -> Result<OwnedSemaphorePermit, Error> {
         gate.clone().try_acquire_owned().map_err(|_| {
             let message = format!("this node has {limit} {what} already; try another");
-            Error::new(convoke_proto::Code::ResourceExhausted, message).limit(limit as u64)
+            Error::new(convoke_proto::ErrorCode::ResourceExhausted, message).limit(limit as u64)
         })
     }
 }

@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use convoke_testkit::eventually;
 use support::Served;
 use support::grpc::{Attachment, admin, attach, channel, registry};
@@ -24,7 +24,7 @@ fn undrain_member(id: &str) -> v1::UndrainRequest {
     v1::UndrainRequest { target: Some(v1::undrain_request::Target::Member(id.into())) }
 }
 
-fn code(status: tonic::Status) -> Code {
+fn code(status: tonic::Status) -> ErrorCode {
     Error::from(status).code
 }
 
@@ -52,7 +52,7 @@ async fn both_surfaces_show_the_same() {
     assert_eq!((explained.owner.as_str(), explained.status()), ("n0", v1::Status::Up));
     assert!(explained.session.unwrap().connected);
     let error = admin.explain(v1::ExplainRequest { id: "x".into() }).await.unwrap_err();
-    assert_eq!(code(error), Code::NotFound);
+    assert_eq!(code(error), ErrorCode::NotFound);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,14 +78,14 @@ async fn members_and_nodes_are_drained_and_undrained_from_anywhere() {
         admin.undrain(v1::UndrainRequest { target }).await.unwrap();
         eventually("the node is undrained everywhere", async || drained(id, false)).await;
     }
-    assert_eq!(code(admin.drain(drain_member("x")).await.unwrap_err()), Code::NotFound);
-    assert_eq!(code(admin.undrain(undrain_member("x")).await.unwrap_err()), Code::NotFound);
+    assert_eq!(code(admin.drain(drain_member("x")).await.unwrap_err()), ErrorCode::NotFound);
+    assert_eq!(code(admin.undrain(undrain_member("x")).await.unwrap_err()), ErrorCode::NotFound);
     let target = Some(v1::drain_request::Target::Node("nope".into()));
     let error = Error::from(&admin.drain(v1::DrainRequest { target }).await.unwrap_err());
-    assert_eq!((error.code, error.field.as_deref()), (Code::NotFound, Some("node")));
+    assert_eq!((error.code, error.field.as_deref()), (ErrorCode::NotFound, Some("node")));
     assert!(error.message.starts_with("no node \"nope\""), "{error}");
-    assert_eq!(code(admin.drain(v1::DrainRequest::default()).await.unwrap_err()), Code::InvalidArgument);
-    assert_eq!(code(admin.undrain(v1::UndrainRequest::default()).await.unwrap_err()), Code::InvalidArgument);
+    assert_eq!(code(admin.drain(v1::DrainRequest::default()).await.unwrap_err()), ErrorCode::InvalidArgument);
+    assert_eq!(code(admin.undrain(v1::UndrainRequest::default()).await.unwrap_err()), ErrorCode::InvalidArgument);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,12 +93,12 @@ async fn nodes_that_are_gone_can_be_forgotten() {
     let mut cluster = Served::cluster(2).await;
     let mut admin = admin(&cluster[0]).await;
     let forget = |id: &str| v1::ForgetNodeRequest { id: id.into() };
-    assert_eq!(code(admin.forget_node(forget("n1")).await.unwrap_err()), Code::FailedPrecondition);
+    assert_eq!(code(admin.forget_node(forget("n1")).await.unwrap_err()), ErrorCode::FailedPrecondition);
     let itself = Error::from(&admin.forget_node(forget("n0")).await.unwrap_err());
-    assert_eq!(itself.code, Code::FailedPrecondition);
+    assert_eq!(itself.code, ErrorCode::FailedPrecondition);
     assert!(itself.message.contains("cannot forget itself"), "{itself}");
-    assert_eq!(code(admin.forget_node(forget("n9")).await.unwrap_err()), Code::NotFound);
-    assert_eq!(code(admin.forget_node(forget("")).await.unwrap_err()), Code::InvalidArgument);
+    assert_eq!(code(admin.forget_node(forget("n9")).await.unwrap_err()), ErrorCode::NotFound);
+    assert_eq!(code(admin.forget_node(forget("")).await.unwrap_err()), ErrorCode::InvalidArgument);
     cluster.remove(1).kill().await;
     let mut waiting = admin.clone();
     eventually("it is lost and forgotten", async || waiting.forget_node(forget("n1")).await.is_ok()).await;
@@ -147,10 +147,10 @@ async fn what_tonic_refuses_is_typed_too() {
     let mut client = registry(&served).await;
     let long = v1::ListRequest { filter: "x".repeat(5 * 1024 * 1024), ..v1::ListRequest::default() };
     let error = Error::from(client.list(long).await.unwrap_err());
-    assert_eq!((error.code, error.limit), (Code::TooLarge, Some(4 * 1024 * 1024)));
+    assert_eq!((error.code, error.limit), (ErrorCode::TooLarge, Some(4 * 1024 * 1024)));
     let wrong = v1::ListRequest { filter: "service =".into(), ..v1::ListRequest::default() };
     let error = Error::from(client.list(wrong).await.unwrap_err());
-    assert_eq!((error.code, error.field.as_deref()), (Code::InvalidFilter, Some("filter")));
+    assert_eq!((error.code, error.field.as_deref()), (ErrorCode::InvalidFilter, Some("filter")));
     let wrong = v1::ListRequest { cursor: "nonsense".into(), ..v1::ListRequest::default() };
     assert_eq!(Error::from(client.list(wrong).await.unwrap_err()).field.as_deref(), Some("cursor"));
     // Bytes that are no message, and a method that is not there.

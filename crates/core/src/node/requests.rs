@@ -2,7 +2,7 @@
 
 use super::attach::session_gone;
 use super::{AttachMember, Node, Output, SessionId};
-use crate::error::{Code, Refusal};
+use crate::error::{ErrorCode, Refusal};
 use crate::member::{Metadata, MetadataUpdate, Record, Space};
 use crate::mutant::Mutant;
 use crate::sessions::Session;
@@ -45,7 +45,7 @@ impl Node {
         let own = slot.is_some_and(|slot| self.sessions.of_slot(slot) == Some(session));
         if members >= limit && !own {
             let message = format!("this session has {limit} members already");
-            return Err(Refusal::new(Code::ResourceExhausted, message).field("id").limit(limit));
+            return Err(Refusal::new(ErrorCode::ResourceExhausted, message).field("id").limit(limit));
         }
         if own && let Some(slot) = slot {
             return self.register_again(session, seq, slot, member, out);
@@ -56,7 +56,7 @@ impl Node {
         let own_tombstone = held.is_some_and(|held| held.claim == claim && held.client == client && !held.is_live());
         let known = self.map.known_claim(Space::Member, &member.spec.id);
         if known >= claim && !own_tombstone {
-            return Err(Refusal::stale_epoch(known));
+            return Err(Refusal::stale_claim(known));
         }
         let version = self.claim_member(session, &client, claim, member, out)?;
         self.executed(session, seq, out);
@@ -85,7 +85,7 @@ impl Node {
         };
         if !draft.same_attributes(&held) {
             let message = format!("member {:?} is registered with other attributes; unregister it first", spec.id);
-            return Err(Refusal::new(Code::AlreadyRegistered, message).field("id"));
+            return Err(Refusal::new(ErrorCode::AlreadyRegistered, message).field("id"));
         }
         let stored = self.write(draft, out);
         self.executed(session, seq, out);
@@ -126,7 +126,7 @@ impl Node {
             && expected != version
         {
             let message = format!("member {id:?} has version {version}, not {expected}; read it again");
-            return Err(Refusal::new(Code::StaleVersion, message).field("version"));
+            return Err(Refusal::new(ErrorCode::StaleVersion, message).field("version"));
         }
         let metadata = update.apply(&held.metadata, &self.config.limits)?;
         self.executed(session, seq, out);
@@ -166,7 +166,7 @@ impl Node {
         let session = self.session(id)?;
         if seq <= session.last_seq && !self.mutation.is(Mutant::OldRequestsExecuted) {
             let message = format!("request {seq} was overtaken by request {}", session.last_seq);
-            return Err(Refusal::new(Code::InvalidArgument, message).field("seq"));
+            return Err(Refusal::new(ErrorCode::InvalidArgument, message).field("seq"));
         }
         Ok(())
     }
@@ -189,9 +189,9 @@ impl Node {
         match slot.map(|slot| self.map.at(slot)) {
             Some(record) if record.is_live() => {
                 let message = format!("member {id:?} belongs to another session; only its own client may change it");
-                Err(Refusal::new(Code::PermissionDenied, message).field("id"))
+                Err(Refusal::new(ErrorCode::PermissionDenied, message).field("id"))
             }
-            _ => Err(Refusal::new(Code::NotRegistered, format!("member {id:?} is not registered")).field("id")),
+            _ => Err(Refusal::new(ErrorCode::NotRegistered, format!("member {id:?} is not registered")).field("id")),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Subscriptions: subscribing, resuming, taking (S1–S6).
 
 use super::{Interest, Node, Output, Phase, ResetReason, Resume, StreamEvent, SubscriberId};
-use crate::error::{Code, Refusal};
+use crate::error::{ErrorCode, Refusal};
 use crate::subscribe::{Begin, Resumption, TakeContext, Token, Walk};
 use crate::time::Time;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ impl Node {
         let limits = &self.config.limits;
         if self.subscribers.len() >= limits.subscribers {
             let message = format!("this node has {} subscribers already; try another", limits.subscribers);
-            return Err(Refusal::new(Code::ResourceExhausted, message).limit(limits.subscribers));
+            return Err(Refusal::new(ErrorCode::ResourceExhausted, message).limit(limits.subscribers));
         }
         let known = match resume {
             Resume::Fresh => 0,
@@ -36,7 +36,7 @@ impl Node {
         };
         if known > limits.resume_known {
             let message = format!("{known} known versions, at most {} fit", limits.resume_known);
-            return Err(Refusal::new(Code::TooLarge, message).field("known").limit(limits.resume_known));
+            return Err(Refusal::new(ErrorCode::TooLarge, message).field("known").limit(limits.resume_known));
         }
         Ok(absence_from)
     }

@@ -5,7 +5,7 @@
 mod frames;
 mod requests;
 
-use convoke_core::error::{Code, Refusal};
+use convoke_core::error::{ErrorCode, Refusal};
 use convoke_core::member::MemberSpec;
 use convoke_core::node::{Attach, AttachMember, ConnId, Effect, Event, LinkId, SessionId, Start};
 use convoke_core::version::NodeId;
@@ -123,6 +123,6 @@ fn spec(change: impl FnOnce(&mut MemberSpec)) -> MemberSpec {
 }
 
 #[track_caller]
-fn assert_refusal(refusal: &Refusal, code: Code, field: &str, limit: Option<u64>) {
+fn assert_refusal(refusal: &Refusal, code: ErrorCode, field: &str, limit: Option<u64>) {
     assert_eq!((refusal.code, refusal.field, refusal.limit), (code, Some(field), limit), "{refusal}");
 }

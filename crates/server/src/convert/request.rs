@@ -5,13 +5,13 @@ use convoke_node::core::filter::Filter;
 use convoke_node::core::member::{MemberSpec, MetadataUpdate, UpdateMode};
 use convoke_node::core::node::AttachMember;
 use convoke_node::core::version::Version;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use std::collections::BTreeMap;
 
 pub(crate) fn filter(text: &str) -> Result<Filter, Error> {
     Filter::parse(text).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        Error::new(Code::InvalidFilter, error.to_string()).field("filter").at(line, column)
+        Error::new(ErrorCode::InvalidFilter, error.to_string()).field("filter").at(line, column)
     })
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn attach_member(register: v1::Register) -> Result<AttachMember, Erro
 fn spec(member: v1::MemberSpec) -> Result<MemberSpec, Error> {
     let weight = u16::try_from(member.weight).map_err(|_| {
         let message = format!("weight {} is above {}", member.weight, u16::MAX);
-        Error::new(Code::InvalidMember, message).field("weight").limit(u16::MAX.into())
+        Error::new(ErrorCode::InvalidMember, message).field("weight").limit(u16::MAX.into())
     })?;
     Ok(MemberSpec {
         id: member.id,
@@ -75,7 +75,7 @@ mod tests {
         let error = attach_member(v1::Register { member: Some(member), takeover: false }).unwrap_err();
         assert_eq!(
             (error.code, error.field.as_deref(), error.limit),
-            (Code::InvalidMember, Some("weight"), Some(65_535))
+            (ErrorCode::InvalidMember, Some("weight"), Some(65_535))
         );
         let error = attach_member(v1::Register::default()).unwrap_err();
         assert_eq!(error.field.as_deref(), Some("member"));

@@ -8,7 +8,7 @@ use convoke_node::core::member::NODE_ID_PREFIX;
 use convoke_node::core::version::NodeId;
 use convoke_node::core::{self, Refusal};
 use convoke_proto::v1::admin_server;
-use convoke_proto::{Code, Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
@@ -33,7 +33,7 @@ impl admin_server::Admin for Admin {
         if node == *self.0.node.id() {
             let message =
                 format!("node {node} is the one that was asked, and cannot forget itself: stop it, then ask another");
-            return Err(Error::new(Code::FailedPrecondition, message).field("id").into());
+            return Err(Error::new(ErrorCode::FailedPrecondition, message).field("id").into());
         }
         self.0.node.forget(&node).await.map_err(connected)?;
         Ok(Response::new(v1::ForgetNodeResponse {}))
@@ -123,8 +123,8 @@ fn nothing() -> Error {
 fn of_node(id: &str, refusal: Refusal) -> Error {
     let error = refused(refusal);
     let message = match error.code {
-        Code::NotFound => format!("no node {id:?} is up, as this node sees it: `convoke nodes` lists them"),
-        Code::NotReady => format!("node {id} cannot be reached from here now"),
+        ErrorCode::NotFound => format!("no node {id:?} is up, as this node sees it: `convoke nodes` lists them"),
+        ErrorCode::NotReady => format!("node {id} cannot be reached from here now"),
         _ => return error,
     };
     Error { message, ..error }.field("node")
@@ -134,5 +134,9 @@ fn of_node(id: &str, refusal: Refusal) -> Error {
 fn connected(refusal: Refusal) -> Error {
     let code = refusal.code;
     let error = refused(refusal);
-    if code == core::Code::InvalidArgument { Error { code: Code::FailedPrecondition, ..error } } else { error }
+    if code == core::ErrorCode::InvalidArgument {
+        Error { code: ErrorCode::FailedPrecondition, ..error }
+    } else {
+        error
+    }
 }

@@ -5,7 +5,7 @@ use crate::metrics::Requests;
 use crate::service::Reply;
 use crate::surface::Surface;
 use ::http::Response;
-use convoke_proto::{Code, Error, MESSAGE_BYTES_MAX};
+use convoke_proto::{Error, ErrorCode, MESSAGE_BYTES_MAX};
 use std::time::Instant;
 use tonic::Status;
 
@@ -91,7 +91,7 @@ fn typed(status: Status) -> Status {
     match status.code() {
         tonic::Code::OutOfRange => {
             let limit = MESSAGE_BYTES_MAX as u64;
-            Error::new(Code::TooLarge, "the message is too large").field("message").limit(limit).into()
+            Error::new(ErrorCode::TooLarge, "the message is too large").field("message").limit(limit).into()
         }
         tonic::Code::Internal => invalid("message", status.message()).into(),
         _ => status,

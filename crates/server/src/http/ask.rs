@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::State;
 use bytes::Bytes;
 use convoke_node::core::node::PeerState;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -34,8 +34,8 @@ pub(crate) async fn ask(
     let deadline = Instant::now() + surface.config.timeouts.forward;
     let mut answer = ask_node(&surface, &address, &question, deadline).await.map_err(|error| {
         let code = match error.kind {
-            PeerErrorKind::Timeout => Code::Timeout,
-            PeerErrorKind::Other(_) => Code::NotReady,
+            PeerErrorKind::Timeout => ErrorCode::Timeout,
+            PeerErrorKind::Other(_) => ErrorCode::NotReady,
         };
         Error::new(code, format!("cannot reach node {id} at {address}: {error}"))
     })?;
@@ -50,13 +50,13 @@ async fn address(surface: &Surface, id: &str) -> Result<String, Error> {
     }
     let nodes = surface.node.nodes().await.map_err(refused)?;
     let Some(node) = nodes.into_iter().find(|node| node.node.as_str() == id) else {
-        return Err(Error::new(Code::NotFound, format!("no node {id:?} is known here")).field("id"));
+        return Err(Error::new(ErrorCode::NotFound, format!("no node {id:?} is known here")).field("id"));
     };
     match node.state {
         PeerState::Up | PeerState::Distant if !node.client_address.is_empty() => Ok(node.client_address),
         PeerState::Up | PeerState::Distant => {
-            Err(Error::new(Code::NotReady, format!("node {id} does not say where clients connect")))
+            Err(Error::new(ErrorCode::NotReady, format!("node {id} does not say where clients connect")))
         }
-        state => Err(Error::new(Code::NotReady, format!("node {id} is {}, as this node sees it", state.as_str()))),
+        state => Err(Error::new(ErrorCode::NotReady, format!("node {id} is {}, as this node sees it", state.as_str()))),
     }
 }

@@ -22,7 +22,7 @@ use crate::surface::Surface;
 use ::http::{Method, StatusCode, Uri};
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use failure::Failure;
 pub(crate) use observe::requests;
 pub(crate) use peer_client::PeerClient;
@@ -50,10 +50,10 @@ pub(crate) fn router(surface: &Arc<Surface>) -> Router {
 
 async fn unknown(uri: Uri) -> Failure {
     let message = format!("there is nothing at {}; see /api/v1/openapi.json", uri.path());
-    Error::new(Code::NotFound, message).into()
+    Error::new(ErrorCode::NotFound, message).into()
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Failure {
     let message = format!("{} does not take {method}; see /api/v1/openapi.json", uri.path());
-    Failure::with_status(StatusCode::METHOD_NOT_ALLOWED, Error::new(Code::InvalidArgument, message))
+    Failure::with_status(StatusCode::METHOD_NOT_ALLOWED, Error::new(ErrorCode::InvalidArgument, message))
 }

@@ -9,7 +9,7 @@ use ::http::{HeaderValue, header};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::sync::Arc;
 
 const OPENAPI: &str = include_str!("../../openapi.json");
@@ -19,7 +19,7 @@ pub(crate) async fn metrics(State(surface): State<Arc<Surface>>) -> Result<Respo
     let counters = surface.node.counters().await.map_err(refused)?;
     match metrics::encode(surface, status, counters) {
         Ok(text) => Ok(with_type(metrics::CONTENT_TYPE, text)),
-        Err(error) => Err(Error::new(Code::Internal, format!("cannot encode the metrics: {error}")).into()),
+        Err(error) => Err(Error::new(ErrorCode::Internal, format!("cannot encode the metrics: {error}")).into()),
     }
 }
 
@@ -37,12 +37,12 @@ fn with_type(kind: &'static str, body: impl Into<Body>) -> Response {
 pub(crate) fn requests() -> Requests {
     let labels = |method: &str, path: &str| vec![("method", method.to_owned()), ("path", path.to_owned())];
     let known = routes().into_iter().map(|Route { method, path, .. }| labels(method.as_str(), path));
-    let codes = (0..=LAST_CODE).map(|code| match Code::try_from(code) {
-        Ok(Code::Unknown) | Err(_) => "OK",
+    let codes = (0..=LAST_CODE).map(|code| match ErrorCode::try_from(code) {
+        Ok(ErrorCode::Unknown) | Err(_) => "OK",
         Ok(code) => code.as_str(),
     });
     Requests::new(known.chain([labels("other", "other")]), codes.collect())
 }
 
 /// Codes are numbered without gaps; 0 is never sent and stands for success.
-const LAST_CODE: i32 = Code::Internal as i32;
+const LAST_CODE: i32 = ErrorCode::Internal as i32;

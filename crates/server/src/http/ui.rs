@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use sha2::{Digest, Sha256};
 use std::sync::LazyLock;
 
@@ -108,7 +108,7 @@ fn to_dashboard(status: StatusCode) -> Response {
 }
 
 fn missing(message: &str) -> Response {
-    Failure::from(Error::new(Code::NotFound, message)).into_response()
+    Failure::from(Error::new(ErrorCode::NotFound, message)).into_response()
 }
 
 #[cfg(test)]

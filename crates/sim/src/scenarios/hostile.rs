@@ -5,7 +5,7 @@ use super::support::Told;
 use crate::network::{Item, MINUTE, Place, SECOND};
 use crate::world::World;
 use bytes::Bytes;
-use convoke_core::Code;
+use convoke_core::ErrorCode;
 use convoke_core::member::{MemberSpec, Status};
 use convoke_core::node::{Attach, AttachMember, ConnId, LinkId, PeerState};
 use convoke_core::version::{Incarnation, NodeId, OriginId};
@@ -155,7 +155,7 @@ pub(super) fn hostile_claim_jumps(world: &mut World) -> Told {
         let refused =
             world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(claim), out).err());
         let code = refused.map(|refusal| refusal.code);
-        world.require(code == Some(Code::InvalidArgument), &format!("claim {claim} leads to {code:?}"))?;
+        world.require(code == Some(ErrorCode::InvalidArgument), &format!("claim {claim} leads to {code:?}"))?;
     }
     let attached =
         world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(AHEAD), out).ok());

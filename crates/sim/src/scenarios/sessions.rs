@@ -5,7 +5,7 @@ use super::support::Told;
 use crate::client::{Body, ClientMessage};
 use crate::network::{Item, MINUTE, Place, SECOND, Spike};
 use crate::world::{ClientTimer, World};
-use convoke_core::Code;
+use convoke_core::ErrorCode;
 use convoke_core::member::{Liveness, MetadataUpdate, Status};
 use convoke_core::node::{Attach, AttachMember, ConnId};
 
@@ -178,7 +178,7 @@ pub(super) fn late_messages_of_an_old_stream_are_ignored(world: &mut World) -> T
                 node.close_session(time, old.session, out).err(),
             ]
         });
-        let gone = codes.iter().all(|refusal| refusal.as_ref().is_some_and(|r| r.code == Code::SessionGone));
+        let gone = codes.iter().all(|refusal| refusal.as_ref().is_some_and(|r| r.code == ErrorCode::SessionGone));
         world.require(gone, &format!("the old stream was served: {codes:?}"))?;
         world.throughout(10 * SECOND, "an old message had an effect", |w| {
             w.owned_by("m", to) && w.shown_everywhere("m", Status::Up)

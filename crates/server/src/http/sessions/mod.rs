@@ -21,7 +21,7 @@ use axum::response::{IntoResponse, Response};
 use convoke_node::core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
 use convoke_node::core::node::AttachMember;
 use convoke_node::core::version::Version;
-use convoke_proto::{Code, Error, json};
+use convoke_proto::{Error, ErrorCode, json};
 pub(crate) use forward::{Raw, ask_node};
 use live::{Granted, Wish, no_randomness};
 use secret::Secret;
@@ -244,5 +244,5 @@ fn heard(surface: &Surface, done: Done) -> Heard {
 }
 
 fn session_gone() -> Error {
-    Error::new(Code::SessionGone, "there is no such session; create one and register its members again")
+    Error::new(ErrorCode::SessionGone, "there is no such session; create one and register its members again")
 }

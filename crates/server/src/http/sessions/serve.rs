@@ -13,7 +13,7 @@ use axum::body::Body;
 use convoke_counters::add;
 use convoke_node::core::member::Liveness;
 use convoke_node::core::node::{AttachMember, Attached, Feeder, PeerState};
-use convoke_proto::{Code, Error};
+use convoke_proto::{Error, ErrorCode};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -73,7 +73,7 @@ pub(super) async fn serve(surface: &Surface, secret: &Secret, wish: Wish, raw: &
         Ok(done) => Ok(Served::Here(done)),
         Err(Denied::Because(error)) => Err(error),
         Err(Denied::Lost | Denied::Stale) => {
-            Err(Error::new(Code::NotReady, "this session is moving between nodes; try again"))
+            Err(Error::new(ErrorCode::NotReady, "this session is moving between nodes; try again"))
         }
     }
 }
@@ -112,9 +112,9 @@ fn silent(feeder: &Feeder, unanswered: bool) -> Error {
     let node = &feeder.node;
     if unanswered {
         let message = format!("node {node} holds this session and did not answer; the request may have been executed");
-        return Error::new(Code::OutcomeUnknown, message);
+        return Error::new(ErrorCode::OutcomeUnknown, message);
     }
-    Error::new(Code::NotReady, format!("node {node} holds this session and does not answer; try again"))
+    Error::new(ErrorCode::NotReady, format!("node {node} holds this session and does not answer; try again"))
 }
 
 /// With `fast` liveness the loss of the connection counts.
