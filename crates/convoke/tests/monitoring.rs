@@ -25,8 +25,8 @@ fn served() -> BTreeSet<String> {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    let types = answer.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    types.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+    let types = answer.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    types.map(|(family, kind)| support::http::series(family, kind)).collect()
 }
 
 /// Names of metrics in a query.

@@ -8,6 +8,7 @@ fn the_core_is_built_from_an_allowed_list_of_crates() {
         "bytes",
         "convoke-base",
         "convoke-core",
+        "convoke-counters",
         "convoke-filter",
         "crc32c",
         "fastrand",

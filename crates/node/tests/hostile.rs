@@ -49,7 +49,7 @@ async fn garbage_is_closed_counted_and_said_once() {
     // A length that nobody may send.
     send_and_be_closed(&node, &[PREAMBLE, &[0xff; 8]].concat()).await;
     send_and_be_closed(&node, &[PREAMBLE, &(8_u64 << 20).to_le_bytes(), &noise].concat()).await;
-    let refused = node.counters().await.unwrap().network.garbage_refused;
+    let refused = node.counters().await.unwrap().network.connections_malformed;
     assert_eq!(refused, 4);
     assert_eq!(garbage_events(&node), 1, "one address is worth one line");
     // Well framed, but no message; the core refuses these.
@@ -74,7 +74,7 @@ async fn whoever_says_nothing_is_closed_and_does_not_keep_others_out() {
         silent.push(stream);
     }
     eventually("beyond the bound they are refused", async || {
-        node.counters().await.unwrap().network.links_unidentified_refused == 4
+        node.counters().await.unwrap().network.links_unidentified_rejected == 4
     })
     .await;
     for mut stream in silent {

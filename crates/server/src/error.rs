@@ -23,12 +23,10 @@ pub enum StartError {
 /// A refusal of the core, as clients see it.
 pub(crate) fn refused(refusal: Refusal) -> Error {
     Error {
-        code: refusal.code,
-        message: refusal.message,
         field: refusal.field.map(str::to_owned),
         limit: refusal.limit,
         known: refusal.known,
-        log: None,
+        ..Error::new(refusal.code, refusal.message)
     }
 }
 

@@ -160,7 +160,7 @@ async fn bytes_left_in_an_old_socket_do_nothing_after_a_reconnect() {
     let given_up = kv.put("a", "given up").abandon();
     let request = given_up.expect("it was sent at once: the session is open and the link is up");
     let log = cluster.node(leader).replica.handle();
-    let arrived = || log.counters().proposals + log.counters().refused;
+    let arrived = || log.counters().proposals + log.counters().commands_rejected;
     let before = arrived();
     // Somebody else makes its fate final meanwhile.
     let elsewhere = cluster.served(follower).address().to_string();

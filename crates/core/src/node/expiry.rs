@@ -64,7 +64,7 @@ impl Node {
             if !record.is_live() || record.space > due || gone {
                 continue;
             }
-            self.counters.takeovers += u64::from(record.space == Space::Member);
+            self.counters.members_expired += u64::from(record.space == Space::Member);
             self.counters.local_writes += 1;
             if self.mutation.is(Mutant::ExpiryStatesLeft) {
                 self.write_left(slot, out);

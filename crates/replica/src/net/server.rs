@@ -58,7 +58,7 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
                 conversation.run(&mut frames, &mut writer).await
             }
             Err(why) => {
-                add(&plane.counting.connections_refused, 1);
+                add(&plane.counting.connections_rejected, 1);
                 tracing::debug!(%from, reason = %why, "log connection rejected");
                 writer.put(kind::REFUSED, 0, why.as_bytes());
                 writer.flush().await
@@ -72,7 +72,7 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
     };
     if let Err(error) = ended {
         if error.kind() == io::ErrorKind::InvalidData {
-            add(&plane.counting.garbage, 1);
+            add(&plane.counting.messages_malformed, 1);
             tracing::warn!(%from, %error, "log connection closed after malformed message");
         } else {
             tracing::debug!(%from, %error, "log connection ended");

@@ -2,6 +2,7 @@
 
 mod member;
 mod request;
+mod sentences;
 mod views;
 
 pub(crate) use member::{JsonMember, wire_member};

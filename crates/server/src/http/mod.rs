@@ -10,12 +10,13 @@ mod failure;
 mod kv;
 mod log;
 mod observe;
+mod peer_client;
 mod reads;
 mod routes;
 mod sessions;
-mod subscribers;
 mod ui;
 mod watch;
+mod watchers;
 
 use crate::surface::Surface;
 use ::http::{Method, StatusCode, Uri};
@@ -25,8 +26,9 @@ use axum::middleware::from_fn_with_state;
 use convoke_proto::{Error, ErrorCode};
 use failure::Failure;
 pub(crate) use observe::requests;
+pub(crate) use peer_client::PeerClient;
 use routes::routes;
-pub(crate) use sessions::{Key, Pool, Table};
+pub(crate) use sessions::{Key, Table};
 use std::sync::Arc;
 
 /// Every method and path that is served over HTTP.

@@ -128,7 +128,7 @@ pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> Told {
     world.client_unregister(client, "x");
     world.register(client, "x");
     world.run_until(|w| w.clients[client].pending.is_empty(), 5 * SECOND)?;
-    let refused = world.node(0).counters().requests_refused;
+    let refused = world.node(0).counters().requests_rejected;
     let set = [("v".to_owned(), "first".to_owned())].into();
     let update = Operation::Update(v1::Update { id: "m".to_owned(), set, ..v1::Update::default() });
     let unregister = Operation::Unregister(v1::Unregister { id: "x".to_owned() });
@@ -138,7 +138,7 @@ pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> Told {
         world.push(stream.conn, 0, Item::ToNode(Box::new(late)));
     }
     world.pass(SECOND)?;
-    world.require(world.node(0).counters().requests_refused == refused + 2, "an overtaken request was not refused")?;
+    world.require(world.node(0).counters().requests_rejected == refused + 2, "an overtaken request was not refused")?;
     world.up(&["m", "x"])?;
     world.require((0..3).all(|host| world.value(host, "m").as_deref() == Some("second")), "an old value came back")?;
     world.settle()
@@ -161,15 +161,15 @@ pub(super) fn rejected_request_does_not_succeed_later(world: &mut World) -> Told
         let request = v1::Request { seq, operation: Some(operation) };
         FromClient::Again { session: stream.session, request }
     };
-    let refused = world.node(0).counters().requests_refused;
+    let refused = world.node(0).counters().requests_rejected;
     world.push(stream.conn, 0, Item::ToNode(Box::new(request(1))));
     world.pass(SECOND)?;
-    world.require(world.node(0).counters().requests_refused == refused + 1, "the member was not held")?;
+    world.require(world.node(0).counters().requests_rejected == refused + 1, "the member was not held")?;
     world.client_unregister(holder, "taken");
     world.run_until(|w| (0..3).all(|host| w.member(host, "taken").is_none()), 5 * SECOND)?;
     world.push(stream.conn, 0, Item::ToNode(Box::new(request(1))));
     world.pass(SECOND)?;
-    world.require(world.node(0).counters().requests_refused == refused + 2, "the copy was executed")?;
+    world.require(world.node(0).counters().requests_rejected == refused + 2, "the copy was executed")?;
     world.require((0..3).all(|host| world.member(host, "taken").is_none()), "the member is registered")?;
     world.settle()
 }

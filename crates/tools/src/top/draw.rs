@@ -69,7 +69,7 @@ fn header(model: &Model, now: Instant, width: u16) -> Paragraph<'static> {
     ]);
     let holds = Line::from(format!(
         "{} members, {} clients, {} watchers, {} links",
-        counts.members, counts.sessions, counts.subscribers, counts.links
+        counts.members, counts.sessions, counts.watchers, counts.links
     ));
     Paragraph::new(vec![first, holds, log(answers.log.as_ref()), rates(model, width)])
 }
