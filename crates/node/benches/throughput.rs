@@ -7,6 +7,7 @@
 mod support;
 
 use convoke_node::{Answer, Config, Delivery, Node, Operation};
+use std::sync::Arc;
 use std::time::Instant;
 use support::{attach, cpu, member, scale};
 

@@ -9,6 +9,7 @@ use convoke_core::version::Version;
 use convoke_node::{Answer, Operation, Subscription};
 use convoke_testkit::{Cluster, PATIENCE, TestClient, eventually, member};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn members(filter: &str) -> Interest {
     Interest { space: Space::Member, filter: Filter::parse(filter).unwrap() }
