@@ -12,7 +12,7 @@ use convoke_node::Subscription;
 use convoke_node::core::member::{Member, Space};
 use convoke_node::core::node::{Interest, ResetReason, StreamEvent};
 use convoke_proto::v1::watch_event::{self, Event, reset};
-use convoke_proto::{Code, Error, MESSAGE_BYTES_MAX, PART_BYTES, SparingCodec, SparingEncoder, v1};
+use convoke_proto::{Error, ErrorCode, MESSAGE_BYTES_MAX, PART_BYTES, SparingCodec, SparingEncoder, v1};
 use futures_core::Stream;
 use prost::Message as _;
 use std::iter::Peekable;
@@ -178,7 +178,7 @@ impl Stream for WatchStream {
                 None => {
                     this.ended = true;
                     let message = "the node has dropped this watch; watch again, here or elsewhere, with the last mark";
-                    return Poll::Ready(Some(Err(Error::new(Code::NotReady, message).into())));
+                    return Poll::Ready(Some(Err(Error::new(ErrorCode::NotReady, message).into())));
                 }
             }
         }
