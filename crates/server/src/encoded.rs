@@ -3,8 +3,12 @@
 //! The registry gives every watcher the same shared record. The first watcher that writes it encodes it; the others, which do so within
 //! milliseconds, copy the bytes. What is found here depends on nothing but the member, so that a miss costs time and nothing else.
 
-use crate::convert::JsonMember;
+use crate::convert::{JsonMember, wire_member};
+use bytes::Bytes;
 use convoke_node::core::member::Member;
+use convoke_proto::v1;
+use convoke_proto::v1::watch_event::Event;
+use prost::Message;
 use serde::Serialize;
 use std::sync::{Mutex, PoisonError};
 
@@ -24,7 +28,18 @@ pub(crate) struct EncodedChanges {
 struct Encoded {
     member: Member,
     /// `{"member":{…}}`
-    json: String,
+    json: Option<String>,
+    /// A whole `convoke.v1.WatchEvent`, which also says what kind of change it is.
+    event: Option<(Kind, Bytes)>,
+}
+
+/// What happened to a member, for watchers over gRPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Registered,
+    Updated,
+    StatusChanged,
+    OwnerChanged,
 }
 
 #[derive(Serialize)]
@@ -39,17 +54,40 @@ impl EncodedChanges {
 
     /// Appends `{"member":{…}}`.
     pub(crate) fn write_json(&self, member: &Member, text: &mut String) {
+        self.with(member, |encoded| {
+            let json = encoded.json.get_or_insert_with(|| json(member));
+            text.push_str(json);
+            ((), json.len())
+        });
+    }
+
+    /// The bytes of a `convoke.v1.WatchEvent`.
+    pub(crate) fn event(&self, kind: Kind, member: &Member) -> Bytes {
+        self.with(member, |encoded| {
+            // A member that comes to match a filter is new to its watcher, and changed for the others.
+            let event = match &encoded.event {
+                Some((known, event)) if *known == kind => event.clone(),
+                _ => encoded.event.insert((kind, event(kind, member))).1.clone(),
+            };
+            let length = event.len();
+            (event, length)
+        })
+    }
+
+    /// `write` also returns the size of what it encoded.
+    fn with<T>(&self, member: &Member, write: impl FnOnce(&mut Encoded) -> (T, usize)) -> T {
         // Only a place to look at: that it is this member is compared.
         let place = std::ptr::from_ref(member.shared_id()).addr() / RECORD_BYTES % PLACES;
         let mut found = self.places[place].lock().unwrap_or_else(PoisonError::into_inner);
         let encoded = match &mut *found {
             Some(encoded) if encoded.member == *member => encoded,
-            other => other.insert(Encoded { member: member.clone(), json: json(member) }),
+            other => other.insert(Encoded { member: member.clone(), json: None, event: None }),
         };
-        text.push_str(&encoded.json);
-        if encoded.json.len() > BYTES_MAX {
+        let (written, bytes) = write(encoded);
+        if bytes > BYTES_MAX {
             *found = None;
         }
+        written
     }
 
     /// Lets go of all: called now and then, so that nothing is kept that nobody watches any more.
@@ -58,6 +96,17 @@ impl EncodedChanges {
             *place.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
+}
+
+fn event(kind: Kind, member: &Member) -> Bytes {
+    let member = wire_member(member);
+    let event = match kind {
+        Kind::Registered => Event::Registered(member),
+        Kind::Updated => Event::Updated(member),
+        Kind::StatusChanged => Event::StatusChanged(member),
+        Kind::OwnerChanged => Event::OwnerChanged(member),
+    };
+    v1::WatchEvent { event: Some(event) }.encode_to_vec().into()
 }
 
 /// `{"member":{…}}`
@@ -86,6 +135,9 @@ mod tests {
                 let (member, mut text) = (node.member(id).unwrap(), String::from("data: "));
                 encoded.write_json(&member, &mut text);
                 assert_eq!(text.strip_prefix("data: "), Some(json(&member).as_str()));
+                for kind in [Kind::Updated, Kind::Registered, Kind::Registered] {
+                    assert_eq!(encoded.event(kind, &member), event(kind, &member));
+                }
             }
         }
         assert!(encoded.places.iter().any(|place| place.lock().unwrap().is_some()));

@@ -56,7 +56,10 @@ impl Services {
         let method = measure::method(request.uri().path());
         let service = request.uri().path().split('/').nth(1);
         let span = traces::grpc(measure::name(method), request.headers());
-        let response = if service == Some(RegistryServer::<registry::Registry>::NAME) {
+        let response = if request.uri().path() == watch::PATH {
+            let calling = watch::serve(self.surface.clone(), request).instrument(span.clone());
+            Ok(calling.await.map(Reply::Grpc))
+        } else if service == Some(RegistryServer::<registry::Registry>::NAME) {
             let calling = self.registry.call(request).instrument(span.clone());
             calling.await.map(|response| response.map(Reply::Grpc))
         } else {

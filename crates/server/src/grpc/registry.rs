@@ -1,17 +1,14 @@
 //! `convoke.v1.Registry`.
 
 use super::attach::AttachStream;
-use super::watch::WatchStream;
 use crate::convert::{filter, versions, wire_member};
 use crate::error::{no_member, refused};
 use crate::listing::list;
-use crate::service::Tie;
 use crate::surface::{Gates, Surface};
-use crate::watchers::Watcher;
-use convoke_node::core::member::Space;
-use convoke_node::core::node::{Interest, Resume};
+use convoke_node::core::node::Resume;
 use convoke_proto::v1::registry_server;
 use convoke_proto::{Error, v1};
+use futures_util::stream::Empty;
 use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -21,7 +18,7 @@ pub(crate) struct Registry(pub(crate) Arc<Surface>);
 #[tonic::async_trait]
 impl registry_server::Registry for Registry {
     type AttachStream = AttachStream;
-    type WatchStream = WatchStream;
+    type WatchStream = Empty<Result<v1::WatchEvent, Status>>;
 
     async fn attach(&self, request: Request<Streaming<v1::ClientMessage>>) -> Result<Response<AttachStream>, Status> {
         let surface = &self.0;
@@ -30,15 +27,9 @@ impl registry_server::Registry for Registry {
         Ok(Response::new(AttachStream::new(request.into_inner(), connection, surface.clone(), permit)))
     }
 
-    async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<WatchStream>, Status> {
-        let (metadata, extensions, v1::WatchRequest { filter: text, resume }) = request.into_parts();
-        let filter = filter(&text)?;
-        let tie = extensions.get::<Arc<Tie>>().map(Arc::as_ref);
-        let headers = metadata.into_headers();
-        let watcher = Watcher::new("grpc", tie, headers.get(http::header::USER_AGENT), &filter);
-        let interest = Interest { space: Space::Member, filter };
-        let subscription = self.0.node.subscribe(interest, wire_resume(resume)?).await.map_err(refused)?;
-        Ok(Response::new(WatchStream::new(subscription, self.0.watchers.enter(watcher))))
+    async fn watch(&self, _: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        // See `watch::serve`.
+        Err(Status::internal("watches are served before they get here"))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
@@ -57,7 +48,7 @@ impl registry_server::Registry for Registry {
     }
 }
 
-fn wire_resume(resume: Option<v1::Resume>) -> Result<Resume, Error> {
+pub(super) fn wire_resume(resume: Option<v1::Resume>) -> Result<Resume, Error> {
     let Some(v1::Resume { token, recent, known }) = resume else { return Ok(Resume::Fresh) };
     let known = known.map(|known| versions("known", known.versions)).transpose()?;
     Ok(match (token.is_empty(), known) {

@@ -1,33 +1,124 @@
 //! A watch: batches of the node's subscription, event by event, snapshots in parts.
 
-use crate::convert::wire_member;
-use crate::watchers::Watching;
+use crate::convert::{filter, wire_member};
+use crate::encoded::{EncodedChanges, Kind};
+use crate::error::refused;
+use crate::service::Tie;
+use crate::surface::Surface;
+use crate::watchers::{Watcher, Watching};
+use ::http::header::USER_AGENT;
+use bytes::{BufMut, Bytes};
 use convoke_node::Subscription;
-use convoke_node::core::node::{ResetReason, StreamEvent};
+use convoke_node::core::member::{Member, Space};
+use convoke_node::core::node::{Interest, ResetReason, StreamEvent};
 use convoke_proto::v1::watch_event::{self, Event, reset};
-use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
+use convoke_proto::{Error, ErrorCode, MESSAGE_BYTES_MAX, PART_BYTES, SparingCodec, SparingEncoder, v1};
 use futures_core::Stream;
-use prost::Message;
+use prost::Message as _;
 use std::iter::Peekable;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::vec;
-use tonic::Status;
+use tonic::body::Body;
+use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
+use tonic::server::Grpc;
+use tonic::{Request, Response, Status};
+
+/// Called directly, with a codec of its own: a change is encoded once for all watchers.
+pub(super) const PATH: &str = "/convoke.v1.Registry/Watch";
+
+pub(super) async fn serve<B>(surface: Arc<Surface>, request: ::http::Request<B>) -> ::http::Response<Body>
+where
+    B: http_body::Body + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+{
+    let watching = tower::service_fn(move |request| watch(surface.clone(), request));
+    let grpc = Grpc::new(WatchCodec).apply_max_message_size_config(Some(MESSAGE_BYTES_MAX), None);
+    { grpc }.server_streaming(watching, request).await
+}
+
+async fn watch(surface: Arc<Surface>, request: Request<v1::WatchRequest>) -> Result<Response<WatchStream>, Status> {
+    let (metadata, extensions, v1::WatchRequest { filter: text, resume }) = request.into_parts();
+    let filter = filter(&text)?;
+    let tie = extensions.get::<Arc<Tie>>().map(Arc::as_ref);
+    let headers = metadata.into_headers();
+    let watcher = Watcher::new("grpc", tie, headers.get(USER_AGENT), &filter);
+    let interest = Interest { space: Space::Member, filter };
+    let resume = super::registry::wire_resume(resume)?;
+    let subscription = surface.node.subscribe(interest, resume).await.map_err(refused)?;
+    let watching = surface.watchers.enter(watcher);
+    Ok(Response::new(WatchStream::new(subscription, surface.encoded.clone(), watching)))
+}
+
+/// A message of a watch.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Of this watcher alone.
+    Event(v1::WatchEvent),
+    /// Encoded for all.
+    Change(Bytes),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WatchCodec;
+
+type Plain = SparingCodec<v1::WatchEvent, v1::WatchRequest>;
+
+impl Codec for WatchCodec {
+    type Encode = Message;
+    type Decode = v1::WatchRequest;
+    type Encoder = WatchEncoder;
+    type Decoder = <Plain as Codec>::Decoder;
+
+    fn encoder(&mut self) -> WatchEncoder {
+        WatchEncoder(Plain::default().encoder())
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        Plain::default().decoder()
+    }
+}
+
+#[derive(Debug)]
+struct WatchEncoder(SparingEncoder<v1::WatchEvent>);
+
+impl Encoder for WatchEncoder {
+    type Item = Message;
+    type Error = Status;
+
+    fn encode(&mut self, message: Message, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        match message {
+            Message::Event(event) => self.0.encode(event, into),
+            Message::Change(bytes) => {
+                into.reserve(bytes.len());
+                into.put(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        self.0.buffer_settings()
+    }
+}
 
 pub(crate) struct WatchStream {
     subscription: Subscription,
     batch: Peekable<vec::IntoIter<StreamEvent>>,
     ended: bool,
+    encoded: Arc<EncodedChanges>,
     _watching: Watching,
 }
 
 impl WatchStream {
-    pub(crate) fn new(subscription: Subscription, watching: Watching) -> Self {
-        WatchStream { subscription, batch: Vec::new().into_iter().peekable(), ended: false, _watching: watching }
+    fn new(subscription: Subscription, encoded: Arc<EncodedChanges>, watching: Watching) -> Self {
+        let batch = Vec::new().into_iter().peekable();
+        WatchStream { subscription, batch, ended: false, encoded, _watching: watching }
     }
 
     /// The next message of the present batch.
-    fn take(&mut self) -> Option<v1::WatchEvent> {
+    fn take(&mut self) -> Option<Message> {
         let event = match self.batch.next()? {
             StreamEvent::Snapshot(member) => {
                 let mut members = vec![wire_member(&member)];
@@ -43,17 +134,21 @@ impl WatchStream {
                 Event::Snapshot(watch_event::Snapshot { members })
             }
             StreamEvent::CaughtUp => Event::CaughtUp(watch_event::CaughtUp {}),
-            StreamEvent::Registered(member) => Event::Registered(wire_member(&member)),
-            StreamEvent::Updated(member) => Event::Updated(wire_member(&member)),
-            StreamEvent::StatusChanged(member) => Event::StatusChanged(wire_member(&member)),
-            StreamEvent::OwnerChanged(member) => Event::OwnerChanged(wire_member(&member)),
+            StreamEvent::Registered(member) => return self.change(Kind::Registered, &member),
+            StreamEvent::Updated(member) => return self.change(Kind::Updated, &member),
+            StreamEvent::StatusChanged(member) => return self.change(Kind::StatusChanged, &member),
+            StreamEvent::OwnerChanged(member) => return self.change(Kind::OwnerChanged, &member),
             StreamEvent::Unregistered { id, version } => {
                 Event::Unregistered(v1::Versioned { id, version: version.to_string() })
             }
             StreamEvent::Reset(reason) => Event::Reset(watch_event::Reset { reason: reset_reason(reason).into() }),
             StreamEvent::Mark(token) => Event::Mark(watch_event::Mark { token }),
         };
-        Some(v1::WatchEvent { event: Some(event) })
+        Some(Message::Event(v1::WatchEvent { event: Some(event) }))
+    }
+
+    fn change(&self, kind: Kind, member: &Member) -> Option<Message> {
+        Some(Message::Change(self.encoded.event(kind, member)))
     }
 }
 
@@ -67,7 +162,7 @@ fn reset_reason(reason: ResetReason) -> reset::Reason {
 }
 
 impl Stream for WatchStream {
-    type Item = Result<v1::WatchEvent, Status>;
+    type Item = Result<Message, Status>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
