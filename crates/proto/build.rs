@@ -34,9 +34,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
-    // Sorted maps: the same value is always the same bytes. Values of keys are shared, not copied.
+    // Sorted maps make the encoding deterministic. Values of keys are `Bytes`, which are shared and not copied.
     let mut builder =
-        tonic_prost_build::configure().build_transport(false).btree_map(".").codec_path("crate::SparingCodec");
+        tonic_prost_build::configure().build_transport(false).btree_map(".").codec_path("crate::LowMemoryCodec");
     for message in ["PutKey", "DeleteKeys", "KeyRange", "KeyValue", "BackupResponse", "ReadRequest"] {
         builder = builder.bytes(format!(".convoke.v1.{message}"));
     }

@@ -1,4 +1,4 @@
-//! How messages are put on streams: like `tonic_prost::ProstCodec`, with memory that fits streams which are mostly idle.
+//! The codec of all gRPC streams: `tonic_prost::ProstCodec` with smaller buffers, because most streams are idle.
 
 use prost::Message;
 use std::marker::PhantomData;
@@ -6,34 +6,35 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
 use tonic_prost::ProstCodec;
 
-/// A stream holds a buffer of this size in each direction as long as it lives. Heartbeats and their answers are much smaller.
-const BUFFER: usize = 512;
-/// What has gathered is passed on from this size on. A large message therefore goes alone, and its memory with it: what follows
-/// it is written into a new buffer.
-const PASS_ON: usize = 4 * 1024;
+/// Initial size of the buffer that a stream holds in each direction for its whole lifetime. Heartbeats and their
+/// acknowledgements are much smaller.
+const BUFFER_BYTES: usize = 512;
+/// Size from which the buffer is flushed. A large message is therefore flushed alone, and its memory is freed with it:
+/// the next message gets a new buffer.
+const FLUSH_BYTES: usize = 4 * 1024;
 
-/// The codec of all services.
+/// Codec of all services.
 #[derive(Clone, Debug)]
-pub struct SparingCodec<T, U>(PhantomData<(T, U)>);
+pub struct LowMemoryCodec<T, U>(PhantomData<(T, U)>);
 
-impl<T, U> Default for SparingCodec<T, U> {
+impl<T, U> Default for LowMemoryCodec<T, U> {
     fn default() -> Self {
-        SparingCodec(PhantomData)
+        LowMemoryCodec(PhantomData)
     }
 }
 
-impl<T, U> Codec for SparingCodec<T, U>
+impl<T, U> Codec for LowMemoryCodec<T, U>
 where
     T: Message + Send + 'static,
     U: Message + Default + Send + 'static,
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = SparingEncoder<T>;
+    type Encoder = LowMemoryEncoder<T>;
     type Decoder = <ProstCodec<T, U> as Codec>::Decoder;
 
     fn encoder(&mut self) -> Self::Encoder {
-        SparingEncoder(PhantomData)
+        LowMemoryEncoder(PhantomData)
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -42,14 +43,14 @@ where
 }
 
 fn settings() -> BufferSettings {
-    BufferSettings::new(BUFFER, PASS_ON)
+    BufferSettings::new(BUFFER_BYTES, FLUSH_BYTES)
 }
 
-/// Takes as much memory as the message needs, at once.
+/// Encoder that reserves exactly the memory a message needs, in one allocation.
 #[derive(Clone, Debug)]
-pub struct SparingEncoder<T>(PhantomData<T>);
+pub struct LowMemoryEncoder<T>(PhantomData<T>);
 
-impl<T: Message> Encoder for SparingEncoder<T> {
+impl<T: Message> Encoder for LowMemoryEncoder<T> {
     type Item = T;
     type Error = Status;
 

@@ -1,4 +1,4 @@
-//! How an error travels: as a gRPC status with details, and as JSON.
+//! Errors on the wire: as a gRPC status with details, and as JSON.
 
 use crate::v1;
 use prost::Message;
@@ -6,12 +6,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use convoke_base::ErrorCode;
 
-/// The gRPC status of a code.
+/// Returns the gRPC status of a code.
 pub fn grpc_code(code: ErrorCode) -> tonic::Code {
     tonic::Code::from_i32(code.grpc_status() as i32)
 }
 
-/// The nearest code for a status that came without an [`Error`], from a proxy for example.
+/// Returns the nearest code for a status without an [`Error`], for example from a proxy.
 fn nearest(status: tonic::Code) -> ErrorCode {
     use tonic::Code as Grpc;
     match status {
@@ -29,7 +29,7 @@ fn nearest(status: tonic::Code) -> ErrorCode {
     }
 }
 
-/// A code in JSON, by its name.
+/// Serializes a code by its name.
 mod by_name {
     use super::{Deserialize, Deserializer, ErrorCode, Serializer};
 
@@ -43,22 +43,22 @@ mod by_name {
     }
 }
 
-/// Why a request was rejected or failed. A rejected request has changed nothing.
+/// The error of a request that was rejected or failed. A rejected request has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Error {
     #[serde(with = "by_name")]
     pub code: ErrorCode,
-    /// One sentence that says what to do.
+    /// One sentence with the cause and what to do.
     pub message: String,
-    /// The input field that was wrong.
+    /// Name of the invalid input field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// The limit that was exceeded.
+    /// Limit that was exceeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// With [`ErrorCode::StaleClaim`]: the highest claim known. With [`ErrorCode::FailedPrecondition`] of a compare-and-set: the modify
-    /// revision found, 0 if the key does not exist.
+    /// With [`ErrorCode::StaleClaim`]: the highest claim that the node knows. With [`ErrorCode::FailedPrecondition`]
+    /// of a compare-and-set: the modify revision of the key, 0 if the key does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<u64>,
     /// What errors of the log plane also say.
@@ -66,17 +66,18 @@ pub struct Error {
     pub log: Option<Box<LogContext>>,
 }
 
-/// What errors of the log plane also say.
+/// Additional fields of errors of the log plane.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogContext {
-    /// With [`ErrorCode::OutcomeUnknown`]: what to resolve.
+    /// The request that the error refers to. With [`ErrorCode::OutcomeUnknown`]: the request to resolve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<v1::RequestId>,
-    /// With [`ErrorCode::NotLeader`] and [`ErrorCode::NoQuorum`]: the group, the last known leader first.
+    /// With [`ErrorCode::NotLeader`] and [`ErrorCode::NoQuorum`]: the replicas of the group, the last known leader
+    /// first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<v1::Replica>,
-    /// The present epoch.
+    /// The current epoch.
     #[serde(skip_serializing_if = "Option::is_none", with = "crate::json::epoch")]
     pub epoch: Option<v1::Epoch>,
 }
@@ -117,7 +118,7 @@ impl Error {
         self
     }
 
-    /// Tells the group of replicas, the last known leader first.
+    /// Sets the replicas of the group, the last known leader first, and the current epoch.
     #[must_use]
     pub fn members(mut self, members: Vec<v1::Replica>, epoch: Option<v1::Epoch>) -> Error {
         let log = self.log.get_or_insert_default();
@@ -125,7 +126,7 @@ impl Error {
         self
     }
 
-    /// The request of the log plane that it is about.
+    /// Returns the log request that the error refers to.
     pub fn about(&self) -> Option<v1::RequestId> {
         self.log.as_ref()?.request
     }
@@ -156,13 +157,13 @@ impl From<v1::Error> for Error {
 }
 
 impl v1::Error {
-    /// The code, typed.
+    /// Returns the code as an enum.
     pub fn error_code(&self) -> ErrorCode {
         ErrorCode::from_number(self.code)
     }
 }
 
-/// The standard envelope for details of a gRPC status (google.rpc.Status), which libraries of all languages open.
+/// The standard envelope for details of a gRPC status (google.rpc.Status). gRPC libraries of all languages can read it.
 #[derive(Clone, PartialEq, Message)]
 struct RichStatus {
     #[prost(int32, tag = "1")]
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_somebody_else_becomes_the_nearest_error() {
+    fn a_foreign_status_becomes_the_nearest_error() {
         let error = Error::from(tonic::Status::unavailable("upstream connect error"));
         assert_eq!(error, Error::new(ErrorCode::NotReady, "upstream connect error"));
         let garbled = tonic::Status::with_details(tonic::Code::NotFound, "x", vec![0xff, 0xff].into());
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_log_plane_say_more() {
+    fn errors_of_the_log_plane_have_additional_fields() {
         let leader = v1::Replica { replica: 1, node: "n1".into(), leader: true, ..v1::Replica::default() };
         let epoch = v1::Epoch { term: 3, replica: 1 };
         let error = Error::new(ErrorCode::NotLeader, "elsewhere").members(vec![leader], Some(epoch));
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_fields_that_say_something() {
+    fn json_omits_empty_fields() {
         let error = Error::new(ErrorCode::AlreadyRegistered, "taken").field("id");
         let text = serde_json::to_string(&error).unwrap();
         assert_eq!(text, r#"{"code":"ALREADY_REGISTERED","message":"taken","field":"id"}"#);

@@ -1,19 +1,20 @@
-//! The JSON forms of the HTTP interface, the command line and the SDK.
+//! The JSON types of the HTTP interface, the command line and the SDK.
 //!
-//! What comes in from users refuses unknown fields (R-06). What is read from a node ignores them: the node may be newer.
+//! Types for user input reject unknown fields (R-06). Types for responses of a node ignore them, because the node may
+//! be newer than the reader.
 
 use crate::{Error, v1};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Status of a member, decided only by Convoke (R-03).
+/// Status of a member. Only Convoke sets it (R-03).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     Up,
     Down,
-    /// Unregistered; seen in explanations only.
+    /// Unregistered. Only explanations show it.
     Left,
 }
 
@@ -43,7 +44,7 @@ impl From<Status> for v1::Status {
     }
 }
 
-/// What is not known to be up is not to be relied on.
+/// An unknown status becomes [`Status::Down`], so that clients do not route traffic to such a member.
 impl From<v1::Status> for Status {
     fn from(status: v1::Status) -> Status {
         match status {
@@ -54,14 +55,14 @@ impl From<v1::Status> for Status {
     }
 }
 
-/// A member as shown.
+/// A member as queries and watches return it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     pub id: String,
     pub service: String,
     /// Free-form hierarchy with dots, for example `aws.us-east-1.a`.
     pub locality: String,
-    /// UNIX ms.
+    /// Creation time in UNIX milliseconds.
     pub created: u64,
     pub revision: String,
     /// `host:port`, or empty.
@@ -70,27 +71,27 @@ pub struct Member {
     /// At least 1.
     pub weight: u16,
     pub status: Status,
-    /// In maintenance.
+    /// Whether the member is in maintenance.
     pub drained: bool,
     pub metadata: BTreeMap<String, String>,
     pub owner: Owner,
-    /// Opaque, compared for equality only.
+    /// Opaque; compare for equality only.
     pub version: String,
     pub client: String,
 }
 
 impl Member {
-    /// Up and not drained (R-16).
+    /// Returns whether the member is up and not drained (R-16).
     pub fn routable(&self) -> bool {
         self.status == Status::Up && !self.drained
     }
 }
 
-/// The node that feeds a member.
+/// The node whose session holds a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     pub node: String,
-    /// UNIX ms; for display only.
+    /// Start of the ownership in UNIX milliseconds; for display only.
     pub since: u64,
 }
 
@@ -138,7 +139,7 @@ impl From<Member> for v1::Member {
     }
 }
 
-/// A member as its client describes it: all that may be said on input.
+/// The attributes of a member that its client provides at registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberSpec {
@@ -146,7 +147,7 @@ pub struct MemberSpec {
     pub service: String,
     #[serde(default)]
     pub locality: String,
-    /// UNIX ms; by default the time of the first registration.
+    /// Creation time in UNIX milliseconds. Defaults to the time of the first registration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<u64>,
     #[serde(default)]
@@ -157,7 +158,7 @@ pub struct MemberSpec {
     /// Further addresses by name.
     #[serde(default)]
     pub endpoints: BTreeMap<String, String>,
-    /// Relative share of traffic; 0 is "not set" and counts as 1.
+    /// Relative share of traffic. 0 means not set and counts as 1.
     #[serde(default)]
     pub weight: u16,
     #[serde(default)]
@@ -169,14 +170,14 @@ impl MemberSpec {
         MemberSpec { id: id.into(), service: service.into(), ..MemberSpec::default() }
     }
 
-    /// Where it can be reached, `host:port`.
+    /// Sets the address, `host:port`.
     #[must_use]
     pub fn address(mut self, address: impl Into<String>) -> MemberSpec {
         self.address = address.into();
         self
     }
 
-    /// One more address, by name.
+    /// Adds a named endpoint.
     #[must_use]
     pub fn endpoint(mut self, name: impl Into<String>, address: impl Into<String>) -> MemberSpec {
         self.endpoints.insert(name.into(), address.into());
@@ -250,7 +251,7 @@ pub struct SessionRequest {
     pub timeout_ms: Option<u64>,
 }
 
-/// How a client's silence is judged (R-12).
+/// How a lost connection affects the status of a client's members (R-12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Liveness {
@@ -270,7 +271,7 @@ impl From<Liveness> for v1::Liveness {
     }
 }
 
-/// Answer to `POST /api/v1/sessions`. `session` is a secret.
+/// Response to `POST /api/v1/sessions`. `session` is a secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionResponse {
     pub session: String,
@@ -285,21 +286,21 @@ impl fmt::Debug for SessionResponse {
     }
 }
 
-/// Answer to a write.
+/// Response to a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     pub version: String,
 }
 
-/// A key as shown.
+/// A key with its value and revisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyValue {
-    /// As a text; what is not UTF-8 in it is replaced.
+    /// The key as text. Invalid UTF-8 is replaced.
     pub key: String,
-    /// The key itself, if it is not UTF-8.
+    /// The bytes of the key, if it is not valid UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
     pub key_base64: Option<Vec<u8>>,
-    /// In base64.
+    /// Base64 in JSON.
     #[serde(with = "base64")]
     pub value: Vec<u8>,
     pub create_revision: u64,
@@ -329,47 +330,47 @@ impl From<v1::KeyValue> for KeyValue {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyList {
     pub keys: Vec<KeyValue>,
-    /// Of all keys, when this page was read.
+    /// Revision of the key store when the page was read.
     pub revision: u64,
     pub next_cursor: Option<String>,
 }
 
-/// Answer to a put or a delete.
+/// Response to a put or a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyWritten {
-    /// Of all keys, after it.
+    /// Revision of the key store after the write.
     pub revision: u64,
-    /// With a delete: how many keys are gone.
+    /// With a delete: number of deleted keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<u64>,
-    /// What it was, in the log.
+    /// Id of the request in the log.
     pub request: v1::RequestId,
-    /// What was there before, if asked for.
+    /// Previous records, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub previous: Vec<KeyValue>,
-    /// How many of those were left out for their size.
+    /// Number of previous records that were omitted because of their size.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u64,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What became of a request.
+/// The fate of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestFate {
     pub request: v1::RequestId,
     /// `applied`, `not_applied`, `never`, `open` or `too_old`.
     pub fate: String,
-    /// Whether no copy of it can take effect from now on.
+    /// Whether the fate is final: no copy of the request can take effect later.
     #[serde(rename = "final")]
     pub is_final: bool,
-    /// Of the log; with `applied` and `not_applied`.
+    /// Log index; with `applied` and `not_applied`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u64>,
-    /// Of the keys; with `applied`.
+    /// Revision of the key store; with `applied`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
     /// With `not_applied`.
@@ -377,25 +378,25 @@ pub struct RequestFate {
     pub reason: Option<Error>,
 }
 
-/// Body of `POST /api/v1/log/members`: one of the changes.
+/// Body of `POST /api/v1/log/members`: exactly one change of the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MembersChange {
-    /// The configuration this is to replace.
+    /// Number of the configuration that the change replaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<u64>,
-    /// How long to wait until the group has arrived there.
+    /// Maximum time to wait until the group has adopted the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// Node to add as a learner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add: Option<String>,
-    /// Node whose place another one takes: `with`.
+    /// Node whose replica moves to the node in `with`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub with: Option<String>,
-    /// Peer address of the node that is new.
+    /// Peer address of the new node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -404,12 +405,12 @@ pub struct MembersChange {
     pub demote: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove: Option<String>,
-    /// Voter that the leader hands over to.
+    /// Voter that becomes the leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transfer: Option<String>,
 }
 
-/// Bytes in JSON.
+/// Bytes as base64 text.
 mod base64 {
     use ::base64::{Engine, engine::general_purpose::STANDARD};
     use serde::{Deserialize, Deserializer, Serializer};
@@ -437,7 +438,7 @@ mod base64_option {
     }
 }
 
-/// Epochs as texts, `term@replica`: to be compared, not to be taken apart.
+/// Epochs as text, `term@replica`. Clients compare them for equality only.
 pub(crate) mod epoch {
     use crate::v1::Epoch;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -456,20 +457,14 @@ pub(crate) mod epoch {
     }
 }
 
-/// `data` of a watch event about a member in view.
+/// `data` of an `unregister` event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
-    pub member: Member,
-}
-
-/// `data` of `unregister`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gone {
+pub struct UnregisterEvent {
     pub id: String,
     pub version: String,
 }
 
-/// Statuses inside generated messages.
+/// JSON form of a status in generated messages.
 pub(crate) mod status {
     use super::{Status, v1};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -483,7 +478,7 @@ pub(crate) mod status {
     }
 }
 
-/// States of nodes inside generated messages: the enum's names without their prefix, in small letters.
+/// JSON form of a node state in generated messages: the enum's name without its prefix, in lower case.
 pub(crate) mod node_state {
     use crate::v1::NodeState;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -540,13 +535,13 @@ mod tests {
     }
 
     #[test]
-    fn a_member_survives_json_and_protobuf() {
+    fn a_member_round_trips_through_json_and_protobuf() {
         assert_eq!(from_str::<Member>(&to_string(&member()).unwrap()).unwrap(), member());
         assert_eq!(Member::from(v1::Member::from(member())), member());
     }
 
     #[test]
-    fn input_needs_id_and_service_and_refuses_what_is_unknown() {
+    fn input_requires_id_and_service_and_rejects_unknown_fields() {
         let spec: MemberSpec = from_str(r#"{"id":"a","service":"s"}"#).unwrap();
         assert_eq!(spec, MemberSpec::new("a", "s"));
         for (bad, named) in [
@@ -562,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_messages_speak_in_words() {
+    fn generated_messages_write_enums_as_names() {
         let node = v1::Node { id: "n1".into(), state: v1::NodeState::Up.into(), ..v1::Node::default() };
         let text = to_string(&node).unwrap();
         assert!(text.starts_with(r#"{"id":"n1","state":"up","region":"""#), "{text}");

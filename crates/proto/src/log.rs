@@ -1,14 +1,14 @@
-//! Ids of the log plane as texts.
+//! Text forms of the log plane's ids.
 
 use crate::json::RequestFate;
 use crate::v1::{Epoch, Fate, RequestId, fate::Kind};
 use std::fmt;
 use std::str::FromStr;
 
-/// A text that is no epoch, or names no request.
+/// The error of parsing an epoch or a request id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NoId(&'static str);
+pub struct ParseIdError(&'static str);
 
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -17,10 +17,11 @@ impl fmt::Display for Epoch {
 }
 
 impl FromStr for Epoch {
-    type Err = NoId;
+    type Err = ParseIdError;
 
-    fn from_str(text: &str) -> Result<Epoch, NoId> {
-        let (term, replica) = pair(text, '@').ok_or(NoId("an epoch is written term@replica"))?;
+    fn from_str(text: &str) -> Result<Epoch, ParseIdError> {
+        let (term, replica) =
+            pair(text, '@').ok_or(ParseIdError("invalid epoch: expected TERM@REPLICA, for example 3@1"))?;
         Ok(Epoch { term, replica })
     }
 }
@@ -32,10 +33,11 @@ impl fmt::Display for RequestId {
 }
 
 impl FromStr for RequestId {
-    type Err = NoId;
+    type Err = ParseIdError;
 
-    fn from_str(text: &str) -> Result<RequestId, NoId> {
-        let (session, number) = pair(text, '/').ok_or(NoId("a request is written session/number"))?;
+    fn from_str(text: &str) -> Result<RequestId, ParseIdError> {
+        let (session, number) =
+            pair(text, '/').ok_or(ParseIdError("invalid request id: expected SESSION/NUMBER, for example 12/4"))?;
         Ok(RequestId { session, number })
     }
 }
@@ -46,19 +48,19 @@ fn pair(text: &str, separator: char) -> Option<(u64, u64)> {
 }
 
 impl Fate {
-    /// Without anything else to say.
+    /// Creates a fate of this kind; all other fields are empty.
     pub fn of(kind: Kind) -> Fate {
         Fate { kind: kind.into(), ..Fate::default() }
     }
 
-    /// Whether no copy of the request can take effect from now on.
+    /// Returns whether the fate is final: no copy of the request can take effect later.
     pub fn is_final(&self) -> bool {
         !matches!(self.kind(), Kind::Open | Kind::Unspecified)
     }
 }
 
 impl Kind {
-    /// As in JSON.
+    /// Returns the name of the kind in JSON.
     pub fn as_word(self) -> &'static str {
         match self {
             Kind::Unspecified | Kind::Open => "open",
@@ -89,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_read_as_they_are_written() {
+    fn ids_round_trip_through_text() {
         let (epoch, request) = (Epoch { term: 3, replica: 1 }, RequestId { session: 12, number: 4 });
         assert_eq!((epoch.to_string(), request.to_string()), ("3@1".to_owned(), "12/4".to_owned()));
         assert_eq!((epoch.to_string().parse(), request.to_string().parse()), (Ok(epoch), Ok(request)));

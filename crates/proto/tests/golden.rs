@@ -1,6 +1,6 @@
-//! Messages fixed byte for byte, so that what released clients and nodes send is understood for ever.
+//! Golden encodings: messages of released clients and nodes stay readable.
 //!
-//! `schema.rs` keeps numbers and types; these are the bytes that follow from them. They are never changed, only added to.
+//! `schema.rs` checks numbers and types; this file checks the resulting bytes. Cases are only added, never changed.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -84,14 +84,14 @@ const MEMBER: &str = "0a016d12017340015001580162060a026e3110056a05312e322e337201
 const ERROR: &str = "080d12026e6f1a05636c61696d200028ac02";
 
 #[test]
-fn parts() {
+fn shared_types() {
     assert_golden(&spec(), SPEC);
     assert_golden(&member(), MEMBER);
     assert_golden(&error(), ERROR);
 }
 
 #[test]
-fn what_clients_send() {
+fn messages_from_clients() {
     let attach = v1::Attach {
         client: "c".to_owned(),
         nonce: 0x0102_0304_0506_0708,
@@ -142,7 +142,7 @@ fn what_clients_send() {
 }
 
 #[test]
-fn what_nodes_answer() {
+fn messages_from_nodes() {
     let attached = v1::Attached {
         claim: 300,
         node: "n1".to_owned(),
@@ -197,10 +197,10 @@ fn what_nodes_answer() {
 }
 
 #[test]
-fn what_watchers_are_told() {
+fn watch_events() {
     use watch_event::{CaughtUp, Event, Mark, Reset, Snapshot, reset::Reason};
     let gone = v1::Versioned { id: "m".to_owned(), version: "1.2.3".to_owned() };
-    for (told, golden) in [
+    for (case, golden) in [
         (
             Event::Snapshot(Snapshot { members: vec![member()] }),
             "0a200a1e0a016d12017340015001580162060a026e3110056a05312e322e33720163",
@@ -214,11 +214,11 @@ fn what_watchers_are_told() {
         (Event::Reset(Reset { reason: Reason::TooOld.into() }), "42020802"),
         (Event::Mark(Mark { token: vec![1, 2] }), "4a040a020102"),
     ] {
-        assert_golden(&event(told), golden);
+        assert_golden(&event(case), golden);
     }
 }
 
-/// What a later release adds is passed over, not refused.
+/// A reader ignores additions of later releases.
 #[test]
 fn fields_and_values_of_later_releases_are_ignored() {
     let known = v1::GetRequest { id: "m".to_owned() };
@@ -226,6 +226,6 @@ fn fields_and_values_of_later_releases_are_ignored() {
     assert_eq!(v1::GetRequest::decode(unhex("0a016dd2050178d80501").as_slice()).unwrap(), known);
     let status = v1::Member::decode(unhex("0a016d5063").as_slice()).unwrap();
     assert_eq!((status.id.as_str(), status.status()), ("m", v1::Status::Unspecified));
-    // A kind of message that does not exist yet.
+    // A message type that does not exist yet.
     assert_eq!(v1::ClientMessage::decode(unhex("7a00").as_slice()).unwrap(), v1::ClientMessage::default());
 }

@@ -8,7 +8,7 @@ use convoke_node::Subscription;
 use convoke_node::core::member::Member;
 use convoke_node::core::node::{ResetReason, StreamEvent};
 use convoke_node::core::version::Version;
-use convoke_proto::json::Gone;
+use convoke_proto::json::UnregisterEvent;
 use futures_core::Stream;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ impl Events {
                         self.skipped();
                     } else {
                         self.place.told(&id, version);
-                        self.write("unregister", &Gone { id, version: version.to_string() });
+                        self.write("unregister", &UnregisterEvent { id, version: version.to_string() });
                     }
                 }
                 StreamEvent::CaughtUp => {
