@@ -1,32 +1,32 @@
-//! What is wrong with a filter's text, and where.
+//! The parse error of a filter.
 
-/// A text that is not a filter. Displays as one sentence with the place and what was expected there.
+/// The error of parsing a filter. Displays as one sentence with the position and the expected input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid filter at {}: {message}", self.place())]
+#[error("invalid filter at {}: {message}", self.position())]
 pub struct FilterError {
     pub message: String,
-    /// Byte offset of the place in `text`.
+    /// Byte offset of the error in `text`.
     pub offset: usize,
-    /// The text that was read, cut at the limit if it was too long.
+    /// The filter text, truncated at the limit if it was too long.
     pub text: String,
 }
 
 impl FilterError {
-    /// The line of the place, counted from 1.
+    /// Returns the line of the error, counted from 1.
     pub fn line(&self) -> usize {
         self.before().matches('\n').count() + 1
     }
 
-    /// The place in its line, in characters, counted from 1.
+    /// Returns the column of the error in characters, counted from 1.
     pub fn column(&self) -> usize {
         self.line_before().chars().count() + 1
     }
 
-    /// The source line, with a caret below the place.
+    /// Returns the source line with a caret below the error.
     pub fn pointer(&self) -> String {
         let after = self.text.get(self.offset..).unwrap_or_default();
         let line_after = after.split('\n').next().unwrap_or_default();
-        // Control characters, tabs included, would move the caret or worse when shown on a terminal.
+        // Control characters, including tabs, would misplace the caret or affect the terminal.
         let line: String = self
             .line_before()
             .chars()
@@ -40,7 +40,7 @@ impl FilterError {
         FilterError { message: message.into(), offset, text: text.to_owned() }
     }
 
-    fn place(&self) -> String {
+    fn position(&self) -> String {
         match self.line() {
             1 => format!("column {}", self.column()),
             line => format!("line {line}, column {}", self.column()),
@@ -56,7 +56,7 @@ impl FilterError {
     }
 }
 
-/// User text for a message: in backquotes, without control characters, cut when long.
+/// Quotes user input for a message: in backquotes, without control characters, truncated when long.
 pub(super) fn quote(text: &str) -> String {
     const CHARACTERS_MAX: usize = 40;
     let shown: String = text.chars().take(CHARACTERS_MAX).flat_map(shown).collect();
@@ -64,7 +64,7 @@ pub(super) fn quote(text: &str) -> String {
     format!("`{shown}{rest}`")
 }
 
-/// Escapes what cannot be seen; quotes and backslashes stay as they are.
+/// Escapes invisible characters. Quotes and backslashes stay unchanged.
 fn shown(character: char) -> impl Iterator<Item = char> {
     let (plain, escaped) = match character {
         '"' | '\'' | '\\' => (Some(character), None),

@@ -1,17 +1,17 @@
-//! A filter after parsing: its evaluation, what it implies, and its canonical text.
+//! A parsed filter: its evaluation, its implied service and its canonical text.
 
 use std::fmt;
 
 use super::lexer::{is_bare_key, write_string};
 use super::{Status, Subject, Wildcard};
 
-/// There is no negation here: it lives in the terms, where the parser has moved it.
+/// An expression without negation: the parser moves every `not` into the terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expression {
     Term(Term),
-    /// Two or more, none of them an `AllOf`.
+    /// Two or more items; none is an `AllOf`.
     AllOf(Vec<Expression>),
-    /// Two or more, none of them an `AnyOf`.
+    /// Two or more items; none is an `AnyOf`.
     AnyOf(Vec<Expression>),
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Term {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     Text(TextField, TextTest),
-    /// One of these: not empty, sorted, none twice.
+    /// One of these values: not empty, sorted, without duplicates.
     Status(Vec<Status>),
     Flag(Flag),
     /// The metadata key is present.
@@ -44,9 +44,9 @@ pub(super) enum TextField {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TextTest {
-    /// Equal to one of these: not empty, sorted, none twice.
+    /// Equal to one of these values: not empty, sorted, without duplicates.
     OneOf(Vec<Box<str>>),
-    /// Never a literal pattern, which is a `OneOf`.
+    /// Never a literal pattern: that becomes a `OneOf`.
     Matches(Wildcard),
 }
 
@@ -166,7 +166,7 @@ impl fmt::Display for Expression {
     }
 }
 
-/// `and` binds tighter than `or`, so only an `or` below an `and` needs parentheses.
+/// Writes terms joined by `and`. It binds tighter than `or`, so only an `or` below an `and` needs parentheses.
 pub(super) fn write_all_of(f: &mut fmt::Formatter<'_>, items: &[Expression]) -> fmt::Result {
     write_joined(f, items, " and ", |f, item| match item {
         Expression::AnyOf(_) => write!(f, "({item})"),

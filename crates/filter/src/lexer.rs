@@ -1,11 +1,11 @@
-//! Splits a filter's text into tokens, one at a time, so that the first thing wrong is the thing reported.
+//! Splits a filter into tokens, one at a time, so that the first error in the text is the one reported.
 
 use super::error::{FilterError, quote};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) kind: TokenKind<'a>,
-    /// Byte offset of its first character.
+    /// Byte offset of the first character.
     pub(super) offset: usize,
 }
 
@@ -13,7 +13,7 @@ pub(super) struct Token<'a> {
 pub(super) enum TokenKind<'a> {
     /// A field, a keyword or a bare value; `meta.KEY` is one word.
     Word(&'a str),
-    /// A string, with its escapes resolved.
+    /// A string with resolved escapes.
     Text(String),
     Equal,
     NotEqual,
@@ -26,7 +26,7 @@ pub(super) enum TokenKind<'a> {
 }
 
 impl TokenKind<'_> {
-    /// How an error names it.
+    /// Returns the name of the token in error messages.
     pub(super) fn describe(&self) -> String {
         match self {
             TokenKind::Word(word) => quote(word),
@@ -78,21 +78,21 @@ impl<'a> Lexer<'a> {
             ',' => TokenKind::Comma,
             '=' if self.rest().starts_with("==") => TokenKind::Equal,
             '!' if self.rest().starts_with("!=") => TokenKind::NotEqual,
-            _ => return Err(self.stray(character)),
+            _ => return Err(self.unexpected_character(character)),
         };
         self.offset += if matches!(kind, TokenKind::Equal | TokenKind::NotEqual) { 2 } else { 1 };
         Ok(kind)
     }
 
-    /// Habits from other languages get the word of this one.
-    fn stray(&self, character: char) -> FilterError {
+    /// Creates the error for an unexpected character. For operators of other languages, it names the equivalent.
+    fn unexpected_character(&self, character: char) -> FilterError {
         let hint = match character {
             '=' | '~' => ", expected an operator such as `==` or `matches`",
             '!' => ", expected `not` or `!=`",
             '&' => ", expected `and`",
             '|' => ", expected `or`",
-            '*' => ", expected patterns in quotes",
-            '<' | '>' => ", there is no order to compare by",
+            '*' => ", expected a pattern in quotes",
+            '<' | '>' => ", order comparisons are not supported",
             _ => "",
         };
         self.error(self.offset, format!("unexpected character {}{hint}", quote(character.encode_utf8(&mut [0; 4]))))
@@ -143,11 +143,11 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The rest of an escape after its `u`.
+    /// Reads the rest of an escape after its `u`.
     fn code_point(&mut self) -> Option<char> {
         const DIGITS_MAX: usize = 6;
         let (digits, _) = self.rest().strip_prefix('{')?.split_once('}')?;
-        // Checked here because from_str_radix also takes a sign.
+        // Checked here because `from_str_radix` also accepts a sign.
         if digits.len() > DIGITS_MAX || !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
             return None;
         }
@@ -173,12 +173,12 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Whether a metadata key can follow `meta.` as it is; others need `meta["…"]`.
+/// Returns whether a metadata key can follow `meta.` without quotes. Other keys need `meta["…"]`.
 pub(super) fn is_bare_key(key: &str) -> bool {
     key.chars().all(is_word_character) && key.split('.').all(|part| !part.is_empty())
 }
 
-/// A string as the lexer reads it back.
+/// Writes a string in the syntax that the lexer reads.
 pub(super) fn write_string(out: &mut impl std::fmt::Write, value: &str) -> std::fmt::Result {
     out.write_char('"')?;
     for character in value.chars() {

@@ -1,28 +1,28 @@
-//! Filters (R-09): which members a query or a subscription is about.
+//! Filters (R-09) select the members of a query or a watch.
 //!
-//! This crate owns the filter language: its text, its errors and its evaluation on one [`Subject`]. It knows nothing
-//! of indexes or subscriptions; [`Filter::service_literal`] is all it tells them.
+//! This crate owns the filter language: its syntax, its errors and its evaluation on one [`Subject`]. It must not
+//! depend on indexes or watches; they use [`Filter::service_literal`] to narrow their work.
 //!
 //! ```text
 //! filter     = "" | or                                   blank text matches everything
 //! or         = and { "or" and }
 //! and        = unary { "and" unary }
-//! unary      = { "not" } ( "(" or ")" | term )           so: not binds tightest, then and, then or
+//! unary      = { "not" } ( "(" or ")" | term )           "not" binds tightest, then "and", then "or"
 //! term       = text-field ( "==" | "!=" ) string
-//!            | text-field [ "not" ] "matches" string     "*" is any run of characters, all else is literal
+//!            | text-field [ "not" ] "matches" string     "*" matches any run of characters
 //!            | text-field [ "not" ] "in" "(" string { "," string } ")"
-//!            | "status" …                                "==", "!=" and "in", on up, down, left; quotes optional
+//!            | "status" …                                "==", "!=", "in" with up, down, left; quotes optional
 //!            | flag [ ( "==" | "!=" ) ( "true" | "false" ) ]
 //!            | "exists" metadata
 //! text-field = "id" | "service" | "locality" | "revision" | "client" | "owner" | metadata
-//! flag       = "drained" | "routable"                    routable is up and not drained (R-16)
+//! flag       = "drained" | "routable"                    routable means up and not drained (R-16)
 //! metadata   = "meta.KEY" | "meta" "[" string "]"        KEY is letters, digits, "_", "-" and inner dots
 //! string     = in double or single quotes; escapes \" \' \\ \n \t \u{HEX}
 //! ```
 //!
-//! A metadata key that is absent equals nothing and matches nothing, not even `*`: `==`, `matches` and `in` are false
-//! on it; `!=`, `not matches` and `not in` are true. Every negated operator is thus the exact opposite of the plain
-//! one, and the parser moves each `not` down to the terms it governs.
+//! An absent metadata key equals no value and matches no pattern, not even `*`. For such a key, `==`, `matches` and
+//! `in` are false, and `!=`, `not matches` and `not in` are true. Every negated operator is thus the exact opposite
+//! of the plain one. The parser uses this to move each `not` down to the terms that it governs.
 
 mod error;
 mod expression;
@@ -46,14 +46,14 @@ pub use wildcard::Wildcard;
 
 use expression::{Expression, Term, Test, TextField, TextTest};
 
-/// The longest text accepted, in bytes.
+/// Maximum length of a filter in bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;
-/// How deep parentheses may nest. Bounds the recursion of parser, evaluation and display.
+/// Maximum nesting of parentheses. Bounds the recursion of parsing, evaluation and display.
 pub const NESTING_MAX: usize = 32;
-/// How many terms a text may have, each value of an `in` list counting as one. Bounds the cost of one evaluation.
+/// Maximum number of terms. Each value of an `in` list counts as one term. Bounds the cost of one evaluation.
 pub const TERMS_MAX: usize = 256;
 
-/// What a filter is evaluated on.
+/// The attributes of one member, on which a filter is evaluated.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub id: &'a str,
@@ -67,8 +67,9 @@ pub struct Subject<'a> {
     pub metadata: &'a dyn Lookup,
 }
 
-/// Metadata, however it is held: packed in a node, as a map in a client.
+/// Metadata lookup. Nodes store metadata packed, clients store it as a map.
 pub trait Lookup: fmt::Debug {
+    /// Returns the value of a key.
     fn value(&self, key: &str) -> Option<&str>;
 }
 
@@ -78,22 +79,24 @@ impl Lookup for BTreeMap<String, String> {
     }
 }
 
-/// A condition on members. Displays as canonical text, which parses back to an equal filter as long as it is within
-/// the limits above (a filter joined from several may not be, nor one spelt with fewer spaces than canonical text).
+/// A condition on members.
+///
+/// A filter displays as canonical text, which parses back to an equal filter if it is within the limits above. The text
+/// may exceed them if [`Filter::and`] joined several filters, or if the original text had fewer spaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// All must hold; none means everything matches. No clause is itself an `AllOf`, so that joining filters in any
-    /// order of grouping gives equal filters and never deepens them.
+    /// All clauses must hold; an empty list matches every member. No clause is itself an `AllOf`. Joining filters is
+    /// therefore associative and never makes them deeper.
     clauses: Vec<Expression>,
 }
 
 impl Filter {
-    /// Matches everything.
+    /// Returns the filter that matches all members.
     pub fn all() -> Filter {
         Filter::default()
     }
 
-    /// Reads the filter language; blank text is [`Filter::all`].
+    /// Parses a filter. Blank text is [`Filter::all`].
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         let clauses = match parser::parse(text)? {
             None => Vec::new(),
@@ -103,40 +106,45 @@ impl Filter {
         Ok(Filter { clauses })
     }
 
+    /// Returns whether a member matches.
     pub fn matches(&self, subject: &Subject<'_>) -> bool {
         self.clauses.iter().all(|clause| clause.matches(subject))
     }
 
-    /// Matches what both match.
+    /// Returns the conjunction of both filters.
     #[must_use]
     pub fn and(mut self, other: Filter) -> Filter {
         self.clauses.extend(other.clauses);
         self
     }
 
+    /// Matches members by service. In a pattern, `*` matches any run of characters.
     pub fn service(pattern: &str) -> Filter {
         Filter::pattern(TextField::Service, pattern)
     }
 
+    /// Matches members by locality.
     pub fn locality(pattern: &str) -> Filter {
         Filter::pattern(TextField::Locality, pattern)
     }
 
+    /// Matches members by their `revision` attribute.
     pub fn revision(pattern: &str) -> Filter {
         Filter::pattern(TextField::Revision, pattern)
     }
 
-    /// The key must be present and its value match.
+    /// Matches members that have the metadata key with a value that matches the pattern.
     pub fn metadata(key: &str, pattern: &str) -> Filter {
         Filter::pattern(TextField::Metadata(key.into()), pattern)
     }
 
+    /// Matches members by status.
     pub fn status(status: Status) -> Filter {
         Filter::term(Test::Status(vec![status]))
     }
 
-    /// The one service every match must have, if the filter implies it. Used to route changes to subscribers and to
-    /// use the service index.
+    /// Returns the only service that a match can have, if the filter implies one. Nodes use it to route changes to
+    /// watchers and to query the service index.
     pub fn service_literal(&self) -> Option<&str> {
         self.clauses.iter().find_map(Expression::service_literal)
     }

@@ -1,13 +1,13 @@
-//! Reads a filter's text by recursive descent. Only parentheses recurse, and they are counted.
+//! Recursive descent parser of filters. Only parentheses recurse, and their depth is limited.
 //!
-//! Here: how terms are joined, and the tokens; the terms themselves are in [`super::term`].
+//! This module parses the operators between terms. [`super::term`] parses the terms themselves.
 
 use super::error::FilterError;
 use super::expression::Expression;
 use super::lexer::{Lexer, Token, TokenKind};
 use super::{NESTING_MAX, TERMS_MAX, TEXT_BYTES_MAX};
 
-/// `None` for blank text.
+/// Parses a filter. Returns `None` for blank text.
 pub(super) fn parse(text: &str) -> Result<Option<Expression>, FilterError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(too_long(text));
@@ -21,7 +21,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Expression>, FilterError> {
     let expression = parser.disjunction(false)?;
     match parser.current.kind {
         TokenKind::End => Ok(Some(expression)),
-        TokenKind::Close => Err(parser.error_here("unexpected `)`, there is no `(` that it closes")),
+        TokenKind::Close => Err(parser.error_here("unexpected `)` without a matching `(`")),
         _ => Err(parser.error_here(format!(
             "unexpected {} after a complete filter, expected `and`, `or` or the end",
             parser.current.kind.describe()
@@ -33,16 +33,17 @@ pub(super) fn parse(text: &str) -> Result<Option<Expression>, FilterError> {
 pub(super) struct Parser<'a> {
     pub(super) text: &'a str,
     lexer: Lexer<'a>,
-    /// The first token not consumed yet.
+    /// First token that is not consumed yet.
     pub(super) current: Token<'a>,
-    /// Parentheses open now.
+    /// Number of open parentheses.
     depth: usize,
-    /// Terms read so far.
+    /// Number of terms so far.
     terms: usize,
 }
 
 impl Parser<'_> {
-    /// `negated` asks for the opposite of what the text says: by De Morgan, opposites joined the other way.
+    /// Parses terms joined by `or`. If `negated`, returns the opposite: by De Morgan's laws, the opposites joined by
+    /// `and`.
     fn disjunction(&mut self, negated: bool) -> Result<Expression, FilterError> {
         let mut items = vec![self.conjunction(negated)?];
         while self.take_word("or")? {
@@ -69,7 +70,7 @@ impl Parser<'_> {
     fn group(&mut self, negated: bool) -> Result<Expression, FilterError> {
         if self.depth == NESTING_MAX {
             return Err(
-                self.error_here(format!("too deep nesting, expected at most {NESTING_MAX} levels of parentheses"))
+                self.error_here(format!("parentheses are nested too deeply, expected at most {NESTING_MAX} levels"))
             );
         }
         self.depth += 1;
@@ -129,5 +130,5 @@ fn too_long(text: &str) -> FilterError {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    FilterError::new(&text[..end], end, format!("too long text, expected at most {TEXT_BYTES_MAX} bytes"))
+    FilterError::new(&text[..end], end, format!("filter is too long, expected at most {TEXT_BYTES_MAX} bytes"))
 }

@@ -1,17 +1,19 @@
-//! Status of members: filters are about it, so it lives here.
+//! The status of a member. It is defined here because filters use it and this crate is at the bottom of the
+//! dependency graph.
 
 use std::fmt;
 
-/// Status of a member, decided only by Convoke.
+/// Status of a member. Only Convoke sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
     Up,
     Down,
-    /// A tombstone: unregistered, hidden from queries.
+    /// Unregistered: a tombstone that queries do not return.
     Left,
 }
 
 impl Status {
+    /// Returns the name of the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Status::Up => "up",

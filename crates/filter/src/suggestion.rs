@@ -1,8 +1,8 @@
-//! The name somebody probably meant.
+//! Suggestions for misspelt names.
 
-/// The candidate nearest to `word`, if one is near enough to be a slip or an abbreviation of it.
+/// Returns the candidate nearest to `word`, if `word` looks like a misspelling or an abbreviation of it.
 pub(super) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    // Longer than any slip of a name, and the distance costs the square of the length.
+    // No misspelling is longer, and the cost of the distance is quadratic in the length.
     const LENGTH_MAX: usize = 32;
     let word: Vec<char> = word.to_lowercase().chars().take(LENGTH_MAX + 1).collect();
     if word.len() > LENGTH_MAX {
@@ -16,7 +16,7 @@ pub(super) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str>
         .map(|(_, candidate)| candidate)
 }
 
-/// Levenshtein's distance: insertions, deletions and replacements.
+/// Returns the Levenshtein distance: the number of insertions, deletions and replacements.
 fn distance(word: &[char], candidate: &str) -> usize {
     let mut row: Vec<usize> = (0..=word.len()).collect();
     for (line, expected) in candidate.chars().enumerate() {
@@ -31,7 +31,7 @@ fn distance(word: &[char], candidate: &str) -> usize {
     row[word.len()]
 }
 
-/// Whether one starts with the other, as `rev` and `revision`, `metadata` and `meta`.
+/// Returns whether one is a prefix of the other, like `rev` and `revision` or `metadata` and `meta`.
 fn abbreviates(word: &[char], candidate: &str) -> bool {
     const LENGTH_MIN: usize = 3;
     let common = word.iter().zip(candidate.chars()).take_while(|(found, expected)| **found == *expected).count();
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_and_abbreviations_only() {
+    fn only_misspellings_and_abbreviations_get_a_suggestion() {
         let names = ["id", "service", "locality", "revision", "status", "meta"];
         for (word, expected) in [
             ("servce", Some("service")),

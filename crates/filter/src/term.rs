@@ -1,4 +1,4 @@
-//! The part of the parser that reads terms: fields, operators and values.
+//! Parser of terms: fields, operators and values.
 
 use super::Status;
 use super::error::{FilterError, quote};
@@ -18,7 +18,7 @@ enum Field {
     Flag(Flag),
 }
 
-/// What stands between a field and its values, without its negation.
+/// An operator without its negation.
 enum Operator {
     Equal,
     Matches,
@@ -50,7 +50,7 @@ impl Parser<'_> {
         let offset = self.current.offset;
         match self.field()? {
             Field::Text(TextField::Metadata(key)) => Ok(key),
-            _ => Err(self.error(offset, format!("`exists` is about metadata only, expected {METADATA_FORMS}"))),
+            _ => Err(self.error(offset, format!("`exists` supports metadata only, expected {METADATA_FORMS}"))),
         }
     }
 
@@ -80,7 +80,7 @@ impl Parser<'_> {
         Ok(field)
     }
 
-    /// The key of `meta["KEY"]`, from `meta` on.
+    /// Parses `meta["KEY"]` and returns the key.
     fn bracketed_key(&mut self) -> Result<Box<str>, FilterError> {
         let offset = self.current.offset;
         self.advance()?;
@@ -97,7 +97,7 @@ impl Parser<'_> {
         Ok(key)
     }
 
-    /// The operator after the field that started at `start`, and whether it is a negated one.
+    /// Parses the operator after the field that starts at `start`. Also returns whether it is negated.
     fn operator(&mut self, start: usize, patterns: bool) -> Result<(Operator, bool), FilterError> {
         let name = quote(self.source_since(start));
         let not = self.take_word("not")?;
@@ -107,7 +107,7 @@ impl Parser<'_> {
             TokenKind::Word("in") => (Operator::In, not),
             TokenKind::Word("matches") if patterns => (Operator::Matches, not),
             TokenKind::Word("matches") => {
-                let message = format!("{name} is not matched with patterns, expected `==`, `!=`, `in` or `not in`");
+                let message = format!("{name} does not support patterns, expected `==`, `!=`, `in` or `not in`");
                 return Err(self.error_here(message));
             }
             _ if not && patterns => return Err(self.unexpected("`matches` or `in` after `not`")),
@@ -142,14 +142,14 @@ impl Parser<'_> {
         Ok(statuses)
     }
 
-    /// What follows a flag that started at `start`: nothing, or a comparison. True if it asks for the opposite.
+    /// Parses the optional comparison after the flag that starts at `start`. Returns whether the term is negated.
     fn flag_value(&mut self, start: usize) -> Result<bool, FilterError> {
         let different = match self.current.kind {
             TokenKind::Equal => false,
             TokenKind::NotEqual => true,
             TokenKind::Word("matches" | "in" | "not") => {
                 let name = quote(self.source_since(start));
-                return Err(self.error_here(format!("{name} is true or false, expected it alone or with `==` or `!=`")));
+                return Err(self.error_here(format!("{name} is a boolean, expected no operator, `==` or `!=`")));
             }
             _ => return Ok(false),
         };
@@ -158,7 +158,7 @@ impl Parser<'_> {
             "true" => true,
             "false" => false,
             word => {
-                return Err(self.error_here(format!("unknown truth value {}, expected `true` or `false`", quote(word))));
+                return Err(self.error_here(format!("unknown boolean {}, expected `true` or `false`", quote(word))));
             }
         };
         self.advance()?;
@@ -207,7 +207,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What was written from `start` up to the current token.
+    /// Returns the text from `start` up to the current token.
     fn source_since(&self, start: usize) -> &str {
         self.text[start..self.current.offset].trim_end()
     }

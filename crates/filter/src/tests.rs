@@ -2,7 +2,7 @@ mod errors;
 
 use super::*;
 
-/// A drained member of `orders` that is up, with `version` and an empty `note` as metadata.
+/// Evaluates filters on a drained `up` member of `orders` with metadata, including an empty `note`.
 fn check(cases: &[(&str, bool)]) {
     let pairs = [("a key", "1"), ("note", ""), ("version", "v1")];
     let metadata: BTreeMap<String, String> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -132,7 +132,7 @@ fn flags_are_bare_or_compared() {
 
 #[test]
 fn not_binds_tighter_than_and_tighter_than_or() {
-    // With: drained true, routable false.
+    // The member is drained and not routable.
     check(&[
         ("drained or routable and routable", true),
         ("(drained or routable) and routable", false),
@@ -224,7 +224,7 @@ fn joining_equals_and() {
 }
 
 #[test]
-fn service_literal_when_implied() {
+fn the_service_literal_is_the_implied_service() {
     for (text, expected) in [
         ("", None),
         (r#"service == "a""#, Some("a")),
@@ -245,7 +245,7 @@ fn service_literal_when_implied() {
     }
 }
 
-/// Moving `not` inwards must not need more parentheses than the text had.
+/// Moving `not` inwards must not increase the nesting of parentheses.
 #[test]
 fn canonical_text_nests_no_deeper() {
     for levels in [

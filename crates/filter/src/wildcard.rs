@@ -1,21 +1,24 @@
-//! Patterns in which `*` stands for any run of characters, also none.
+//! Patterns in which `*` matches any run of characters, including none.
 
 use std::fmt;
 
-/// A pattern: anchored at both ends, case-sensitive, every character but `*` literal. There is no way to escape a `*`;
-/// a value that contains one is compared with `==`.
+/// A pattern: anchored at both ends and case-sensitive. Every character except `*` is literal. A `*` cannot be escaped;
+/// compare values that contain one with `==`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wildcard {
     pattern: Box<str>,
 }
 
 impl Wildcard {
+    /// Creates a pattern.
     pub fn new(pattern: &str) -> Wildcard {
         Wildcard { pattern: pattern.into() }
     }
 
-    /// Takes each piece between two stars at its leftmost place. A later place could only leave less text for the
-    /// pieces that follow, so there is nothing to go back to.
+    /// Returns whether the pattern matches.
+    ///
+    /// Matches each piece between two stars at its leftmost position. A later position would only leave less text for
+    /// the following pieces, so backtracking is not necessary.
     pub fn matches(&self, text: &str) -> bool {
         let Some((prefix, rest)) = self.pattern.split_once('*') else {
             return *self.pattern == *text;
@@ -33,16 +36,17 @@ impl Wildcard {
         true
     }
 
-    /// Whether the pattern has no star and so matches one text only.
+    /// Returns whether the pattern has no star and therefore matches exactly one text.
     pub fn is_literal(&self) -> bool {
         !self.pattern.contains('*')
     }
 
-    /// The one text matched, if there is only one.
+    /// Returns the text that the pattern matches, if there is exactly one.
     pub fn literal(&self) -> Option<&str> {
         self.is_literal().then_some(&*self.pattern)
     }
 
+    /// Returns the pattern.
     pub fn as_str(&self) -> &str {
         &self.pattern
     }
@@ -70,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_stand_for_any_run() {
+    fn stars_match_any_run() {
         check("*", &["", "a", "a.b"], &[]);
         check("aws.us-east-*", &["aws.us-east-", "aws.us-east-1.a"], &["aws.us-west-1", "xaws.us-east-1"]);
         check("*.a", &[".a", "x.a", "x.a.a"], &["a", "x.ab"]);
@@ -85,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_is_literal_and_case_sensitive() {
+    fn other_characters_are_literal_and_case_sensitive() {
         check("a.c", &["a.c"], &["abc", "A.c"]);
         check("[a-z]?+\\*", &["[a-z]?+\\", "[a-z]?+\\x"], &["a", "[a-z]?+*"]);
         check("", &[""], &["a"]);
@@ -93,15 +97,15 @@ mod tests {
     }
 
     #[test]
-    fn literal_only_without_a_star() {
+    fn a_pattern_without_a_star_is_literal() {
         assert_eq!(Wildcard::new("orders").literal(), Some("orders"));
         assert_eq!(Wildcard::new("orders*").literal(), None);
         assert!(Wildcard::new("").is_literal());
     }
 
-    /// Exponential matchers never finish this one.
+    /// A matcher with exponential backtracking would not finish.
     #[test]
-    fn hostile_pattern_is_quick() {
+    fn a_hostile_pattern_is_matched_quickly() {
         let pattern = "a*".repeat(2000) + "b";
         assert!(!Wildcard::new(&pattern).matches(&"a".repeat(4000)));
     }

@@ -1,4 +1,4 @@
-//! Filters (R-09) against a naive evaluator and a naive matcher, written from the words of the requirement.
+//! Filters (R-09) compared with a naive evaluator and a naive matcher that follow the text of the requirement.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const FIELDS: [&str; 6] = ["id", "service", "locality", "revision", "client", "owner"];
 const STATUSES: [(Status, &str); 3] = [(Status::Up, "up"), (Status::Down, "down"), (Status::Left, "left")];
-/// The last ones cannot follow `meta.` bare.
+/// The last two cannot follow `meta.` without quotes.
 const KEYS: [&str; 4] = ["a", "b.c", "d e", "\"\\\n"];
 
 #[derive(Clone, Debug)]
@@ -115,7 +115,7 @@ fn naive_evaluate(node: &Node, member: &Member) -> bool {
     }
 }
 
-/// Parentheses only where precedence needs them, so that precedence is tested too.
+/// Writes parentheses only where precedence requires them, so that precedence is tested, too.
 fn render(node: &Node) -> String {
     let tight = |inner: &Node| match inner {
         Node::And(..) | Node::Or(..) => format!("({})", render(inner)),
@@ -175,7 +175,7 @@ fn pattern() -> impl Strategy<Value = String> {
     "[abé*]{0,4}"
 }
 
-/// The operator with values fit for it.
+/// An operator with suitable values.
 fn comparison() -> impl Strategy<Value = (Operator, Vec<String>)> {
     prop_oneof![
         (prop_oneof![Just(Operator::Equal), Just(Operator::NotEqual)], prop::collection::vec(value(), 1)),
@@ -192,7 +192,7 @@ fn leaf() -> impl Strategy<Value = Node> {
     let field = prop::sample::select(&FIELDS[..]);
     let status_operator =
         prop::sample::select(&[Operator::Equal, Operator::NotEqual, Operator::In, Operator::NotIn][..]);
-    // `service` again on its own: service_literal is about nothing else.
+    // `service` has its own case, because `service_literal` depends on it alone.
     prop_oneof![
         (field, comparison()).prop_map(|(field, (operator, values))| Node::Text {
             field: field.to_owned(),
@@ -241,7 +241,7 @@ fn members() -> impl Strategy<Value = Vec<Member>> {
     prop::collection::vec(member(), 8)
 }
 
-/// Text made of the language's own pieces gets further into the parser than arbitrary characters do.
+/// Text made of tokens of the language reaches deeper into the parser than arbitrary characters do.
 fn language_like() -> impl Strategy<Value = String> {
     let pieces = [
         "service", "status", "meta", "meta.a", "drained", "and ", "or ", "not ", "matches", "in", "exists", "==", "!=",
@@ -299,7 +299,7 @@ proptest! {
             if filter.matches(&member.subject()) {
                 prop_assert_eq!(&member.texts[1], literal);
             }
-            // The filter may name other services too; none of them may do.
+            // Another service must not match, even if the filter mentions it.
             member.texts[1] = format!("{literal}x");
             prop_assert!(!filter.matches(&member.subject()));
         }
