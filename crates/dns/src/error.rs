@@ -1,17 +1,16 @@
-//! Why DNS cannot be served.
+//! Errors of starting the DNS server.
 
+/// The error of starting the DNS server.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(
-        "cannot listen for DNS on {address}: {source}; choose another port (dns_port), or do without (dns.enabled = false)"
+        "cannot listen for DNS on {address}: {source} (choose another port with --dns-port, or set dns.enabled = false)"
     )]
     Bind { address: String, source: std::io::Error },
     #[error(
-        "{address} can be reached from other machines: bind to a loopback address, or allow it with insecure_public (--insecure-public)"
+        "cannot serve DNS on {address}: other machines can reach this address (bind to a loopback address, or allow it with --insecure-public)"
     )]
     Public { address: String },
-    #[error(
-        "ttl is {ttl:?}: DNS counts whole seconds, up to 2147483647; write for example 1s, or 0s for answers that nobody remembers"
-    )]
+    #[error("ttl is {ttl:?}: expected whole seconds from 0s to 2147483647s (0s disables caching)")]
     Ttl { ttl: std::time::Duration },
 }

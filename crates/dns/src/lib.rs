@@ -1,6 +1,8 @@
-//! The registry of a node as a DNS zone. The rules (Q1–Q9) are in docs/dns.md.
+//! The registry of a node as a DNS zone. docs/dns.md states the rules (Q1–Q9).
 //!
-//! [`Zone`] turns the bytes of a query into the bytes of an answer and knows no sockets; [`Dns`] puts it on UDP and TCP.
+//! [`Zone`] computes the response to a query, bytes in and bytes out, and uses no sockets. [`Dns`] serves a zone over
+//! UDP and TCP. This crate only reads the registry; it must not change it, resolve foreign names or contact other
+//! nodes.
 
 mod counters;
 mod error;

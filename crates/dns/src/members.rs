@@ -1,4 +1,4 @@
-//! Which members an answer is about.
+//! Selection of the members of an answer.
 
 use crate::names::Choice;
 use convoke_node::NodeHandle;
@@ -9,22 +9,23 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Members looked at in one go.
+/// Members per page of a registry query.
 const PAGE: usize = 256;
-/// Pages looked at for one answer, if the first ones have too little.
+/// Maximum number of pages per answer, if the first pages contain too few routable members.
 const PAGES_MAX: usize = 16;
-/// Services with more than one page whose turn is remembered.
+/// Maximum number of services with more than one page whose position is stored.
 const TURNS_MAX: usize = 4_096;
 
-/// A member that takes traffic. Its address is not parsed before it gets into an answer: most answers have room for a few only.
+/// A routable member. Its address is parsed only when it is written into an answer, because most answers have room
+/// for few members.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     member: Member,
-    /// In the region of this node, or where it was asked for (Q2).
+    /// Whether the member is in this node's region or in the requested locality (Q2).
     pub(crate) near: bool,
 }
 
-/// The members of a service that an answer may have.
+/// The candidates of a service for an answer.
 #[derive(Debug)]
 pub(crate) struct Found<'a> {
     pub(crate) candidates: Vec<Candidate>,
@@ -32,22 +33,22 @@ pub(crate) struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Where the candidates are, one after the other.
+    /// Returns the targets of the candidates.
     pub(crate) fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         self.candidates.iter().filter_map(|candidate| target(candidate, self.choice))
     }
 }
 
-/// A member that takes traffic, and where.
+/// A routable member and its address.
 #[derive(Clone, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) id: &'a str,
-    /// Whether the member's own name leads there; that of an endpoint at another host does not.
+    /// Whether the member's own name resolves to this host. It does not for an endpoint on another host.
     pub(crate) by_name: bool,
     pub(crate) host: Host<'a>,
     pub(crate) port: u16,
     pub(crate) weight: u16,
-    /// In the region of this node, or where it was asked for (Q2).
+    /// Whether the member is in this node's region or in the requested locality (Q2).
     pub(crate) near: bool,
 }
 
@@ -58,7 +59,7 @@ pub(crate) enum Host<'a> {
 }
 
 impl Host<'_> {
-    /// From `host:port`.
+    /// Parses `host:port`.
     pub(crate) fn parse(address: &str) -> Option<(Host<'_>, u16)> {
         if let Ok(address) = address.parse::<SocketAddr>() {
             return Some((Host::Ip(address.ip()), address.port()));
@@ -68,16 +69,16 @@ impl Host<'_> {
     }
 }
 
-/// Whose turn it is: no member is always first (Q3).
+/// Rotation of the members of a service, so that every member is first in some answers (Q3).
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     count: AtomicUsize,
-    /// Where the next answer goes on, for services too large to look at as a whole.
+    /// Cursor of the next answer, for services that have more than one page.
     pages: Mutex<HashMap<String, String>>,
 }
 
 impl Turns {
-    /// The members of the first choice that exists; `None` if none does.
+    /// Returns the members of the first choice whose service exists, or `None` if no service exists.
     pub(crate) fn of_service<'a>(&self, node: &NodeHandle, choices: &'a [Choice]) -> Option<Found<'a>> {
         choices.iter().find_map(|choice| {
             let lower = choice.service.to_ascii_lowercase();
@@ -89,7 +90,7 @@ impl Turns {
     }
 
     fn gather(&self, node: &NodeHandle, service: &str, choice: &Choice) -> Option<Vec<Candidate>> {
-        // To a filter it would be a wildcard.
+        // A filter would treat the star as a wildcard.
         if service.contains('*') {
             return None;
         }
@@ -99,20 +100,20 @@ impl Turns {
         let (mut exists, mut wrapped) = (false, start.is_none());
         let mut candidates = Vec::new();
         for _ in 0..PAGES_MAX {
-            // A cursor that is refused is one of ours from before a change of their form: there is none.
+            // Cursors come from this node and stay valid, so this does not fail.
             let page = node.members(&filter, cursor.as_deref(), PAGE).ok()?;
             exists |= !page.members.is_empty();
             candidates.extend(page.members.into_iter().filter_map(|member| candidate(node, member, choice)));
             cursor = page.next;
             if cursor.is_none() && !wrapped {
-                // From the beginning up to where this walk began, and a little further.
+                // Continue at the first page. The walk may pass its start, so duplicates are removed below.
                 wrapped = true;
             } else if cursor.is_none() || candidates.len() >= PAGE {
                 break;
             }
         }
         if start.is_some() {
-            // The walk may have come round to where it began.
+            // The walk may have passed its start.
             let mut seen = HashSet::new();
             candidates.retain(|candidate: &Candidate| seen.insert(candidate.member.shared_id().clone()));
         }
@@ -133,7 +134,7 @@ impl Turns {
         match cursor {
             Some(cursor) => {
                 if pages.len() >= TURNS_MAX && !pages.contains_key(service) {
-                    // Everybody starts over: simpler than knowing who was asked for last.
+                    // All services start over. This is simpler than tracking which one was queried last.
                     pages.clear();
                 }
                 pages.insert(service.to_owned(), cursor);
@@ -151,7 +152,7 @@ fn candidate(node: &NodeHandle, member: Member, choice: &Choice) -> Option<Candi
     Some(Candidate { member, near })
 }
 
-/// The address that was asked for, if the member has it.
+/// Returns the requested address of a member, if it has one.
 fn address<'a>(member: &'a Member, choice: &Choice) -> Option<&'a str> {
     let Some(wanted) = &choice.endpoint else { return Some(member.address()) };
     let named = |(name, _): &(&str, &str)| name.eq_ignore_ascii_case(wanted);
@@ -165,12 +166,12 @@ fn target<'a>(candidate: &'a Candidate, choice: &Choice) -> Option<Target<'a>> {
     Some(Target { id: member.id(), by_name, host, port, weight: member.weight().max(1), near: *near })
 }
 
-/// The member of an id as asked for, or in lower case (Q6).
+/// Returns the member with this id, or else with the id in lower case (Q6).
 pub(crate) fn of_id(node: &NodeHandle, id: &str) -> Option<Member> {
     node.member(id).or_else(|| node.member(&id.to_ascii_lowercase()))
 }
 
-/// Whether a locality is another one or lies below it. Everything lies below the empty one.
+/// Returns whether a locality equals `area` or lies below it. Every locality lies in the empty area.
 fn lies_in(locality: &str, area: &str) -> bool {
     let bytes = (locality.as_bytes(), area.as_bytes());
     area.is_empty()
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn localities_lie_in_each_other_by_whole_labels() {
+    fn localities_are_compared_by_whole_labels() {
         for (locality, area) in [("eu", ""), ("", ""), ("eu", "eu"), ("EU.a", "eu"), ("eu.a.r1", "eu.A")] {
             assert!(lies_in(locality, area), "{locality} in {area}");
         }
@@ -197,7 +198,7 @@ mod tests {
     fn hosts_are_addresses_or_names() {
         assert_eq!(Host::parse("10.0.0.1:80"), Some((Host::Ip([10, 0, 0, 1].into()), 80)));
         assert_eq!(Host::parse("[::1]:80"), Some((Host::Ip(std::net::Ipv6Addr::LOCALHOST.into()), 80)));
-        assert_eq!(Host::parse("db.example:80"), Some((Host::Name("db.example".to_owned()), 80)));
+        assert_eq!(Host::parse("db.example:80"), Some((Host::Name("db.example"), 80)));
         assert_eq!(Host::parse(""), None);
     }
 }

@@ -1,4 +1,4 @@
-//! From bytes to a question, and from an answer to bytes that fit.
+//! Decoding of queries, and encoding of responses within a size limit.
 
 use hickory_proto::ProtoError;
 use hickory_proto::op::{Edns, Header, HeaderCounts, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
@@ -6,26 +6,26 @@ use hickory_proto::rr::Record;
 use hickory_proto::serialize::binary::{BinEncodable, BinEncoder};
 
 const HEADER_BYTES: usize = 12;
-/// What an OPT record without options takes.
+/// Size of an OPT record without options.
 const OPT_BYTES: u16 = 11;
-/// What this server takes over UDP, and gives at most: fits every path without fragments.
+/// Largest UDP payload that this server offers and sends. It passes every common path without fragmentation.
 pub(crate) const UDP_BYTES: u16 = 1_232;
 const UDP_BYTES_PLAIN: u16 = 512;
 
-/// A question, or why there is none.
+/// The result of decoding a packet.
 #[derive(Debug)]
 pub(crate) enum Parsed {
     Question(Box<Question>),
-    Wrong(Metadata, ResponseCode),
-    /// No answer is due: without a header there is nobody to answer, and answering answers makes loops.
-    Nothing,
+    Invalid(Metadata, ResponseCode),
+    /// The packet gets no response: it has no header, or it is itself a response. Responding to responses causes loops.
+    Ignored,
 }
 
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) query: Query,
     pub(crate) metadata: Metadata,
-    /// What the client offers by EDNS.
+    /// EDNS options of the client.
     edns: Option<Edns>,
 }
 
@@ -40,23 +40,23 @@ impl Question {
 }
 
 pub(crate) fn read(bytes: &[u8]) -> Parsed {
-    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Parsed::Nothing };
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Parsed::Ignored };
     let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let op_code = OpCode::from_u8(header[2] >> 3 & 0xf);
     let mut metadata = Metadata::new(number(0), MessageType::Response, op_code);
     metadata.recursion_desired = header[2] & 1 != 0;
     if header[2] & 0x80 != 0 {
-        return Parsed::Nothing;
+        return Parsed::Ignored;
     }
     if op_code != OpCode::Query {
-        return Parsed::Wrong(metadata, ResponseCode::NotImp);
+        return Parsed::Invalid(metadata, ResponseCode::NotImp);
     }
-    // Before anything is allocated for them: one question, no records but those about the query itself.
+    // Checked before decoding allocates memory: one question, and no records but OPT and a signature.
     if number(4) != 1 || number(6) != 0 || number(8) != 0 || number(10) > 2 {
-        return Parsed::Wrong(metadata, ResponseCode::FormErr);
+        return Parsed::Invalid(metadata, ResponseCode::FormErr);
     }
-    let Ok(mut message) = Message::from_vec(bytes) else { return Parsed::Wrong(metadata, ResponseCode::FormErr) };
-    let Some(query) = message.queries.pop() else { return Parsed::Wrong(metadata, ResponseCode::FormErr) };
+    let Ok(mut message) = Message::from_vec(bytes) else { return Parsed::Invalid(metadata, ResponseCode::FormErr) };
+    let Some(query) = message.queries.pop() else { return Parsed::Invalid(metadata, ResponseCode::FormErr) };
     metadata.checking_disabled = message.metadata.checking_disabled;
     Parsed::Question(Box::new(Question { query, metadata, edns: message.edns }))
 }
@@ -76,15 +76,15 @@ impl Answer {
     }
 }
 
-/// An answer to what was no question.
-pub(crate) fn write_wrong(metadata: Metadata, code: ResponseCode) -> Result<Vec<u8>, ProtoError> {
+/// Encodes an error response without a question.
+pub(crate) fn write_error(metadata: Metadata, code: ResponseCode) -> Result<Vec<u8>, ProtoError> {
     let mut message = Message::response(metadata.id, metadata.op_code);
     message.metadata = metadata;
     message.metadata.response_code = code;
     message.to_vec()
 }
 
-/// The bytes, at most `bytes_max`, and whether answers were cut off (Q7).
+/// Encodes a response in at most `bytes_max` bytes. Also returns whether records were cut off (Q7).
 pub(crate) fn write(question: &Question, answer: &Answer, bytes_max: u16) -> Result<(Vec<u8>, bool), ProtoError> {
     let mut bytes = Vec::with_capacity(UDP_BYTES.into());
     let mut encoder = BinEncoder::new(&mut bytes);
@@ -114,7 +114,7 @@ pub(crate) fn write(question: &Question, answer: &Answer, bytes_max: u16) -> Res
     Ok((bytes, cut))
 }
 
-/// How many fit, and whether some did not.
+/// Writes as many records as fit. Returns their number, and whether some did not fit.
 fn emit(encoder: &mut BinEncoder<'_>, records: &[Record]) -> Result<(u16, bool), ProtoError> {
     let (count, cut) = match encoder.emit_all(records.iter()) {
         Ok(count) => (count, false),

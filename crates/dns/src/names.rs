@@ -1,4 +1,4 @@
-//! From names of the zone to what they are about, and back.
+//! Names of the zone: parsing, and construction from ids and addresses.
 
 use hickory_proto::rr::Name;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,34 +8,36 @@ const SERVICES: &str = "service";
 const MEMBERS: &str = "member";
 const ADDRESSES: &str = "addr";
 
-/// What a name of the zone is about.
+/// The meaning of a name in the zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// The zone itself.
     Zone,
-    /// Exists, and has no records: only names below it do.
-    Between,
-    /// Each way to read the name as a service, the longest service first (Q5).
+    /// The name exists and has no records, but names below it do (RFC 8020 calls it an empty non-terminal).
+    EmptyNonTerminal,
+    /// All interpretations of the name as service and locality, the longest service first (Q5).
     Service(Vec<Choice>),
     Member(String),
     Address(IpAddr),
-    Nothing,
+    /// The name lies in the zone but does not exist.
+    NonExistent,
 }
 
+/// One interpretation of a name as service, locality and endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) service: String,
-    /// Empty for all.
+    /// Empty for all localities.
     pub(crate) locality: String,
-    /// A named endpoint instead of the address.
+    /// Name of the endpoint to use instead of the address.
     pub(crate) endpoint: Option<String>,
 }
 
-/// `None` outside the zone.
+/// Parses a name. Returns `None` for a name outside the zone.
 pub(crate) fn parse(name: &Name) -> Option<Subject> {
     let mut labels = Vec::new();
     for label in name {
-        // What is not text names nothing of ours, but it may still lie in the zone.
+        // A label that is not UTF-8 matches no member or service, but the name may still lie in the zone.
         labels.push(std::str::from_utf8(label).unwrap_or("\u{fffd}"));
     }
     if !labels.pop()?.eq_ignore_ascii_case(ZONE) {
@@ -44,11 +46,11 @@ pub(crate) fn parse(name: &Name) -> Option<Subject> {
     let Some(kind) = labels.pop() else { return Some(Subject::Zone) };
     let kind = kind.to_ascii_lowercase();
     Some(match (kind.as_str(), labels.as_slice()) {
-        (SERVICES | MEMBERS | ADDRESSES, []) => Subject::Between,
+        (SERVICES | MEMBERS | ADDRESSES, []) => Subject::EmptyNonTerminal,
         (SERVICES, labels) => service(labels),
         (MEMBERS, labels) => Subject::Member(labels.join(".")),
-        (ADDRESSES, [label]) => written_address(label).map_or(Subject::Nothing, Subject::Address),
-        _ => Subject::Nothing,
+        (ADDRESSES, [label]) => parse_address(label).map_or(Subject::NonExistent, Subject::Address),
+        _ => Subject::NonExistent,
     })
 }
 
@@ -62,9 +64,9 @@ fn service(labels: &[&str]) -> Subject {
         return Subject::Service((0..labels.len()).map(|at| choice(&labels[at..], &labels[..at], None)).collect());
     };
     if labels.is_empty() {
-        return Subject::Between;
+        return Subject::EmptyNonTerminal;
     }
-    let Some(at) = labels.iter().position(|label| label.starts_with('_')) else { return Subject::Nothing };
+    let Some(at) = labels.iter().position(|label| label.starts_with('_')) else { return Subject::NonExistent };
     let endpoint = match protocol.trim_start_matches('_') {
         protocol if protocol.eq_ignore_ascii_case("tcp") || protocol.eq_ignore_ascii_case("udp") => None,
         endpoint => Some(endpoint.to_owned()),
@@ -74,7 +76,7 @@ fn service(labels: &[&str]) -> Subject {
     Subject::Service(vec![choice])
 }
 
-fn written_address(label: &str) -> Option<IpAddr> {
+fn parse_address(label: &str) -> Option<IpAddr> {
     match label.len() {
         8 => u32::from_str_radix(label, 16).ok().map(|bits| Ipv4Addr::from_bits(bits).into()),
         32 => u128::from_str_radix(label, 16).ok().map(|bits| Ipv6Addr::from_bits(bits).into()),
@@ -86,12 +88,12 @@ pub(crate) fn zone() -> Name {
     Name::from_labels([ZONE]).expect("a label of letters")
 }
 
-/// The name of a member, if its id is a host name.
+/// Returns the name of a member, if its id is a valid host name.
 pub(crate) fn of_member(id: &str) -> Option<Name> {
     is_host_name(id).then(|| Name::from_labels(id.split('.').chain([MEMBERS, ZONE])).ok()).flatten()
 }
 
-/// The name that says an address.
+/// Returns the name that encodes an address.
 pub(crate) fn of_address(address: IpAddr) -> Name {
     let written = match address {
         IpAddr::V4(address) => format!("{:08x}", address.to_bits()),
@@ -100,7 +102,7 @@ pub(crate) fn of_address(address: IpAddr) -> Name {
     Name::from_labels([written.as_str(), ADDRESSES, ZONE]).expect("labels of letters and digits")
 }
 
-/// Whether an id, as part of a name, comes back unchanged from any resolver.
+/// Returns whether every resolver passes the id on unchanged as part of a name.
 fn is_host_name(id: &str) -> bool {
     let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
     id.split('.').all(|label| (1..=63).contains(&label.len()) && label.bytes().all(plain))
@@ -120,12 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn names_say_what_they_are_about() {
+    fn names_are_parsed_by_kind() {
         assert_eq!(subject("example.org."), None);
         assert_eq!(subject("."), None);
         assert_eq!(subject("convoke."), Some(Subject::Zone));
-        assert_eq!(subject("service.convoke."), Some(Subject::Between));
-        assert_eq!(subject("_tcp.service.convoke."), Some(Subject::Between));
+        assert_eq!(subject("service.convoke."), Some(Subject::EmptyNonTerminal));
+        assert_eq!(subject("_tcp.service.convoke."), Some(Subject::EmptyNonTerminal));
         assert_eq!(subject("Orders.SERVICE.Convoke."), Some(Subject::Service(vec![choice("Orders", "")])));
         let choices = vec![choice("eu.a.orders", ""), choice("a.orders", "eu"), choice("orders", "eu.a")];
         assert_eq!(subject("eu.a.orders.service.convoke."), Some(Subject::Service(choices)));
@@ -133,12 +135,12 @@ mod tests {
         assert_eq!(subject("a.b.member.convoke."), Some(Subject::Member("a.b".to_owned())));
         assert_eq!(subject("7F000001.addr.convoke."), Some(Subject::Address([127, 0, 0, 1].into())));
         for nothing in ["other.convoke.", "x.other.convoke.", "7f00.addr.convoke.", "x.7f000001.addr.convoke."] {
-            assert_eq!(subject(nothing), Some(Subject::Nothing), "{nothing}");
+            assert_eq!(subject(nothing), Some(Subject::NonExistent), "{nothing}");
         }
     }
 
     #[test]
-    fn srv_names_have_a_service_perhaps_a_locality_and_an_endpoint() {
+    fn srv_names_have_a_service_an_endpoint_and_an_optional_locality() {
         assert_eq!(subject("_orders._tcp.service.convoke."), Some(Subject::Service(vec![choice("orders", "")])));
         assert_eq!(
             subject("eu.a._orders._TCP.service.convoke."),
@@ -147,11 +149,11 @@ mod tests {
         assert_eq!(subject("_my.orders._udp.service.convoke."), Some(Subject::Service(vec![choice("my.orders", "")])));
         let metrics = Choice { endpoint: Some("metrics".to_owned()), ..choice("orders", "") };
         assert_eq!(subject("_orders._metrics.service.convoke."), Some(Subject::Service(vec![metrics])));
-        assert_eq!(subject("orders._tcp.service.convoke."), Some(Subject::Nothing));
+        assert_eq!(subject("orders._tcp.service.convoke."), Some(Subject::NonExistent));
     }
 
     #[test]
-    fn targets_come_back_from_any_resolver() {
+    fn only_host_names_become_target_names() {
         assert_eq!(of_member("orders-1.eu").unwrap().to_ascii(), "orders-1.eu.member.convoke.");
         for odd in ["Orders", "a/b", "a b", "a..b", &"x".repeat(64), &["y"; 130].join(".")] {
             assert_eq!(of_member(odd), None, "{odd}");

@@ -1,4 +1,4 @@
-//! The zone on UDP and TCP.
+//! The DNS server: UDP and TCP sockets for a zone.
 
 use crate::counters::Counters;
 use crate::error::StartError;
@@ -14,43 +14,43 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// TCP connections at once.
+/// Maximum number of concurrent TCP connections.
 const CONNECTIONS_MAX: usize = 256;
-/// How long a TCP connection may be silent, and how long it may take for an answer to be read.
+/// Time after which a TCP connection without a query is closed. Also the time limit for writing a response.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// Tasks that take queries from the UDP socket.
+/// Number of tasks that serve the UDP socket.
 const UDP_TASKS: usize = 2;
-/// Queries that a task takes before others have their turn.
+/// Queries that a task serves before it yields.
 const BURST: usize = 64;
-/// A query over UDP that is longer than this is no query.
+/// Size of the UDP receive buffer. Longer packets are truncated and then fail to decode.
 const QUERY_BYTES_MAX: usize = 4_096;
-/// Attempts to find a port that is free for both.
+/// Attempts to find a port that is free for UDP and TCP.
 const ANY_PORT_ATTEMPTS: usize = 32;
-/// RFC 2181, section 8.
+/// Maximum TTL (RFC 2181, section 8).
 const TTL_MAX: Duration = Duration::from_secs(i32::MAX as u64);
-/// Out of file descriptors: others may give some back.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Delay after a socket error, for example when the process has no free file descriptors.
+const ERROR_DELAY: Duration = Duration::from_millis(50);
 
-/// Where and how DNS is served.
+/// Configuration of the DNS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// `host:port`, for UDP and TCP; port 0 = any that is free for both.
+    /// `host:port` for UDP and TCP. Port 0 means any port that is free for both.
     pub bind: String,
-    /// Listen on other than loopback addresses although anybody who reaches them may ask.
+    /// Whether to allow non-loopback addresses. Everyone who can reach them can query the registry.
     pub insecure_public: bool,
-    /// How long resolvers may remember an answer, in whole seconds.
+    /// Time for which resolvers may cache an answer, in whole seconds.
     pub ttl: Duration,
 }
 
 impl Default for Config {
-    /// Any free port of the loopback interface.
+    /// Uses any free port of the loopback interface.
     fn default() -> Self {
         Config { bind: "127.0.0.1:0".to_owned(), insecure_public: false, ttl: Duration::from_secs(1) }
     }
 }
 
 impl Config {
-    /// Checks what can be checked before anything is opened.
+    /// Checks the configuration without opening sockets.
     pub fn validate(&self) -> Result<(), StartError> {
         if self.ttl.subsec_nanos() != 0 || self.ttl > TTL_MAX {
             return Err(StartError::Ttl { ttl: self.ttl });
@@ -59,7 +59,7 @@ impl Config {
     }
 }
 
-/// Bound sockets; questions wait until they are served.
+/// Bound sockets. Queries wait in them until [`Bound::serve`] is called.
 #[derive(Debug)]
 pub struct Bound {
     udp: UdpSocket,
@@ -68,7 +68,7 @@ pub struct Bound {
     ttl: Duration,
 }
 
-/// DNS of a running node. Dropping it ends it.
+/// The running DNS server of a node. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Dns {
     address: SocketAddr,
@@ -77,25 +77,26 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// Binds both sockets. Refuses addresses that other machines reach, unless told otherwise.
+    /// Binds both sockets. Rejects non-loopback addresses unless `insecure_public` is set.
     pub async fn bind(config: &Config) -> Result<Bound, StartError> {
         config.validate()?;
         let (udp, tcp, address) = bind(config).await?;
         Ok(Bound { udp, tcp, address, ttl: config.ttl })
     }
 
-    /// Of both sockets.
+    /// Returns the address of both sockets.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
+    /// Returns the current counters.
     pub fn counters(&self) -> Counters {
         self.zone.counters()
     }
 }
 
 impl Bound {
-    /// Serves a node in the current tokio runtime.
+    /// Serves the registry of a node in the current tokio runtime.
     pub fn serve(self, node: NodeHandle) -> Dns {
         let Bound { udp, tcp, address, ttl } = self;
         let zone = Arc::new(Zone::new(node, ttl));
@@ -138,13 +139,13 @@ async fn serve_udp(socket: Arc<UdpSocket>, zone: Arc<Zone>) {
     let mut packet = vec![0; QUERY_BYTES_MAX];
     loop {
         if let Err(error) = socket.readable().await {
-            tracing::warn!("cannot wait for DNS queries: {error}");
-            tokio::time::sleep(PAUSE).await;
+            tracing::warn!(%error, "cannot receive DNS queries");
+            tokio::time::sleep(ERROR_DELAY).await;
         }
         for _ in 0..BURST {
             let Ok((length, client)) = socket.try_recv_from(&mut packet) else { break };
             if let Some(answer) = zone.answer(&packet[..length], Transport::Udp) {
-                // Who cannot be reached asks again, or does not.
+                // UDP is unreliable anyway: a client without a response sends the query again.
                 let _ = socket.send_to(&answer, client).await;
             }
         }
@@ -166,20 +167,20 @@ async fn serve_tcp(listener: TcpListener, zone: Arc<Zone>) {
                 let zone = zone.clone();
                 connections.spawn(async move {
                     let _permit = permit;
-                    // However it ends, the client can connect again.
-                    let _ = converse(stream, &zone).await;
+                    // An error ends this connection only; the client can connect again.
+                    let _ = serve_connection(stream, &zone).await;
                 });
             }
             Err(error) => {
-                tracing::warn!("cannot accept a DNS client: {error}");
-                tokio::time::sleep(PAUSE).await;
+                tracing::warn!(%error, "cannot accept DNS connection");
+                tokio::time::sleep(ERROR_DELAY).await;
             }
         }
     }
 }
 
-/// Questions and answers one after the other, each with its length before it.
-async fn converse(mut stream: TcpStream, zone: &Zone) -> io::Result<()> {
+/// Serves queries one after the other. A length precedes every message (RFC 1035, section 4.2.2).
+async fn serve_connection(mut stream: TcpStream, zone: &Zone) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut packet = Vec::new();
     loop {

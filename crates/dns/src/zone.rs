@@ -1,4 +1,4 @@
-//! What is answered to which question.
+//! The zone: computes the response to a query.
 
 use crate::counters::{Counters, Counting};
 use crate::members::{self, Host, Target, Turns};
@@ -12,21 +12,21 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Records in one answer at most.
+/// Maximum number of records in one answer.
 const RECORDS_MAX: usize = 512;
 
-/// What a record takes at least, with a name of two bytes: one of the shortest kind that is asked for.
+/// Minimum sizes of an address record and of an SRV record, with a compressed owner name.
 const ADDRESS_BYTES: usize = 16;
 const SRV_BYTES: usize = 20;
 
-/// How a query came, and so how much fits into its answer.
+/// The transport of a query. It determines the maximum size of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Udp,
     Tcp,
 }
 
-/// The zone `convoke`, as one node sees it.
+/// The zone `convoke`, built from the registry of one node.
 #[derive(Debug)]
 pub struct Zone {
     node: NodeHandle,
@@ -45,17 +45,17 @@ impl Zone {
         self.counting.read()
     }
 
-    /// The answer to a packet; `None` if none is due.
+    /// Returns the response to a packet, or `None` if the packet gets no response.
     pub fn answer(&self, packet: &[u8], transport: Transport) -> Option<Vec<u8>> {
         self.counting.query(transport == Transport::Tcp);
         match message::read(packet) {
-            Parsed::Nothing => {
+            Parsed::Ignored => {
                 self.counting.ignored();
                 None
             }
-            Parsed::Wrong(metadata, code) => {
+            Parsed::Invalid(metadata, code) => {
                 self.counting.answer(code);
-                message::write_wrong(metadata, code).ok()
+                message::write_error(metadata, code).ok()
             }
             Parsed::Question(question) => self.written(&question, transport),
         }
@@ -76,9 +76,9 @@ impl Zone {
                 Some(bytes)
             }
             Err(error) => {
-                tracing::warn!("cannot write the answer to {}: {error}", question.query);
+                tracing::warn!(query = %question.query, %error, "cannot encode DNS response");
                 self.counting.answer(ResponseCode::ServFail);
-                message::write_wrong(question.metadata, ResponseCode::ServFail).ok()
+                message::write_error(question.metadata, ResponseCode::ServFail).ok()
             }
         }
     }
@@ -99,17 +99,17 @@ impl Zone {
         self.about(subject, &query.name, query.query_type, records_max(query.query_type, bytes_max))
     }
 
-    /// `most` records are enough to fill the answer.
+    /// Builds the answer for a name. `most` is the number of records that fill the response.
     fn about(&self, subject: Subject, name: &Name, wanted: RecordType, most: usize) -> Answer {
         let found = match subject {
             Subject::Zone if wanted == RecordType::SOA => {
                 Some(Records { answers: vec![self.soa()], ..Records::default() })
             }
-            Subject::Zone | Subject::Between => Some(Records::default()),
+            Subject::Zone | Subject::EmptyNonTerminal => Some(Records::default()),
             Subject::Service(choices) => self.service(&choices, name, wanted, most),
             Subject::Member(id) => self.member(&id, name, wanted),
             Subject::Address(address) => Some(self.address(name, address, wanted)),
-            Subject::Nothing => None,
+            Subject::NonExistent => None,
         };
         let code = if found.is_some() { ResponseCode::NoError } else { ResponseCode::NXDomain };
         let Records { answers, additionals } = found.unwrap_or_default();
@@ -127,7 +127,7 @@ impl Zone {
         Some(Records { answers, additionals: Vec::new() })
     }
 
-    /// Several members at one address, behind different ports, are one record.
+    /// Returns the address records. Members with the same address and different ports share one record.
     fn addresses<'a>(
         &self,
         name: &Name,
@@ -161,7 +161,7 @@ impl Zone {
                         host.set_fqdn(true);
                         host
                     }
-                    // Its address is no host name: nobody could ask for it.
+                    // The address is not a valid host name, so clients could not resolve it.
                     Err(_) => continue,
                 },
             };
@@ -201,7 +201,8 @@ impl Zone {
         Record::from_rdata(name.clone(), self.ttl, data)
     }
 
-    /// How long a "no" may be remembered is all that matters in it.
+    /// Only the minimum TTL matters: the time for which resolvers cache negative answers. The other values are
+    /// customary.
     fn soa(&self) -> Record {
         let zone = names::zone();
         let below = |label: &str| zone.prepend_label(label).unwrap_or_else(|_| zone.clone());
@@ -211,14 +212,15 @@ impl Zone {
     }
 }
 
-/// What a name has of the wanted type, and what belongs to it.
+/// The records of a name for one record type, and their additional records.
 #[derive(Debug, Default)]
 struct Records {
     answers: Vec<Record>,
     additionals: Vec<Record>,
 }
 
-/// How many records are enough for an answer of this size: as many as could fit, and one more, so that it is known to be cut.
+/// Returns how many records to build for a response of this size: the most that can fit, plus one to detect
+/// truncation.
 fn records_max(wanted: RecordType, bytes_max: u16) -> usize {
     let each = if wanted == RecordType::SRV { SRV_BYTES } else { ADDRESS_BYTES };
     (usize::from(bytes_max) / each + 1).min(RECORDS_MAX)

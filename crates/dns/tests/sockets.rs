@@ -1,4 +1,4 @@
-//! The zone on real sockets.
+//! The DNS server on real sockets.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use convoke_dns::{Config, Dns, StartError};
@@ -41,7 +41,7 @@ async fn udp_answers_and_survives_garbage() {
 }
 
 #[tokio::test]
-async fn tcp_answers_one_question_after_the_other() {
+async fn tcp_serves_several_queries_on_one_connection() {
     let (_node, dns) = started().await;
     let mut stream = TcpStream::connect(dns.address()).await.unwrap();
     let query = query();
@@ -52,7 +52,7 @@ async fn tcp_answers_one_question_after_the_other() {
         stream.read_exact(&mut answer).await.unwrap();
         assert_eq!(code(&answer), ResponseCode::NXDomain);
     }
-    // Without a question in it: the connection ends, the next one is served.
+    // An empty message ends the connection. The server still accepts new connections.
     stream.write_all(&[0, 0]).await.unwrap();
     assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
     assert_eq!(dns.counters().queries_tcp, 3);
@@ -60,7 +60,7 @@ async fn tcp_answers_one_question_after_the_other() {
 }
 
 #[tokio::test]
-async fn where_it_cannot_listen_it_says_why() {
+async fn bind_errors_state_the_reason() {
     let (_node, dns) = started().await;
     let taken = Config { bind: dns.address().to_string(), ..Config::default() };
     let error = Dns::bind(&taken).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Questions to a real node, as bytes (the rules are in docs/dns.md).
+//! Encoded queries against the zone of a real node. docs/dns.md states the rules.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use convoke_dns::{Transport, Zone};
@@ -11,13 +11,13 @@ use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-struct Asked {
+struct Fixture {
     node: Node,
     client: TestClient,
     zone: Zone,
 }
 
-async fn with_region(region: &str) -> Asked {
+async fn with_region(region: &str) -> Fixture {
     let mut config = Config::new("n0").unwrap();
     config.timers = patient_timers();
     config.region = region.to_owned();
@@ -25,14 +25,14 @@ async fn with_region(region: &str) -> Asked {
     node.ready().await.unwrap();
     let client = TestClient::attach(&node, "client", Vec::new()).await;
     let zone = Zone::new(node.handle(), Duration::from_secs(3));
-    Asked { node, client, zone }
+    Fixture { node, client, zone }
 }
 
 fn at(id: &str, service: &str, locality: &str, address: &str) -> MemberSpec {
     MemberSpec { locality: locality.to_owned(), address: address.to_owned(), ..MemberSpec::new(id, service) }
 }
 
-impl Asked {
+impl Fixture {
     async fn register(&mut self, member: MemberSpec) {
         self.client.register(AttachMember { spec: member, takeover: false }).await.unwrap();
     }
@@ -43,7 +43,11 @@ impl Asked {
 
     fn ask(&self, name: &str, wanted: RecordType) -> Message {
         let answer = self.send(&query(name, wanted), Transport::Udp);
-        assert_eq!(answer.queries, query(name, wanted).queries, "the question comes back with its letter case");
+        assert_eq!(
+            answer.queries,
+            query(name, wanted).queries,
+            "the response repeats the question with its letter case"
+        );
         answer
     }
 
@@ -64,29 +68,29 @@ fn texts(records: &[Record]) -> Vec<String> {
 
 #[tokio::test]
 async fn members_are_found_by_service_locality_and_id() {
-    let mut asked = with_region("").await;
-    asked.register(at("o-1", "orders", "eu.a", "10.0.0.1:80")).await;
-    asked.register(at("o-2", "orders", "eu.b", "10.0.0.2:81")).await;
-    asked.register(at("o-3", "orders", "us", "[fd00::3]:82")).await;
-    asked.register(at("o-4", "orders", "us", "db.example.org:83")).await;
-    asked.register(MemberSpec::new("o-5", "orders")).await;
-    asked.register(at("a-1", "b.orders", "", "10.0.0.9:80")).await;
+    let mut fixture = with_region("").await;
+    fixture.register(at("o-1", "orders", "eu.a", "10.0.0.1:80")).await;
+    fixture.register(at("o-2", "orders", "eu.b", "10.0.0.2:81")).await;
+    fixture.register(at("o-3", "orders", "us", "[fd00::3]:82")).await;
+    fixture.register(at("o-4", "orders", "us", "db.example.org:83")).await;
+    fixture.register(MemberSpec::new("o-5", "orders")).await;
+    fixture.register(at("a-1", "b.orders", "", "10.0.0.9:80")).await;
 
-    let answer = asked.ask("OrDers.service.convoke.", RecordType::A);
+    let answer = fixture.ask("OrDers.service.convoke.", RecordType::A);
     assert!(answer.metadata.authoritative && !answer.metadata.recursion_available && !answer.metadata.truncation);
     assert_eq!(answer.answers[0].ttl, 3);
-    assert_eq!(asked.addresses("orders.service.convoke."), ["10.0.0.1", "10.0.0.2"].map(str::to_owned).into());
-    assert_eq!(asked.addresses("eu.orders.service.convoke.").len(), 2);
-    assert_eq!(asked.addresses("EU.a.orders.service.convoke."), ["10.0.0.1".to_owned()].into());
-    assert_eq!(asked.addresses("b.orders.service.convoke."), ["10.0.0.9".to_owned()].into(), "a longer service wins");
-    let six = asked.ask("orders.service.convoke.", RecordType::AAAA);
+    assert_eq!(fixture.addresses("orders.service.convoke."), ["10.0.0.1", "10.0.0.2"].map(str::to_owned).into());
+    assert_eq!(fixture.addresses("eu.orders.service.convoke.").len(), 2);
+    assert_eq!(fixture.addresses("EU.a.orders.service.convoke."), ["10.0.0.1".to_owned()].into());
+    assert_eq!(fixture.addresses("b.orders.service.convoke."), ["10.0.0.9".to_owned()].into(), "a longer service wins");
+    let six = fixture.ask("orders.service.convoke.", RecordType::AAAA);
     assert_eq!(texts(&six.answers), ["orders.service.convoke. AAAA fd00::3"]);
-    assert_eq!(texts(&asked.ask("o-2.member.convoke.", RecordType::A).answers), ["o-2.member.convoke. A 10.0.0.2"]);
-    let named = asked.ask("o-4.member.convoke.", RecordType::A);
+    assert_eq!(texts(&fixture.ask("o-2.member.convoke.", RecordType::A).answers), ["o-2.member.convoke. A 10.0.0.2"]);
+    let named = fixture.ask("o-4.member.convoke.", RecordType::A);
     assert_eq!(texts(&named.answers), ["o-4.member.convoke. CNAME db.example.org."]);
-    assert_eq!(asked.addresses("0a000001.addr.convoke."), ["10.0.0.1".to_owned()].into());
+    assert_eq!(fixture.addresses("0a000001.addr.convoke."), ["10.0.0.1".to_owned()].into());
 
-    let srv = asked.ask("_orders._tcp.service.convoke.", RecordType::SRV);
+    let srv = fixture.ask("_orders._tcp.service.convoke.", RecordType::SRV);
     let answers: BTreeSet<String> = srv.answers.iter().map(|record| record.data.to_string()).collect();
     let expected = [
         "0 1 80 o-1.member.convoke.",
@@ -101,93 +105,97 @@ async fn members_are_found_by_service_locality_and_id() {
 
 #[tokio::test]
 async fn named_endpoints_and_weights_are_in_srv_records() {
-    let mut asked = with_region("").await;
+    let mut fixture = with_region("").await;
     let mut member = at("O/1", "orders", "", "10.0.0.1:80");
     member.endpoints.insert("metrics".to_owned(), "10.0.0.1:9100".to_owned());
     member.weight = 7;
-    asked.register(member).await;
-    let srv = asked.ask("_orders._Metrics.service.convoke.", RecordType::SRV);
-    assert_eq!(srv.answers[0].data.to_string(), "0 7 9100 0a000001.addr.convoke.", "its id is no host name");
-    assert_eq!(asked.ask("_orders._other.service.convoke.", RecordType::SRV).answers, []);
+    fixture.register(member).await;
+    let srv = fixture.ask("_orders._Metrics.service.convoke.", RecordType::SRV);
+    assert_eq!(srv.answers[0].data.to_string(), "0 7 9100 0a000001.addr.convoke.", "the id is not a host name");
+    assert_eq!(fixture.ask("_orders._other.service.convoke.", RecordType::SRV).answers, []);
 }
 
-/// A resolver asks for the target of an SRV record on its own, too: it has to get the address that belongs to the port.
+/// A resolver may look up the target of an SRV record separately. It must get the address that belongs to the port.
 #[tokio::test]
-async fn targets_lead_to_the_address_of_their_endpoint() {
-    let mut asked = with_region("").await;
+async fn srv_targets_resolve_to_the_address_of_their_endpoint() {
+    let mut fixture = with_region("").await;
     let mut member = at("o-1", "orders", "", "10.0.0.1:80");
     for (name, address) in [("admin", "10.0.0.1:81"), ("metrics", "10.9.0.1:9100"), ("six", "[fd00::9]:9101")] {
         member.endpoints.insert(name.to_owned(), address.to_owned());
     }
-    asked.register(member).await;
+    fixture.register(member).await;
     for (endpoint, wanted, srv, address) in [
         ("tcp", RecordType::A, "0 1 80 o-1.member.convoke.", "10.0.0.1"),
         ("admin", RecordType::A, "0 1 81 o-1.member.convoke.", "10.0.0.1"),
         ("metrics", RecordType::A, "0 1 9100 0a090001.addr.convoke.", "10.9.0.1"),
         ("six", RecordType::AAAA, "0 1 9101 fd000000000000000000000000000009.addr.convoke.", "fd00::9"),
     ] {
-        let found = asked.ask(&format!("_orders._{endpoint}.service.convoke."), RecordType::SRV);
+        let found = fixture.ask(&format!("_orders._{endpoint}.service.convoke."), RecordType::SRV);
         assert_eq!(found.answers[0].data.to_string(), srv);
         let target = srv.rsplit(' ').next().unwrap();
-        let separately = asked.ask(target, wanted);
+        let separately = fixture.ask(target, wanted);
         let expected = [format!("{target} {wanted} {address}")];
-        assert_eq!(texts(&separately.answers), expected, "asked for on its own");
-        assert_eq!(texts(&found.additionals), expected, "told along");
+        assert_eq!(texts(&separately.answers), expected, "looked up separately");
+        assert_eq!(texts(&found.additionals), expected, "in the additional section");
     }
 }
 
 #[tokio::test]
-async fn only_members_that_take_traffic_are_given() {
-    let mut asked = with_region("").await;
-    asked.register(at("o-1", "orders", "", "10.0.0.1:80")).await;
-    asked.register(at("o-2", "orders", "", "10.0.0.2:80")).await;
-    asked.node.drain("o-1", true).await.unwrap();
-    eventually("it is drained", async || asked.node.member("o-1").unwrap().drained()).await;
-    assert_eq!(asked.addresses("orders.service.convoke."), ["10.0.0.2".to_owned()].into());
-    asked.node.drain("o-2", true).await.unwrap();
-    eventually("it is drained", async || asked.node.member("o-2").unwrap().drained()).await;
+async fn answers_contain_only_routable_members() {
+    let mut fixture = with_region("").await;
+    fixture.register(at("o-1", "orders", "", "10.0.0.1:80")).await;
+    fixture.register(at("o-2", "orders", "", "10.0.0.2:80")).await;
+    fixture.node.drain("o-1", true).await.unwrap();
+    eventually("it is drained", async || fixture.node.member("o-1").unwrap().drained()).await;
+    assert_eq!(fixture.addresses("orders.service.convoke."), ["10.0.0.2".to_owned()].into());
+    fixture.node.drain("o-2", true).await.unwrap();
+    eventually("it is drained", async || fixture.node.member("o-2").unwrap().drained()).await;
 
-    // Known, and nothing to give.
+    // The names exist, but have no records.
     for name in
         ["orders.service.convoke.", "o-1.member.convoke.", "service.convoke.", "_tcp.service.convoke.", "convoke."]
     {
-        let answer = asked.ask(name, RecordType::A);
+        let answer = fixture.ask(name, RecordType::A);
         assert_eq!((answer.metadata.response_code, answer.answers.len()), (ResponseCode::NoError, 0), "{name}");
         let RData::SOA(soa) = &answer.authorities[0].data else { panic!("{name}: no SOA") };
         assert_eq!(soa.minimum, 3);
     }
-    // Not known.
+    // The names do not exist.
     for name in
         ["other.service.convoke.", "o-9.member.convoke.", "*.service.convoke.", "x.y.convoke.", "zz.addr.convoke."]
     {
-        let answer = asked.ask(name, RecordType::A);
+        let answer = fixture.ask(name, RecordType::A);
         assert_eq!(answer.metadata.response_code, ResponseCode::NXDomain, "{name}");
         assert_eq!(answer.authorities[0].record_type(), RecordType::SOA, "{name}");
     }
-    assert_eq!(asked.ask("convoke.", RecordType::SOA).answers.len(), 1);
+    assert_eq!(fixture.ask("convoke.", RecordType::SOA).answers.len(), 1);
 }
 
 #[tokio::test]
-async fn near_members_are_preferred_as_long_as_there_are_some() {
-    let mut asked = with_region("eu").await;
-    asked.register(at("o-1", "orders", "eu.a", "10.0.0.1:80")).await;
-    asked.register(at("o-2", "orders", "us.a", "10.0.0.2:80")).await;
-    assert_eq!(asked.addresses("orders.service.convoke."), ["10.0.0.1".to_owned()].into());
-    assert_eq!(asked.addresses("us.orders.service.convoke."), ["10.0.0.2".to_owned()].into(), "asked for by name");
-    let srv = asked.ask("orders.service.convoke.", RecordType::SRV);
+async fn near_members_are_preferred_while_there_are_any() {
+    let mut fixture = with_region("eu").await;
+    fixture.register(at("o-1", "orders", "eu.a", "10.0.0.1:80")).await;
+    fixture.register(at("o-2", "orders", "us.a", "10.0.0.2:80")).await;
+    assert_eq!(fixture.addresses("orders.service.convoke."), ["10.0.0.1".to_owned()].into());
+    assert_eq!(
+        fixture.addresses("us.orders.service.convoke."),
+        ["10.0.0.2".to_owned()].into(),
+        "the query names the locality"
+    );
+    let srv = fixture.ask("orders.service.convoke.", RecordType::SRV);
     let answers: BTreeSet<String> = srv.answers.iter().map(|record| record.data.to_string()).collect();
     let expected = ["0 1 80 o-1.member.convoke.", "1 1 80 o-2.member.convoke."];
     assert_eq!(answers, expected.map(str::to_owned).into());
-    asked.node.drain("o-1", true).await.unwrap();
-    eventually("it is drained", async || asked.node.member("o-1").unwrap().drained()).await;
-    assert_eq!(asked.addresses("orders.service.convoke."), ["10.0.0.2".to_owned()].into());
+    fixture.node.drain("o-1", true).await.unwrap();
+    eventually("it is drained", async || fixture.node.member("o-1").unwrap().drained()).await;
+    assert_eq!(fixture.addresses("orders.service.convoke."), ["10.0.0.2".to_owned()].into());
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_cut_off_and_said_so() {
-    let mut asked = with_region("").await;
+async fn answers_that_do_not_fit_are_truncated_with_tc_set() {
+    let mut fixture = with_region("").await;
     for n in 0..100 {
-        asked.register(at(&format!("o-{n}"), "orders", "", &format!("10.0.1.{n}:80"))).await;
+        fixture.register(at(&format!("o-{n}"), "orders", "", &format!("10.0.1.{n}:80"))).await;
     }
     let plain = query("orders.service.convoke.", RecordType::A);
     let mut roomy = plain.clone();
@@ -195,41 +203,41 @@ async fn what_does_not_fit_is_cut_off_and_said_so() {
     edns.set_max_payload(4_096).set_version(0);
     roomy.set_edns(edns.clone());
 
-    let bytes = asked.zone.answer(&plain.to_vec().unwrap(), Transport::Udp).unwrap();
+    let bytes = fixture.zone.answer(&plain.to_vec().unwrap(), Transport::Udp).unwrap();
     let few = Message::from_vec(&bytes).unwrap();
     assert!(bytes.len() <= 512 && few.metadata.truncation && few.edns.is_none(), "{few}");
-    let bytes = asked.zone.answer(&roomy.to_vec().unwrap(), Transport::Udp).unwrap();
+    let bytes = fixture.zone.answer(&roomy.to_vec().unwrap(), Transport::Udp).unwrap();
     let more = Message::from_vec(&bytes).unwrap();
     assert!(bytes.len() <= 1_232 && more.metadata.truncation && more.answers.len() > few.answers.len(), "{more}");
     assert_eq!(more.edns.unwrap().max_payload(), 1_232);
-    let all = asked.send(&plain, Transport::Tcp);
+    let all = fixture.send(&plain, Transport::Tcp);
     assert!(!all.metadata.truncation);
     assert_eq!(all.answers.len(), 100);
 
-    // Everybody is first once.
+    // Every member is first once.
     let firsts: BTreeSet<String> =
-        (0..100).map(|_| asked.send(&plain, Transport::Udp).answers[0].data.to_string()).collect();
+        (0..100).map(|_| fixture.send(&plain, Transport::Udp).answers[0].data.to_string()).collect();
     assert_eq!(firsts.len(), 100);
 
-    // Additional addresses are left out in silence; the SRV records themselves are not.
+    // Additional addresses are omitted without TC; SRV records are not.
     let mut srv = query("o-1.member.convoke.", RecordType::SRV);
-    assert_eq!(asked.send(&srv, Transport::Udp).additionals.len(), 1);
+    assert_eq!(fixture.send(&srv, Transport::Udp).additionals.len(), 1);
     srv.metadata.recursion_desired = true;
-    assert!(asked.send(&srv, Transport::Udp).metadata.recursion_desired);
-    assert_eq!(asked.zone.counters().truncated, 102);
+    assert!(fixture.send(&srv, Transport::Udp).metadata.recursion_desired);
+    assert_eq!(fixture.zone.counters().truncated, 102);
 }
 
 #[tokio::test]
-async fn large_services_are_given_out_in_turns() {
-    let mut asked = with_region("").await;
+async fn large_services_rotate_through_all_members() {
+    let mut fixture = with_region("").await;
     for n in 0..600_u16 {
         let [high, low] = n.to_be_bytes();
-        asked.register(at(&format!("o-{n}"), "orders", "", &format!("10.1.{high}.{low}:80"))).await;
+        fixture.register(at(&format!("o-{n}"), "orders", "", &format!("10.1.{high}.{low}:80"))).await;
     }
     let question = query("orders.service.convoke.", RecordType::A);
     let mut seen = BTreeSet::new();
     for _ in 0..6 {
-        let answer = asked.send(&question, Transport::Tcp);
+        let answer = fixture.send(&question, Transport::Tcp);
         assert!(answer.answers.len() >= 256);
         seen.extend(answer.answers.iter().map(|record| record.data.to_string()));
     }
@@ -237,9 +245,9 @@ async fn large_services_are_given_out_in_turns() {
 }
 
 #[tokio::test]
-async fn bad_queries_are_refused_each_in_its_way() {
-    let asked = with_region("").await;
-    let code = |message: &Message| asked.send(message, Transport::Udp).metadata.response_code;
+async fn invalid_queries_get_the_matching_response_code() {
+    let fixture = with_region("").await;
+    let code = |message: &Message| fixture.send(message, Transport::Udp).metadata.response_code;
     assert_eq!(code(&query("example.org.", RecordType::A)), ResponseCode::Refused);
     assert_eq!(code(&query(".", RecordType::NS)), ResponseCode::Refused);
     assert_eq!(code(&query("convoke.", RecordType::AXFR)), ResponseCode::Refused);
@@ -256,35 +264,35 @@ async fn bad_queries_are_refused_each_in_its_way() {
     let mut edns = Edns::new();
     edns.set_version(1);
     future.set_edns(edns);
-    // The number has two names.
+    // The response code 16 has two names.
     assert_eq!(u16::from(code(&future)), u16::from(ResponseCode::BADVERS));
 
     let good = query("orders.service.convoke.", RecordType::A).to_vec().unwrap();
     let mut counts = good.clone();
     counts[4..12].fill(0xff);
-    let answer = asked.zone.answer(&counts, Transport::Udp).unwrap();
+    let answer = fixture.zone.answer(&counts, Transport::Udp).unwrap();
     assert_eq!(Message::from_vec(&answer).unwrap().metadata.response_code, ResponseCode::FormErr);
     let mut answer = good.clone();
     answer[2] |= 0x80;
-    assert_eq!(asked.zone.answer(&answer, Transport::Udp), None, "answers are not answered");
-    assert_eq!(asked.zone.answer(&[], Transport::Udp), None);
-    // Nothing that is cut short, or changed in one byte, makes it fall over.
+    assert_eq!(fixture.zone.answer(&answer, Transport::Udp), None, "responses get no response");
+    assert_eq!(fixture.zone.answer(&[], Transport::Udp), None);
+    // Truncated packets and packets with one changed byte must not cause a panic.
     for end in 12..good.len() {
-        asked.zone.answer(&good[..end], Transport::Udp).unwrap();
+        fixture.zone.answer(&good[..end], Transport::Udp).unwrap();
     }
     for at in 0..good.len() {
         for byte in [0, 1, 0x3f, 0x40, 0x7f, 0x80, 0xc0, 0xff] {
             let mut changed = good.clone();
             changed[at] = byte;
-            let _ = asked.zone.answer(&changed, Transport::Tcp);
+            let _ = fixture.zone.answer(&changed, Transport::Tcp);
         }
     }
-    let counters = asked.zone.counters();
+    let counters = fixture.zone.counters();
     assert!(counters.ignored >= 2 && counters.refused >= 4 && counters.malformed >= 4, "{counters:?}");
 }
 
 #[tokio::test]
-async fn a_node_that_is_not_ready_says_so() {
+async fn a_node_that_is_not_ready_answers_servfail() {
     let mut config = Config::new("n0").unwrap();
     config.join = vec![convoke_testkit::free_address()];
     let node = Node::start(config).await.unwrap();

@@ -279,7 +279,7 @@ mod tests {
                 "peers cannot dial 0.0.0.0:7701: set advertise",
                 "(bind from X)",
             ),
-            (vec![("dns.ttl", "X", "500ms")], "dns.ttl is 500ms: DNS counts whole seconds", "(dns.ttl from X)"),
+            (vec![("dns.ttl", "X", "500ms")], "dns.ttl is 500ms: expected whole seconds", "(dns.ttl from X)"),
             (vec![("dns.ttl", "X", "30000d")], "dns.ttl is", "(dns.ttl from X)"),
             (vec![("bind", "X", "127.0.0.1:80")], "bind has \"127.0.0.1:80\": write a host", "(bind from X)"),
             (vec![("bind", "X", "")], "bind has \"\": write a host", "(bind from X)"),
