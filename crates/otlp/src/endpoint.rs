@@ -1,10 +1,10 @@
-//! Where the collector is.
+//! The address of the collector.
 
 use http::Uri;
 use http::uri::Scheme;
 use std::fmt;
 
-/// The port of OTLP over HTTP.
+/// Default port of OTLP over HTTP.
 const PORT: u16 = 4318;
 const PATH: &str = "v1/traces";
 
@@ -16,7 +16,7 @@ pub struct Endpoint {
     pub(crate) path: String,
 }
 
-/// Continues a sentence that begins with the name of the setting.
+/// The error of parsing an [`Endpoint`]. The text continues a sentence that begins with the name of the setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointError {
     Tls,
@@ -27,10 +27,12 @@ impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             EndpointError::Tls => {
-                "begins with https, which nodes do not speak to a collector: run one on this machine that passes on, \
-                 and write http://127.0.0.1:4318"
+                "begins with https, but nodes cannot use TLS to a collector: run a collector on this machine that forwards \
+                 the spans, and set http://127.0.0.1:4318"
             }
-            EndpointError::NoUrl => "is no address of a collector: write it like http://127.0.0.1:4318",
+            EndpointError::NoUrl => {
+                "is not the URL of a collector: expected http://HOST:PORT, for example http://127.0.0.1:4318"
+            }
         })
     }
 }
@@ -38,7 +40,7 @@ impl fmt::Display for EndpointError {
 impl std::error::Error for EndpointError {}
 
 impl Endpoint {
-    /// `http://HOST[:PORT][/BASE]`. What is posted goes to `v1/traces` below.
+    /// Parses `http://HOST[:PORT][/BASE]`. Spans are posted to `BASE/v1/traces`.
     pub fn parse(text: &str) -> Result<Endpoint, EndpointError> {
         let uri: Uri = text.trim().parse().map_err(|_| EndpointError::NoUrl)?;
         match uri.scheme() {
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_collectors() {
+    fn endpoints_are_urls_of_collectors() {
         for (text, url) in [
             ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
             ("http://collector", "http://collector:4318/v1/traces"),

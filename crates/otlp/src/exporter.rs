@@ -18,22 +18,22 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-/// Spans in one request.
+/// Maximum number of spans in one request.
 const BATCH: usize = 512;
-/// How long a batch may wait to become full.
+/// Maximum time that a batch waits to become full.
 const GATHER: Duration = Duration::from_secs(1);
-/// How long the collector may take for one.
+/// Time limit for one request to the collector.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a process that ends waits for what is left.
+/// Maximum time that a stopping process waits for the export of the remaining spans.
 const FLUSH: Duration = Duration::from_secs(2);
-/// How often is said that the collector takes nothing.
+/// Interval of the warning about dropped spans.
 const REMIND: Duration = Duration::from_secs(60);
 /// Answers are small.
 const ANSWER_BYTES: usize = 64 * 1024;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Takes spans from the queue and posts them.
+/// Sends spans from the queue to the collector.
 #[derive(Debug)]
 pub struct Exporter {
     endpoint: Endpoint,
@@ -45,7 +45,7 @@ pub struct Exporter {
     trouble: Trouble,
 }
 
-/// Exports until it is told to stop.
+/// A running exporter.
 #[derive(Debug)]
 pub struct Running {
     stop: oneshot::Sender<()>,
@@ -53,13 +53,13 @@ pub struct Running {
 }
 
 impl Running {
-    /// Exports what is left, within two seconds.
+    /// Stops the exporter after it has sent the remaining spans. Gives up after two seconds.
     pub async fn finish(mut self) {
-        // It ends by itself only if it has panicked.
+        // Sending fails only if the task has panicked.
         let _ = self.stop.send(());
         if timeout(FLUSH, &mut self.task).await.is_err() {
             self.task.abort();
-            tracing::warn!("the collector is slow: the last traces are lost");
+            tracing::warn!(timeout = ?FLUSH, "remaining spans dropped: span export timed out at shutdown");
         }
     }
 }
@@ -78,7 +78,7 @@ impl Exporter {
         }
     }
 
-    /// Starts in the current tokio runtime.
+    /// Starts the exporter in the current tokio runtime.
     pub fn spawn(self) -> Running {
         let (stop, stopping) = oneshot::channel();
         Running { stop, task: tokio::spawn(self.run(stopping)) }
@@ -104,10 +104,10 @@ impl Exporter {
         }
     }
 
-    /// Returns when there is a batch. What was gathered stays if nobody waits any more.
+    /// Waits until there is a batch. Cancel-safe: spans that were already received stay in the batch.
     async fn gather(&mut self) {
         if self.queued.recv_many(&mut self.batch, BATCH).await == 0 {
-            // Nobody makes spans any more.
+            // All senders are dropped, so no more spans arrive.
             return std::future::pending().await;
         }
         let filling = async {
@@ -122,14 +122,14 @@ impl Exporter {
         let _ = timeout(GATHER, filling).await;
     }
 
-    /// Posts the batch, once: whoever keeps spans for a collector that is away runs one nearby that does.
+    /// Posts the batch once, without retries. To buffer spans for an unreachable collector, run a local collector.
     async fn export(&mut self) {
         let records = std::mem::take(&mut self.batch);
         let count = records.len() as u64;
         let body = Bytes::from(wire::request(&self.resource, &self.version, records).encode_to_vec());
         let posted = match timeout(PATIENCE, self.post(body)).await {
             Ok(posted) => posted,
-            Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs()).into()),
+            Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs()).into()),
         };
         match posted {
             Ok(None) => {
@@ -137,10 +137,10 @@ impl Exporter {
                 self.trouble.over(&self.endpoint);
             }
             Ok(Some(partial)) => {
-                let refused = u64::try_from(partial.rejected_spans).unwrap_or(0).min(count);
-                counters().add_exported(count - refused);
-                counters().add_dropped_collector(refused);
-                self.trouble.goes_on(&self.endpoint, &format!("it refuses some: {}", partial.error_message), refused);
+                let rejected = u64::try_from(partial.rejected_spans).unwrap_or(0).min(count);
+                counters().add_exported(count - rejected);
+                counters().add_dropped_collector(rejected);
+                self.trouble.goes_on(&self.endpoint, &format!("spans rejected: {}", partial.error_message), rejected);
             }
             Err(error) => {
                 self.connection = None;
@@ -189,14 +189,14 @@ impl Exporter {
 
 fn taken(status: StatusCode, answer: &[u8]) -> Result<Option<PartialSuccess>, Failure> {
     if !status.is_success() {
-        return Err(format!("it answers {status}").into());
+        return Err(format!("HTTP status {status}").into());
     }
-    // Collectors that answer with something else than the message took the request all the same.
+    // Some collectors respond with another body. A success status means that they accepted the request.
     let partial = ExportResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
     Ok(partial.filter(|partial| partial.rejected_spans > 0))
 }
 
-/// Says that the collector takes nothing: at once, then now and then.
+/// Warns about dropped spans: at once, then once per interval.
 #[derive(Debug, Default)]
 struct Trouble {
     said: Option<Instant>,
@@ -209,13 +209,13 @@ impl Trouble {
         if self.said.is_none_or(|said| said.elapsed() >= REMIND) {
             self.said = Some(Instant::now());
             let lost = self.lost;
-            tracing::warn!("traces are lost, {lost} spans so far: cannot deliver them to {endpoint}: {error}");
+            tracing::warn!(%endpoint, dropped_spans = lost, %error, "span export failed");
         }
     }
 
     fn over(&mut self, endpoint: &Endpoint) {
         if self.said.take().is_some() {
-            tracing::info!("traces are delivered to {endpoint} again, {} spans were lost", self.lost);
+            tracing::info!(%endpoint, dropped_spans = self.lost, "span export resumed");
             self.lost = 0;
         }
     }

@@ -1,4 +1,4 @@
-//! Notices spans as they begin and end.
+//! The `tracing` layer that records spans from start to end and queues them for export.
 
 use crate::record::{Caller, Record};
 use convoke_trace::{SpanContext, TRACEPARENT, counters};
@@ -10,26 +10,26 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
-/// The part of a subscriber that records spans.
+/// Layer that records spans and queues them for export.
 #[derive(Debug)]
 pub struct Traces {
     queue: mpsc::Sender<Record>,
-    /// A trace is recorded if the lower half of its id is below: all nodes decide alike.
+    /// A trace is recorded if the lower half of its id is below this value, so that all nodes decide alike.
     threshold: u128,
 }
 
-/// What a span carries while it lasts.
+/// Data attached to an open span.
 #[derive(Debug)]
 enum Traced {
-    /// Not recorded, and neither is what follows from it.
-    Not(SpanContext),
+    /// The span and its descendants are not recorded.
+    Unsampled(SpanContext),
     Recorded(Box<Record>),
 }
 
 impl Traced {
     fn context(&self) -> SpanContext {
         match self {
-            Traced::Not(context) => *context,
+            Traced::Unsampled(context) => *context,
             Traced::Recorded(record) => record.context,
         }
     }
@@ -37,13 +37,13 @@ impl Traced {
 
 impl Traces {
     pub(crate) fn new(queue: mpsc::Sender<Record>, sample_ratio: f64) -> Traces {
-        // A process has one subscriber; in tests of this crate somebody else may have been first.
+        // A process has one subscriber. In the tests of this crate, another test may have set the function first.
         convoke_trace::provide_current(current);
         let threshold = (sample_ratio.clamp(0.0, 1.0) * 2f64.powi(64)) as u128;
         Traces { queue, threshold }
     }
 
-    /// The first span of a trace.
+    /// Creates the context of a root span.
     fn root(&self) -> SpanContext {
         let trace = fastrand::u128(1..);
         SpanContext { trace, span: fastrand::u64(1..), sampled: trace & u128::from(u64::MAX) < self.threshold }
@@ -60,8 +60,8 @@ where
         if attributes.metadata().fields().field(TRACEPARENT).is_some() {
             attributes.record(&mut caller);
         }
-        let around = || span.parent().and_then(|parent| Some(parent.extensions().get::<Traced>()?.context()));
-        let parent = caller.0.or_else(around);
+        let enclosing = || span.parent().and_then(|parent| Some(parent.extensions().get::<Traced>()?.context()));
+        let parent = caller.0.or_else(enclosing);
         let own = match parent {
             Some(parent) => SpanContext { span: fastrand::u64(1..), ..parent },
             None => self.root(),
@@ -71,7 +71,7 @@ where
             attributes.record(&mut record);
             Traced::Recorded(Box::new(record))
         } else {
-            Traced::Not(own)
+            Traced::Unsampled(own)
         };
         span.extensions_mut().insert(traced);
     }
@@ -87,7 +87,7 @@ where
         let traced = context.span(&id).and_then(|span| span.extensions_mut().remove::<Traced>());
         if let Some(Traced::Recorded(mut record)) = traced {
             record.end();
-            // Nobody waits for a place in the queue.
+            // Never blocks: a full queue drops the span.
             if self.queue.try_send(*record).is_err() {
                 counters().add_dropped_queue(1);
             }
@@ -95,7 +95,7 @@ where
     }
 }
 
-/// The innermost traced span that this thread is in.
+/// Returns the innermost traced span of this thread.
 fn current() -> Option<SpanContext> {
     tracing::dispatcher::get_default(|dispatch| {
         let current = dispatch.current_span();
@@ -115,20 +115,20 @@ mod tests {
 
     const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-    /// Records what happens within.
-    fn recorded(ratio: f64, places: usize, within: impl FnOnce()) -> Vec<Record> {
-        let (queue, mut queued) = mpsc::channel(places);
+    /// Returns the spans that `within` creates.
+    fn recorded(ratio: f64, capacity: usize, within: impl FnOnce()) -> Vec<Record> {
+        let (queue, mut queued) = mpsc::channel(capacity);
         let layer = Traces::new(queue, ratio).with_filter(Targets::new().with_target(TARGET, LevelFilter::INFO));
         tracing::subscriber::with_default(Registry::default().with(layer), within);
         std::iter::from_fn(|| queued.try_recv().ok()).collect()
     }
 
     #[test]
-    fn spans_know_their_parents_and_say_what_they_are() {
+    fn spans_record_parent_name_kind_and_attributes() {
         let spans = recorded(1.0, 8, || {
             let outer = info_span!(target: TARGET, "outer", otel.kind = "server", otel.name = "GET /", otel.status_code = tracing::field::Empty, code = tracing::field::Empty);
             let _outer = outer.enter();
-            // Of no interest, and not in between.
+            // A span with another target is neither exported nor a parent.
             let _other = info_span!("other").entered();
             assert_eq!(convoke_trace::current().map(|context| context.sampled), Some(true));
             drop(info_span!(target: TARGET, "inner", otel.began_ago_us = 5_000_000_u64, long = "ä".repeat(300)));
@@ -145,9 +145,9 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_s_trace_goes_on_as_the_caller_decided() {
+    fn the_sampling_decision_of_the_caller_wins() {
         let begin = |caller: &str| drop(info_span!(target: TARGET, "request", traceparent = caller));
-        // The ratio is for traces that begin here.
+        // The ratio applies only to traces that begin here.
         let spans = recorded(0.0, 8, || {
             begin(CALLER);
             begin("nonsense");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_traces_is_recorded_as_a_whole() {
+    fn sampling_records_whole_traces() {
         let spans = recorded(0.25, 10_000, || {
             for _ in 0..2_000 {
                 let _outer = info_span!(target: TARGET, "outer").entered();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_place_is_counted() {
+    fn spans_dropped_by_a_full_queue_are_counted() {
         let before = counters().dropped_queue();
         let spans = recorded(1.0, 3, || (0..10).for_each(|_| drop(info_span!(target: TARGET, "span"))));
         assert_eq!(spans.len(), 3);

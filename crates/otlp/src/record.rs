@@ -1,16 +1,16 @@
-//! What is kept of a span.
+//! The data of one span.
 
 use convoke_trace::{SpanContext, TRACEPARENT};
 use std::fmt::{Debug, Write};
 use std::time::{Duration, Instant, SystemTime};
 use tracing::field::{Field, Visit};
 
-/// Attributes of one span; more are left out.
+/// Maximum number of attributes of a span. Further ones are omitted.
 const ATTRIBUTES_MAX: usize = 32;
-/// Longer texts are cut.
+/// Maximum length of a text attribute. Longer texts are truncated.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// A span, from its beginning to its export.
+/// A span from its start to its export.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) context: SpanContext,
@@ -21,7 +21,7 @@ pub(crate) struct Record {
     pub(crate) began: SystemTime,
     pub(crate) took: Duration,
     pub(crate) attributes: Vec<(&'static str, Value)>,
-    /// For the duration: the wall clock may jump.
+    /// Measures the duration, because the wall clock may jump.
     since: Instant,
 }
 
@@ -84,7 +84,7 @@ impl Record {
 
 impl Visit for Record {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.set(field.name(), Value::Text(cut(value).to_owned()));
+        self.set(field.name(), Value::Text(truncate(value).to_owned()));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
@@ -105,18 +105,18 @@ impl Visit for Record {
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let mut text = String::new();
-        // Writing to a text does not fail.
+        // Writing to a `String` does not fail.
         let _ = write!(text, "{value:?}");
-        self.set(field.name(), Value::Text(cut(&text).to_owned()));
+        self.set(field.name(), Value::Text(truncate(&text).to_owned()));
     }
 }
 
-fn cut(text: &str) -> &str {
+fn truncate(text: &str) -> &str {
     let mut ends = (0..=TEXT_BYTES_MAX.min(text.len())).rev();
     ends.find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// Finds whose trace a span goes on with.
+/// Extracts the trace context of the caller from the fields of a span.
 #[derive(Debug, Default)]
 pub(crate) struct Caller(pub(crate) Option<SpanContext>);
 

@@ -1,5 +1,5 @@
-//! The messages of OTLP, as far as they are used here (opentelemetry-proto 1.x, `collector/trace/v1`). A test reads them
-//! with the types of the OpenTelemetry project.
+//! The OTLP messages that this crate uses (opentelemetry-proto 1.x, `collector/trace/v1`). A test decodes them with the
+//! types of the OpenTelemetry project.
 
 use crate::record::{Kind, Record, Value};
 use prost::{Message, Oneof};
@@ -95,7 +95,7 @@ enum Any {
     Float(f64),
 }
 
-/// The answer of a collector that took the request.
+/// The response of a collector that accepted the request.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ExportResponse {
     #[prost(message, optional, tag = "1")]
@@ -112,7 +112,7 @@ pub(crate) struct PartialSuccess {
 
 const ERROR: i32 = 2;
 
-/// Who the spans are of.
+/// Returns the resource that identifies this node.
 pub(crate) fn resource(instance: &str, version: &str) -> Resource {
     let attributes = [("service.name", "convoke"), ("service.instance.id", instance), ("service.version", version)];
     Resource {
@@ -173,7 +173,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn others_read_what_is_written() {
+    fn requests_decode_with_the_official_types() {
         let context = SpanContext { trace: 0x0102, span: 0x0304, sampled: true };
         let mut record = Record::begin(context, Some(0x0506), "name");
         (record.kind, record.error) = (Kind::Server, true);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_answer_is_read() {
+    fn responses_of_the_official_types_decode() {
         let partial = ExportTracePartialSuccess { rejected_spans: 3, error_message: "no".to_owned() };
         let bytes = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
         let read = ExportResponse::decode(bytes.as_slice()).unwrap();

@@ -1,22 +1,23 @@
-//! Which span of which trace: what one process tells another (W3C Trace Context, `traceparent`).
+//! The trace context that one process sends to another (W3C Trace Context, `traceparent`).
 
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Neither id is zero.
+/// The identity of a span: its trace id and span id. Neither id is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanContext {
     pub trace: u128,
     pub span: u64,
-    /// Whether the trace is recorded; whoever began it has decided.
+    /// Whether the trace is recorded. The process that began the trace decides.
     pub sampled: bool,
 }
 
-/// `00-` and 32 digits, `-` and 16 digits, `-` and 2 digits.
+/// Length of `00-`, 32 digits, `-`, 16 digits, `-` and 2 digits.
 const BYTES: usize = 55;
 
 impl SpanContext {
-    /// From a `traceparent`; `None` if it is none. Later versions may say more behind what is known.
+    /// Parses a `traceparent`. Returns `None` if it is invalid. Later versions may append further fields, which are
+    /// ignored.
     pub fn parse(text: &str) -> Option<SpanContext> {
         let bytes = text.as_bytes();
         let (known, rest) = bytes.split_at_checked(BYTES)?;
@@ -41,7 +42,7 @@ impl fmt::Display for SpanContext {
     }
 }
 
-/// Lower case only, as the standard has it.
+/// Parses hexadecimal digits. The standard allows lower case only.
 fn hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |value: u128, digit| {
         let digit = match digit {
@@ -55,12 +56,12 @@ fn hex(digits: &[u8]) -> Option<u128> {
 
 static CURRENT: OnceLock<fn() -> Option<SpanContext>> = OnceLock::new();
 
-/// The span that this thread is in, to be told to another process; `None` if nothing is traced.
+/// Returns the current span of this thread, to be sent to another process. Returns `None` outside traced spans.
 pub fn current() -> Option<SpanContext> {
     CURRENT.get().and_then(|current| current())
 }
 
-/// Says how to find out; for whoever exports spans. False if somebody has said before.
+/// Sets the function behind [`current`]; the exporter calls this once. Returns false if a function is already set.
 pub fn provide_current(current: fn() -> Option<SpanContext>) -> bool {
     CURRENT.set(current).is_ok()
 }
@@ -72,7 +73,7 @@ mod tests {
     const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_context_round_trips_through_text() {
         let context = SpanContext::parse(GOOD).expect("valid");
         assert_eq!(context.trace, 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c);
         assert_eq!((context.span, context.sampled), (0xb7ad_6b71_6920_3331, true));
@@ -82,16 +83,16 @@ mod tests {
     }
 
     #[test]
-    fn later_versions_may_say_more() {
+    fn later_versions_may_append_fields() {
         let later = format!("cc{}", &GOOD[2..]);
         assert!(SpanContext::parse(&later).is_some());
-        assert!(SpanContext::parse(&format!("{later}-what-is-to-come")).is_some());
-        assert!(SpanContext::parse(&format!("{later}.what-is-to-come")).is_none());
+        assert!(SpanContext::parse(&format!("{later}-future-field")).is_some());
+        assert!(SpanContext::parse(&format!("{later}.future-field")).is_none());
         assert!(SpanContext::parse(&format!("{GOOD}-more")).is_none());
     }
 
     #[test]
-    fn what_is_no_context_is_ignored() {
+    fn invalid_contexts_are_rejected() {
         for wrong in [
             "",
             "00",

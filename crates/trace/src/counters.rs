@@ -1,8 +1,8 @@
-//! What became of the spans of this process. As many as there are processes, like the exporter they are about.
+//! Counters of exported and dropped spans. They are global, because a process has at most one exporter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Spans that ended, by what became of them.
+/// Finished spans, by result.
 #[derive(Debug, Default)]
 pub struct Counters {
     exported: AtomicU64,
@@ -13,22 +13,23 @@ pub struct Counters {
 static COUNTERS: Counters =
     Counters { exported: AtomicU64::new(0), dropped_queue: AtomicU64::new(0), dropped_collector: AtomicU64::new(0) };
 
+/// Returns the counters of this process.
 pub fn counters() -> &'static Counters {
     &COUNTERS
 }
 
 impl Counters {
-    /// Taken by the collector.
+    /// Returns the number of spans that the collector accepted.
     pub fn exported(&self) -> u64 {
         self.exported.load(Ordering::Relaxed)
     }
 
-    /// Lost because too many were waiting.
+    /// Returns the number of spans dropped because the queue was full.
     pub fn dropped_queue(&self) -> u64 {
         self.dropped_queue.load(Ordering::Relaxed)
     }
 
-    /// Lost because the collector was not there or refused them.
+    /// Returns the number of spans dropped because the collector was unreachable or rejected them.
     pub fn dropped_collector(&self) -> u64 {
         self.dropped_collector.load(Ordering::Relaxed)
     }

@@ -1,15 +1,17 @@
-//! What Convoke's parts need to be traced. They make ordinary spans of the `tracing` crate with the target [`TARGET`];
-//! `convoke-otlp` picks these up and exports them. Without it nobody listens, and a span costs one look at a number.
+//! Tracing support for Convoke's crates: the span target, the trace context and the export counters.
 //!
-//! A span may say more than its fields: these names mean something to the exporter.
+//! The crates create ordinary spans of the `tracing` crate with the target [`TARGET`], and `convoke-otlp` exports them.
+//! This crate exports nothing and must not depend on an exporter. Without one, a span costs one atomic load.
 //!
-//! | Field | Means |
+//! The exporter gives these fields a special meaning:
+//!
+//! | Field | Meaning |
 //! |---|---|
-//! | `otel.name` | name, if it is not the same for all spans of that place |
-//! | `otel.kind` | `server` or `client`; without it the span is internal |
-//! | `otel.status_code` | `ERROR` |
-//! | `otel.began_ago_us` | the span began so many µs before it was made |
-//! | `traceparent` | it goes on with the trace of whoever asked, as in the header of that name |
+//! | `otel.name` | name of the span, if it differs from the static name |
+//! | `otel.kind` | `server` or `client`; without it, the span is internal |
+//! | `otel.status_code` | `ERROR` if the operation failed |
+//! | `otel.began_ago_us` | time between the start of the operation and the creation of the span, in µs |
+//! | `traceparent` | trace context of the caller, as in the HTTP header; the span continues that trace |
 
 mod context;
 mod counters;
@@ -17,8 +19,8 @@ mod counters;
 pub use context::{SpanContext, current, provide_current};
 pub use counters::{Counters, counters};
 
-/// Target of all spans that are meant to be exported.
+/// Target of all spans that the exporter exports.
 pub const TARGET: &str = "convoke_trace";
 
-/// Header, and name of the field, that carries a [`SpanContext`] (W3C Trace Context).
+/// Name of the header and of the span field that carry a [`SpanContext`] (W3C Trace Context).
 pub const TRACEPARENT: &str = "traceparent";
