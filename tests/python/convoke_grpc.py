@@ -15,16 +15,16 @@ RETRY_SECONDS = 0.2
 CONNECT_SECONDS = 3
 
 
-class Refused(Exception):
-    """The node has answered, and the answer is no."""
+class Rejected(Exception):
+    """The node has rejected the request."""
 
 
 class Session:
-    """Keeps members registered, at whatever node answers."""
+    """Keeps members registered, at any node that responds."""
 
-    def __init__(self, addresses, moved):
+    def __init__(self, addresses, on_attach):
         self._addresses = itertools.cycle(addresses)
-        self._moved = moved
+        self._on_attach = on_attach
         self._client = "python-" + secrets.token_hex(8)
         self._nonce = secrets.randbits(64)
         self._claim = 0
@@ -42,7 +42,7 @@ class Session:
     def register(self, member_id, service, metadata=None):
         spec = types.MemberSpec(id=member_id, service=service, metadata=metadata or {})
         with self._changed:
-            # From now on part of every attach.
+            # Every later attach includes the member.
             self._members[member_id] = spec
         self._request(register=pb.Register(member=spec))
 
@@ -67,7 +67,10 @@ class Session:
         self._thread.join()
 
     def _request(self, **operation):
-        """Sends a request and waits for its answer; one that was lost with its node is part of the next attach."""
+        """Sends a request and waits for the answer.
+
+        If the stream breaks first, the next attach repeats the effect of the request.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._outgoing is not None)
             self._seq += 1
@@ -77,14 +80,14 @@ class Session:
             self._changed.wait_for(lambda: seq in self._answers or self._outgoing not in (stream, None))
             answer = self._answers.pop(seq, None)
         if answer is not None and answer.HasField("error"):
-            raise Refused(answer.error)
+            raise Rejected(answer.error)
 
     def _run(self):
         while not self._closing:
             try:
                 with grpc.insecure_channel(next(self._addresses)) as channel:
                     self._attached(registry_pb2_grpc.RegistryStub(channel))
-            except (grpc.RpcError, Refused, queue.Empty):
+            except (grpc.RpcError, Rejected, queue.Empty):
                 time.sleep(RETRY_SECONDS)
             with self._changed:
                 self._outgoing = None
@@ -92,16 +95,16 @@ class Session:
     def _attached(self, stub):
         outgoing = queue.Queue()
         outgoing.put(self._attach())
-        # Heartbeats flow from the moment the node says how often it wants them.
+        # Heartbeats start when the node has sent their interval.
         interval = [CONNECT_SECONDS]
-        beating = threading.Event()
+        attached = threading.Event()
 
         def messages():
             while True:
                 try:
                     message = outgoing.get(timeout=interval[0])
                 except queue.Empty:
-                    if not beating.is_set():
+                    if not attached.is_set():
                         return
                     message = pb.ClientMessage(heartbeat=pb.Heartbeat(sent=time.monotonic_ns()))
                 if message is None:
@@ -113,16 +116,16 @@ class Session:
                 kind = message.WhichOneof("message")
                 if kind == "attached" and message.attached.claim == self._claim:
                     interval[0] = message.attached.heartbeat_interval_ms / 1000
-                    beating.set()
+                    attached.set()
                     with self._changed:
                         self._previous_claim = self._claim
                         self._outgoing = outgoing
                         self._changed.notify_all()
-                    self._moved(message.attached.node)
+                    self._on_attach(message.attached.node)
                 elif kind == "attach_refused":
                     error = message.attach_refused.error
                     if error.code != types.Error.STALE_CLAIM:
-                        raise Refused(error)
+                        raise Rejected(error)
                     self._claim = error.known
                     outgoing.put(self._attach())
                 elif kind == "answers":
@@ -130,14 +133,14 @@ class Session:
                         self._answers.update((answer.seq, answer) for answer in message.answers.answers)
                         self._changed.notify_all()
                 elif kind == "heartbeat_ack" and message.heartbeat_ack.HasField("error"):
-                    raise Refused(message.heartbeat_ack.error)
+                    raise Rejected(message.heartbeat_ack.error)
                 elif kind == "closed":
                     return
         finally:
             outgoing.put(None)
 
     def _attach(self):
-        """One more with every attempt, complete, whatever became of the last one."""
+        """Builds the next attach: with a higher claim than the last attempt, and with all members."""
         with self._changed:
             self._claim += 1
             self._seq = 0
@@ -154,12 +157,12 @@ class Session:
             )
 
 
-def watch(addresses, filter_text, told):
-    """Calls `told(kind, id, member)` for everything that happens, for ever, in a thread of its own."""
-    threading.Thread(target=_watch, args=(addresses, filter_text, told), daemon=True).start()
+def watch(addresses, filter_text, on_event):
+    """Calls `on_event(kind, id, member)` for every event, in a separate thread, until the process ends."""
+    threading.Thread(target=_watch, args=(addresses, filter_text, on_event), daemon=True).start()
 
 
-def _watch(addresses, filter_text, told):
+def _watch(addresses, filter_text, on_event):
     known, recent, token, resume = {}, {}, b"", None
     caught_up = False
     for address in itertools.cycle(addresses):
@@ -172,22 +175,22 @@ def _watch(addresses, filter_text, told):
                         token, recent = event.mark.token, {}
                     elif kind == "caught_up":
                         if not caught_up:
-                            told(kind, None, None)
+                            on_event(kind, None, None)
                         caught_up = True
                     elif kind == "reset":
                         known, recent, token, caught_up = {}, {}, b"", False
-                        told(kind, None, None)
+                        on_event(kind, None, None)
                     elif kind == "unregistered":
                         gone = event.unregistered
                         recent[gone.id] = gone.version
                         if known.pop(gone.id, None) is not None:
-                            told(kind, gone.id, None)
+                            on_event(kind, gone.id, None)
                     else:
                         members = event.snapshot.members if kind == "snapshot" else [getattr(event, kind)]
                         for member in members:
                             if known.get(member.id) != member.version:
                                 known[member.id] = recent[member.id] = member.version
-                                told(kind, member.id, {"status": types.Status.Name(member.status), "node": member.owner.node})
+                                on_event(kind, member.id, {"status": types.Status.Name(member.status), "node": member.owner.node})
         except grpc.RpcError:
             time.sleep(RETRY_SECONDS)
         resume = pb.Resume(token=token, recent=recent, known=pb.Resume.Known(versions=known)) if caught_up else None
