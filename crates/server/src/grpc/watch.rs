@@ -12,7 +12,7 @@ use convoke_node::Subscription;
 use convoke_node::core::member::{Member, Space};
 use convoke_node::core::node::{Interest, ResetReason, StreamEvent};
 use convoke_proto::v1::watch_event::{self, Event, reset};
-use convoke_proto::{Error, ErrorCode, MESSAGE_BYTES_MAX, PART_BYTES, SparingCodec, SparingEncoder, v1};
+use convoke_proto::{Error, ErrorCode, LowMemoryCodec, LowMemoryEncoder, MESSAGE_BYTES_MAX, PART_BYTES, v1};
 use futures_core::Stream;
 use prost::Message as _;
 use std::iter::Peekable;
@@ -63,7 +63,7 @@ pub(crate) enum Message {
 #[derive(Clone, Copy, Debug)]
 struct WatchCodec;
 
-type Plain = SparingCodec<v1::WatchEvent, v1::WatchRequest>;
+type Plain = LowMemoryCodec<v1::WatchEvent, v1::WatchRequest>;
 
 impl Codec for WatchCodec {
     type Encode = Message;
@@ -81,7 +81,7 @@ impl Codec for WatchCodec {
 }
 
 #[derive(Debug)]
-struct WatchEncoder(SparingEncoder<v1::WatchEvent>);
+struct WatchEncoder(LowMemoryEncoder<v1::WatchEvent>);
 
 impl Encoder for WatchEncoder {
     type Item = Message;
