@@ -133,7 +133,7 @@ async fn what_nobody_could_read_does_not_get_into_the_log() {
         assert!(matches!(refused, SubmitError::Refused(Refusal::Unreadable(_))), "{refused}");
     }
     assert!(handle.resolve(RequestId::new(session, u64::MAX)).await.is_err());
-    assert!(handle.counters().refused >= 11);
+    assert!(handle.counters().commands_rejected >= 11);
     client.put(&hosts, "a", "1").await;
     let [host] = hosts;
     let hosts = [Host::start(host.stop().await).await];
