@@ -122,8 +122,8 @@ class Session:
                         self._outgoing = outgoing
                         self._changed.notify_all()
                     self._on_attach(message.attached.node)
-                elif kind == "attach_refused":
-                    error = message.attach_refused.error
+                elif kind == "attach_rejected":
+                    error = message.attach_rejected.error
                     if error.code != types.Error.STALE_CLAIM:
                         raise Rejected(error)
                     self._claim = error.known

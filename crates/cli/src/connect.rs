@@ -53,7 +53,7 @@ pub async fn call_until<T>(connect: &Connect, what: impl AsyncFn(Node, Instant) 
         };
         match attempt.await {
             Ok(answer) => return Ok(answer),
-            Err(Missed::Refused(error)) => return Err(error.into()),
+            Err(Missed::Rejected(error)) => return Err(error.into()),
             Err(Missed::Slow { heard }) => return Err(slow(address, &heard, connect.timeout)),
             Err(Missed::Connect(cause)) => missed.push(format!("{address} ({cause})")),
             Err(Missed::Silent) => missed.push(format!("{address} (no answer within {})", seconds(share))),
@@ -148,7 +148,7 @@ pub enum Missed {
     /// A part of the list arrived in time; another node would have to send as much.
     Slow { heard: String },
     /// The node rejected the request; another node would do the same.
-    Refused(Error),
+    Rejected(Error),
 }
 
 impl From<Status> for Missed {
@@ -159,7 +159,7 @@ impl From<Status> for Missed {
         }
         match Error::from(&status) {
             Error { code: ErrorCode::NotReady, message, .. } => Missed::Connect(message),
-            error => Missed::Refused(error),
+            error => Missed::Rejected(error),
         }
     }
 }

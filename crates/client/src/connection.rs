@@ -30,14 +30,14 @@ pub(crate) struct Link {
 }
 
 #[derive(Debug)]
-pub(crate) enum Happened {
+pub(crate) enum ConnectionEvent {
     Connected(Channel),
     Received(v1::ServerMessage),
     Learnt(Vec<KnownNode>),
     Ended(Error),
 }
 
-pub(crate) type Happenings = mpsc::Sender<(ConnectionId, Happened)>;
+pub(crate) type ConnectionEvents = mpsc::Sender<(ConnectionId, ConnectionEvent)>;
 
 /// A connection under way; dropping it closes it.
 #[derive(Debug)]
@@ -49,12 +49,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn open(id: ConnectionId, address: String, attach: bool, happenings: Happenings) -> Connection {
+    pub(crate) fn open(id: ConnectionId, address: String, attach: bool, happenings: ConnectionEvents) -> Connection {
         let (outgoing, messages) = mpsc::channel(OUTGOING_MAX);
         let task = tokio::spawn(async move {
             let error = run(id, &address, attach, messages, &happenings).await;
             // The driver is gone only if the client is.
-            let _ = happenings.send((id, Happened::Ended(error))).await;
+            let _ = happenings.send((id, ConnectionEvent::Ended(error))).await;
         });
         Connection { id, channel: None, outgoing, task }
     }
@@ -77,13 +77,13 @@ async fn run(
     address: &str,
     attach: bool,
     messages: mpsc::Receiver<v1::ClientMessage>,
-    happenings: &Happenings,
+    happenings: &ConnectionEvents,
 ) -> Error {
     let channel = match connect(address).await {
         Ok(channel) => channel,
         Err(error) => return error,
     };
-    if happenings.send((id, Happened::Connected(channel.clone()))).await.is_err() {
+    if happenings.send((id, ConnectionEvent::Connected(channel.clone()))).await.is_err() {
         return Error::new(ErrorCode::NotReady, "the client is gone");
     }
     if attach {
@@ -140,7 +140,7 @@ async fn converse(
     id: ConnectionId,
     channel: Channel,
     messages: mpsc::Receiver<v1::ClientMessage>,
-    happenings: &Happenings,
+    happenings: &ConnectionEvents,
 ) -> Error {
     let mut stream = match RegistryClient::new(channel).attach(ReceiverStream::new(messages)).await {
         Ok(response) => response.into_inner(),
@@ -149,7 +149,7 @@ async fn converse(
     loop {
         match stream.message().await {
             Ok(Some(message)) => {
-                if happenings.send((id, Happened::Received(message))).await.is_err() {
+                if happenings.send((id, ConnectionEvent::Received(message))).await.is_err() {
                     return Error::new(ErrorCode::NotReady, "the client is gone");
                 }
             }
@@ -161,7 +161,7 @@ async fn converse(
 
 /// Asks for the nodes of the cluster now and then. With `probe` the question also shows whether the node still answers, and this
 /// ends when it does not.
-async fn learn(id: ConnectionId, channel: Channel, probe: Option<Duration>, happenings: &Happenings) -> Error {
+async fn learn(id: ConnectionId, channel: Channel, probe: Option<Duration>, happenings: &ConnectionEvents) -> Error {
     let mut client = RegistryClient::new(channel);
     loop {
         let request = v1::ListRequest { filter: format!("service == {NODE_SERVICE:?}"), ..v1::ListRequest::default() };
@@ -171,7 +171,7 @@ async fn learn(id: ConnectionId, channel: Channel, probe: Option<Duration>, happ
             Ok(response) => {
                 let nodes: Vec<KnownNode> = response.into_inner().members.into_iter().map(node).collect();
                 if !nodes.is_empty() {
-                    let _ = happenings.send((id, Happened::Learnt(nodes))).await;
+                    let _ = happenings.send((id, ConnectionEvent::Learnt(nodes))).await;
                 }
                 true
             }

@@ -1,7 +1,7 @@
 //! The task that owns the session and carries out its effects. Nothing else touches the session, and nothing here waits for a
 //! node: connections are tasks of their own.
 
-use crate::connection::{Connection, Happened, Happenings, Link};
+use crate::connection::{Connection, ConnectionEvent, ConnectionEvents, Link};
 use crate::registration::Standing;
 use crate::session::{ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, Session, Time};
 use crate::{ConnectionState, Error, ErrorCode, MemberSpec, Update};
@@ -58,8 +58,8 @@ pub(crate) struct Driver {
     commands: mpsc::Receiver<Command>,
     states: watch::Sender<ConnectionState>,
     links: watch::Sender<Option<Link>>,
-    happenings: Happenings,
-    happened: mpsc::Receiver<(ConnectionId, Happened)>,
+    happenings: ConnectionEvents,
+    happened: mpsc::Receiver<(ConnectionId, ConnectionEvent)>,
     connection: Option<Connection>,
     waiting: BTreeMap<OperationId, Waiting>,
     /// Some of those who waited do not any more.
@@ -176,17 +176,19 @@ impl Driver {
         self.waiting.insert(operation, waiting);
     }
 
-    fn learn(&mut self, id: ConnectionId, happened: Happened) {
+    fn learn(&mut self, id: ConnectionId, happened: ConnectionEvent) {
         match happened {
-            Happened::Connected(channel) => {
+            ConnectionEvent::Connected(channel) => {
                 if let Some(connection) = self.connection.as_mut().filter(|connection| connection.id == id) {
                     connection.channel = Some(channel);
                 }
                 self.work(|session, now, out| session.connected(now, id, out));
             }
-            Happened::Received(message) => self.work(|session, now, out| session.received(now, id, message, out)),
-            Happened::Learnt(nodes) => self.session.learn(nodes),
-            Happened::Ended(error) => self.work(|session, now, out| session.disconnected(now, id, &error, out)),
+            ConnectionEvent::Received(message) => {
+                self.work(|session, now, out| session.received(now, id, message, out))
+            }
+            ConnectionEvent::Learnt(nodes) => self.session.learn(nodes),
+            ConnectionEvent::Ended(error) => self.work(|session, now, out| session.disconnected(now, id, &error, out)),
         }
     }
 
@@ -233,7 +235,7 @@ impl Driver {
                 let held = self.connection.as_ref().filter(|held| held.id == connection);
                 if held.is_some_and(|held| !held.send(message)) {
                     let error = Error::new(ErrorCode::NotReady, "the node does not read what it is sent");
-                    let _ = self.happenings.try_send((connection, Happened::Ended(error)));
+                    let _ = self.happenings.try_send((connection, ConnectionEvent::Ended(error)));
                 }
             }
             Effect::State(state) => self.state(state),

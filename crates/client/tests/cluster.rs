@@ -18,7 +18,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn by(client: &Client) -> (Seen, convoke_client::Subscription) {
+    fn by(client: &Client) -> (Seen, convoke_client::WatchHandle) {
         let seen = Seen::default();
         let noting = seen.clone();
         let calls = client.on_change("service == \"orders\"", move |event| match event {
@@ -185,7 +185,7 @@ async fn many_members_are_attached_in_parts_and_come_back_together() {
 
 #[tokio::test]
 async fn a_slow_reader_is_told_and_slows_nobody() {
-    let node = Served::start("n0", &[], |config| config.limits.subscriber_queue = 64).await;
+    let node = Served::start("n0", &[], |config| config.limits.watcher_queue = 64).await;
     let (writer, slow) = (client(node.address()).await, client(node.address()).await);
     let registration = writer.register(orders("orders-1").metadata("pad", "x".repeat(2000))).await.unwrap();
     let mut watch = slow.watch("service == \"orders\"").unwrap();

@@ -203,7 +203,7 @@ async fn a_member_taken_over_is_told_and_left_alone() {
 }
 
 #[tokio::test]
-async fn bad_filters_and_seeds_are_refused_at_once() {
+async fn bad_filters_and_seeds_are_rejected_at_once() {
     let client = Client::builder().build().unwrap();
     let error = client.watch("servce == \"orders\"").unwrap_err();
     assert_eq!((error.code, error.field.as_deref()), (ErrorCode::InvalidFilter, Some("filter")));

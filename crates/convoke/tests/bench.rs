@@ -76,14 +76,14 @@ fn every_change_arrives() {
 }
 
 #[test]
-fn every_change_to_every_subscriber() {
+fn every_change_to_every_watcher() {
     let report = bench(&["watch", "--watchers", "30", "--shared", "7", "--rate", "20"]);
     assert_eq!(report["connections"].as_f64(), Some(5.0));
     assert_eq!(report["operations"].as_u64(), Some(30 * 10), "{report}");
 }
 
 #[test]
-fn idle_subscribers() {
+fn idle_watchers() {
     let report = bench(&["watch", "--idle", "40", "--shared", "20"]);
     assert_eq!(report["operations"].as_u64(), Some(80));
     assert!(report["own_connection_kb"].as_f64().unwrap() > 0.0, "{report}");

@@ -90,7 +90,7 @@ fn quiet_text_is_for_people_and_a_closed_pipe_ends_it() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn what_makes_no_sense_is_rejected() {
     let world = World::new();
     for arguments in [["demo", "--speed", "0"], ["demo", "--speed", "100"], ["demo", "--seed", "x"]] {
         let output = world.command(&arguments).output().unwrap();

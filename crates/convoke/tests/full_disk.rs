@@ -26,7 +26,7 @@ fn limited(command: &Command) -> Command {
     shell
 }
 
-/// Writes until it is refused; how many were acknowledged.
+/// Writes until it is rejected; how many were acknowledged.
 fn fill(address: &str) -> usize {
     let value = "v".repeat(64 * 1024);
     for number in 0.. {

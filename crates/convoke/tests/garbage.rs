@@ -25,7 +25,7 @@ fn joined(parts: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn garbage_on_every_port_is_refused_and_counted() {
+fn garbage_on_every_port_is_rejected_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = patient_plan(dir.path()).environment("CONVOKE_CLIENT_TIMEOUTS_HEADERS", "1s").start(2).unwrap();
     let _web = registered(cluster.clients(0), "web-1");
@@ -83,12 +83,12 @@ async fn bad_grpc_messages_end_their_call_only() {
         .unwrap();
     let mut client = v1::registry_client::RegistryClient::new(channel.clone());
     let large = v1::WatchRequest { filter: "x".repeat(10_000_000), ..Default::default() };
-    let refused = client.watch(large).await.unwrap_err();
-    assert!([tonic::Code::OutOfRange, tonic::Code::InvalidArgument].contains(&refused.code()), "{refused:?}");
+    let rejected = client.watch(large).await.unwrap_err();
+    assert!([tonic::Code::OutOfRange, tonic::Code::InvalidArgument].contains(&rejected.code()), "{rejected:?}");
     let empty = v1::ClientMessage::default();
     let mut answers = client.attach(tokio_stream::iter([empty])).await.unwrap().into_inner();
-    let refused = answers.message().await.unwrap_err();
-    assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused:?}");
+    let rejected = answers.message().await.unwrap_err();
+    assert_eq!(rejected.code(), tonic::Code::InvalidArgument, "{rejected:?}");
     let list = client.list(v1::ListRequest::default()).await.unwrap().into_inner();
     assert_eq!(list.members.len(), 1, "the same connection serves on");
     assert!(metric(cluster.clients(0), "convoke_grpc_requests_total") >= 3.0);

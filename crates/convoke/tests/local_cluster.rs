@@ -118,11 +118,11 @@ fn a_log_does_not_go_with_a_node() {
     let added = world.json(&["add"]);
     world.json(&["fault", "kill", "n2"]);
     world.json(&["fault", "pause", "n3"]);
-    let (exit, said) = world.refused(&["remove", "n2"]);
+    let (exit, said) = world.rejected(&["remove", "n2"]);
     let nobody = "the voters of the log of pair are unknown (no answer from n2, n3), and n2 may be the only one";
     assert!(exit == 5 && said.contains(nobody), "{said}");
     world.json(&["fault", "resume", "n3"]);
-    let (exit, said) = world.refused(&["remove", "n2"]);
+    let (exit, said) = world.rejected(&["remove", "n2"]);
     assert!(
         exit == 5 && said.contains("n2 is the only voter of the log of pair") && said.contains("n2 is not running"),
         "{said}"
@@ -140,7 +140,7 @@ fn who_is_removed_votes_no_more_even_if_its_successor_cannot() {
     let created = create(&world, "four", "4");
     let n1 = created["nodes"][0]["address"].as_str().unwrap();
     let at_n1 = |arguments: &[&str]| support::output(&[arguments, &["--timeout", "60s", "--addr", n1]].concat());
-    // It has what it had as a replica, and is refused as a new one.
+    // It has what it had as a replica, and is rejected as a new one.
     at_n1(&["log", "remove", "n3"]);
     world.json(&["remove", "n2"]);
     let status: Value = serde_json::from_str(&at_n1(&["log", "status", "--json"])).unwrap();
@@ -171,7 +171,7 @@ fn processes_and_ways_fail_as_asked_and_nodes_come_and_go() {
 
     world.json(&["fault", "kill", "n3"]);
     says("n3 is dead");
-    let (exit, said) = world.refused(&["fault", "pause", "n3"]);
+    let (exit, said) = world.rejected(&["fault", "pause", "n3"]);
     assert_eq!((exit, said.as_str()), (5, "convoke: n3 has no process: start it with restart"));
     world.json(&["fault", "restart", "n3"]);
     assert!(health(&world, &["--wait", "30s"]).0);
@@ -217,7 +217,7 @@ fn several_clusters_and_prometheus_targets() {
     let target = found[0]["targets"][0].as_str().unwrap();
     assert!(support::http::metric(target, "convoke_ready") > 0.0, "a target is scraped at /metrics");
 
-    let (exit, said) = world.refused(&["info"]);
+    let (exit, said) = world.rejected(&["info"]);
     assert_eq!((exit, said.as_str()), (2, "convoke: there are several clusters: name one of one, two"));
     assert_eq!(world.json(&["list"])["clusters"].as_array().unwrap().len(), 2);
     world.json(&["delete", "one"]);
@@ -247,9 +247,9 @@ fn clients_come_and_go() {
     let (healthy, report) = health(&world, &["--wait", "30s"]);
     assert!(healthy && report["members"] == 5, "goodbyes are known at once: {report}");
     assert_eq!(world.json(&["clients", "0"])["clients"], json!({ "orders": 2 }));
-    let (exit, said) = world.refused(&["clients", "2000"]);
+    let (exit, said) = world.rejected(&["clients", "2000"]);
     assert_eq!((exit, said.as_str()), (2, "convoke: 2002 clients: a cluster has at most 1000"));
-    let (exit, said) = world.refused(&["clients", "1", "--service", ""]);
+    let (exit, said) = world.rejected(&["clients", "1", "--service", ""]);
     assert!(exit == 2 && said.contains("service"), "{exit} {said}");
     world.json(&["delete"]);
     world.nothing_left();
@@ -258,29 +258,29 @@ fn clients_come_and_go() {
 #[test]
 fn bad_input_gets_a_clear_answer_and_nothing_falls_over() {
     let world = World::new();
-    let refused = |arguments: &[&str]| world.refused(arguments);
+    let rejected = |arguments: &[&str]| world.rejected(arguments);
     let none = "convoke: no clusters: create one with `convoke cluster create`";
-    assert_eq!(refused(&["info"]), (4, none.to_owned()));
-    assert_eq!(refused(&["delete", "x"]), (4, none.to_owned()));
-    assert!(refused(&["create", "../x"]).1.contains("is not a valid cluster name"));
-    assert_eq!(refused(&["create", "x", "--set", "data_dir=/tmp/x"]).0, 2);
-    let (exit, said) = refused(&["create", "x", "--nodes", "33"]);
+    assert_eq!(rejected(&["info"]), (4, none.to_owned()));
+    assert_eq!(rejected(&["delete", "x"]), (4, none.to_owned()));
+    assert!(rejected(&["create", "../x"]).1.contains("is not a valid cluster name"));
+    assert_eq!(rejected(&["create", "x", "--set", "data_dir=/tmp/x"]).0, 2);
+    let (exit, said) = rejected(&["create", "x", "--nodes", "33"]);
     assert_eq!((exit, said.as_str()), (2, "convoke: 33 nodes: use 1 to 32"));
-    let (exit, said) = refused(&["create", "x", "--set", "timers.ping_timeout=yes"]);
+    let (exit, said) = rejected(&["create", "x", "--set", "timers.ping_timeout=yes"]);
     assert!(exit == 1 && said.contains("timers.ping_timeout"), "{exit} {said}");
     world.nothing_left();
 
     create(&world, "a", "1");
-    assert_eq!(refused(&["create", "a"]).0, 5);
-    let (exit, said) = refused(&["info", "b"]);
+    assert_eq!(rejected(&["create", "a"]).0, 5);
+    let (exit, said) = rejected(&["info", "b"]);
     assert_eq!((exit, said.as_str()), (4, "convoke: no cluster \"b\": use one of a"));
-    let (exit, said) = refused(&["fault", "kill", "n9"]);
+    let (exit, said) = rejected(&["fault", "kill", "n9"]);
     assert_eq!((exit, said.as_str()), (4, "convoke: cluster a has no node \"n9\": there are n1"));
-    assert!(refused(&["fault", "partition", "n1"]).1.contains("all nodes are in one group"));
-    assert!(refused(&["fault", "one-way", "n1", "n1"]).1.contains("from itself"));
-    assert!(refused(&["remove", "n1"]).1.contains("is the last node"));
-    assert_eq!(refused(&["fault", "delay", "2m"]).0, 2);
-    assert_eq!(refused(&["fault", "restart", "n1"]).0, 5);
+    assert!(rejected(&["fault", "partition", "n1"]).1.contains("all nodes are in one group"));
+    assert!(rejected(&["fault", "one-way", "n1", "n1"]).1.contains("from itself"));
+    assert!(rejected(&["remove", "n1"]).1.contains("is the last node"));
+    assert_eq!(rejected(&["fault", "delay", "2m"]).0, 2);
+    assert_eq!(rejected(&["fault", "restart", "n1"]).0, 5);
 
     // The HTTP interface itself.
     let manager = format!("127.0.0.1:{}", world.port);

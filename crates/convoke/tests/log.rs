@@ -130,9 +130,9 @@ fn a_killed_leader_a_backup_and_a_restored_log() {
     assert!(text.contains("r1 is the only replica of a new log"), "{text}");
     fails(&[&["log", "restore", file.to_str().unwrap()][..], &offline].concat(), 5);
     let port = address.rsplit_once(':').unwrap().1;
-    // As somebody else it is refused before anything is written; without a name it is who it was restored for.
-    let refused = start_on(&restored, ["0", port], &["--id", "other"]).output().unwrap();
-    let error = failure(&refused, 2);
+    // As somebody else it is rejected before anything is written; without a name it is who it was restored for.
+    let rejected = start_on(&restored, ["0", port], &["--id", "other"]).output().unwrap();
+    let error = failure(&rejected, 2);
     assert!(error.contains("holds the log of node r1, not of other: start the node with --id r1"), "{error}");
     assert!(!restored.join("incarnation").exists(), "nothing was claimed");
     let node = NodeProcess::spawn(&mut start_on(&restored, ["0", port], &[])).ready();

@@ -92,10 +92,10 @@ async fn calls_over_grpc_go_on_with_the_callers_trace() {
     assert_eq!((span.span.kind(), span.attribute("rpc.grpc.status_code").as_deref()), (SpanKind::Server, Some("0")));
 
     let mut get = tonic::Request::new(v1::GetRequest { id: "nobody".to_owned() });
-    let (refused, traceparent) = caller(2);
+    let (rejected, traceparent) = caller(2);
     get.metadata_mut().insert("traceparent", traceparent.parse().unwrap());
     client.get(get).await.unwrap_err();
-    let span = collector.find("the span of the refused call", |seen| seen.trace() == refused);
+    let span = collector.find("the span of the rejected call", |seen| seen.trace() == rejected);
     let not_found = (tonic::Code::NotFound as i32).to_string();
     assert_eq!((span.attribute("rpc.grpc.status_code"), span.span.status), (Some(not_found), None));
 

@@ -1,10 +1,10 @@
-//! Routing a change to 10,000 subscribers: the writer's turn, and what it costs each subscriber to take the event.
+//! Routing a change to 10,000 watchers: the writer's turn, and what it costs each watcher to take the event.
 
 mod support;
 
 use convoke_core::filter::Filter;
 use convoke_core::member::{MetadataUpdate, Space};
-use convoke_core::node::{Interest, Resume, SessionId, SubscriberId};
+use convoke_core::node::{Interest, Resume, SessionId, WatcherId};
 use convoke_core::{Node, Output};
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -25,13 +25,13 @@ fn main() {
 /// Everybody watches the service that changes: one change, 10,000 events.
 #[divan::bench(sample_count = 100, sample_size = 1)]
 fn all_on_one_service(bencher: Bencher<'_, '_>) {
-    one_change(bencher, |_| support::service(0), |subscribers| subscribers);
+    one_change(bencher, |_| support::service(0), |watchers| watchers);
 }
 
 /// Ten on each of 1,000 services: one change, 10 events. The other 9,990 must not cost anything.
 #[divan::bench(sample_count = 100, sample_size = 100)]
 fn ten_on_each_service(bencher: Bencher<'_, '_>) {
-    one_change(bencher, support::service, |subscribers| subscribers.div_ceil(SERVICES));
+    one_change(bencher, support::service, |watchers| watchers.div_ceil(SERVICES));
 }
 
 /// Each watches a service of its own, only one of which changes: one change, one event.
@@ -53,13 +53,13 @@ fn all_on_any_service_by_metadata(bencher: Bencher<'_, '_>) {
         let text = format!("meta.shard == \"{:04}\" and locality matches \"eu-*\"", index % 100);
         Filter::parse(&text).expect("a valid filter")
     };
-    measure(bencher, filter, |subscribers| subscribers.div_ceil(100));
+    measure(bencher, filter, |watchers| watchers.div_ceil(100));
 }
 
 /// Updates member 0, which is of service 0 and shard 0, once per iteration.
 fn measure(bencher: Bencher<'_, '_>, filter: impl Fn(usize) -> Filter, audience: impl Fn(usize) -> usize) {
     let stage = RefCell::new(Stage::new(filter));
-    let count = stage.borrow().subscribers.len();
+    let count = stage.borrow().watchers.len();
     bencher
         .counter(ItemsCount::new(audience(count)))
         .with_inputs(|| stage.borrow_mut().empty_queues())
@@ -69,12 +69,12 @@ fn measure(bencher: Bencher<'_, '_>, filter: impl Fn(usize) -> Filter, audience:
     assert_eq!(stage.node.counters().watcher_resets, 0);
 }
 
-/// One event taken by each of 10,000 subscribers, one call each.
+/// One event taken by each of 10,000 watchers, one call each.
 #[divan::bench(sample_count = 50, sample_size = 1)]
 fn take(bencher: Bencher<'_, '_>) {
     let filter = |_| Filter::parse("service == \"service-0000\"").expect("a valid filter");
     let stage = RefCell::new(Stage::new(filter));
-    let count = stage.borrow().subscribers.len();
+    let count = stage.borrow().watchers.len();
     bencher
         .counter(ItemsCount::new(count))
         .with_inputs(|| stage.borrow_mut().change())
@@ -84,33 +84,33 @@ fn take(bencher: Bencher<'_, '_>) {
 struct Stage {
     node: Node,
     session: SessionId,
-    subscribers: Vec<SubscriberId>,
+    watchers: Vec<WatcherId>,
     changes: u64,
     out: Output,
 }
 
 impl Stage {
-    /// A node with members, and subscribers that have taken their snapshots.
+    /// A node with members, and watchers that have taken their snapshots.
     fn new(filter: impl Fn(usize) -> Filter) -> Stage {
         let mut node = support::lone_node();
         let members = support::scale(MEMBERS).next_multiple_of(10);
         let sessions = support::populate(&mut node, NOW, Ids::Short, members, 10);
         let mut out = Output::default();
-        let subscribers = (0..support::scale(SUBSCRIBERS))
+        let watchers = (0..support::scale(SUBSCRIBERS))
             .map(|index| {
                 let interest = Interest { space: Space::Member, filter: filter(index) };
-                node.subscribe(NOW, interest, Resume::Fresh, &mut out).expect("there is room for subscribers")
+                node.watch(NOW, interest, Resume::Fresh, &mut out).expect("there is room for watchers")
             })
             .collect();
-        let mut stage = Stage { node, session: sessions[0], subscribers, changes: 0, out };
+        let mut stage = Stage { node, session: sessions[0], watchers, changes: 0, out };
         stage.empty_queues();
         stage
     }
 
     fn empty_queues(&mut self) {
         let mut events = Vec::new();
-        for subscriber in &self.subscribers {
-            while self.node.take(NOW, *subscriber, 1_000, &mut events) {}
+        for watcher in &self.watchers {
+            while self.node.take(NOW, *watcher, 1_000, &mut events) {}
             events.clear();
         }
     }

@@ -30,9 +30,9 @@ pub struct Timers {
     pub health_report_wait: Duration,
     /// How long all reachable nodes must have been starting before the lowest goes ahead (N3).
     pub lone_start_wait: Duration,
-    /// How long a resuming subscriber waits for a lagging node (W4).
+    /// How long a resuming watcher waits for a lagging node (W4).
     pub resume_wait: Duration,
-    /// Pause between marks in subscriber streams.
+    /// Pause between marks in watcher streams.
     pub mark_interval: Duration,
     /// How long a graceful stop waits for its sessions to move, and for a peer that hears its last writes (N6).
     pub handover_timeout: Duration,
@@ -73,7 +73,7 @@ impl Timers {
     }
 }
 
-/// Every bound on what a node accepts or holds. Reaching one is a refusal and a counter.
+/// Every bound on what a node accepts or holds. Reaching one is a rejection and a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub id_bytes: usize,
@@ -87,10 +87,10 @@ pub struct Limits {
     pub members_per_session: usize,
     pub sessions: usize,
     pub names: usize,
-    pub subscribers: usize,
-    /// Changes that may wait for one slow subscriber (W5).
-    pub subscriber_queue: usize,
-    /// Id → version pairs a resuming subscriber may send.
+    pub watchers: usize,
+    /// Changes that may wait for one slow watcher (W5).
+    pub watcher_queue: usize,
+    /// Id → version pairs a resuming watcher may send.
     pub resume_known: usize,
     pub peers: usize,
     /// Incarnations of one node id that are tracked at once.
@@ -119,8 +119,8 @@ impl Default for Limits {
             members_per_session: 100_000,
             sessions: 200_000,
             names: 1_000_000,
-            subscribers: 50_000,
-            subscriber_queue: 4_096,
+            watchers: 50_000,
+            watcher_queue: 4_096,
             resume_known: 2_000_000,
             peers: 1_024,
             incarnations_per_node: 64,
@@ -238,7 +238,7 @@ impl Config {
         for (name, value) in [
             ("id_bytes", l.id_bytes),
             ("attribute_bytes", l.attribute_bytes),
-            ("subscriber_queue", l.subscriber_queue),
+            ("watcher_queue", l.watcher_queue),
             ("chunk_bytes", l.chunk_bytes),
             ("chunk_window", l.chunk_window),
             ("push_backlog", l.push_backlog),

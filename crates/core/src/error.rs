@@ -1,13 +1,13 @@
-//! Refusals: the typed answers to what cannot be done.
+//! Rejections: the typed answers to what cannot be done.
 //!
-//! A refusal never leaves a trace in the state; whoever gets one knows which field was wrong and what the limit is.
+//! A rejection never leaves a trace in the state; whoever gets one knows which field was wrong and what the limit is.
 
 pub use convoke_base::ErrorCode;
 
-/// Why a request was refused. Nothing has changed.
+/// Why a request was rejected. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
-pub struct Refusal {
+pub struct Rejection {
     pub code: ErrorCode,
     pub message: String,
     /// The input field that was wrong.
@@ -18,9 +18,9 @@ pub struct Refusal {
     pub known: Option<u64>,
 }
 
-impl Refusal {
+impl Rejection {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Refusal { code, message: message.into(), field: None, limit: None, known: None }
+        Rejection { code, message: message.into(), field: None, limit: None, known: None }
     }
 
     pub fn field(mut self, field: &'static str) -> Self {
@@ -35,6 +35,6 @@ impl Refusal {
 
     pub fn stale_claim(known: u64) -> Self {
         let message = format!("claim {known} is already known; attach again with claim {}", known.saturating_add(1));
-        Refusal { known: Some(known), ..Refusal::new(ErrorCode::StaleClaim, message) }
+        Rejection { known: Some(known), ..Rejection::new(ErrorCode::StaleClaim, message) }
     }
 }

@@ -14,15 +14,15 @@ mod mutant;
 pub mod node;
 mod peer;
 mod sessions;
-mod subscribe;
 pub mod time;
 mod timers;
 pub mod version;
+mod watch;
 pub mod wire;
 
 pub use config::{Config, ConfigError, Limits, Timers};
 pub use convoke_filter as filter;
-pub use error::{ErrorCode, Refusal};
+pub use error::{ErrorCode, Rejection};
 pub use mutant::{Mutant, Mutation};
 pub use node::{Node, Output};
 pub use time::Time;

@@ -86,9 +86,9 @@ convoke_base::mutants! {
     PeersNotLearned: "P8", "a node knows only its seeds";
     UnservedRegionsIgnored: "P9", "nobody looks for another way into a region";
     LeavingTheFilterIgnored: "W1", "a member that stops matching stays in the view";
-    SubscriberSkipsBehindCursor: "W2", "changes behind the snapshot's cursor are not sent";
+    WatcherSkipsBehindCursor: "W2", "changes behind the snapshot's cursor are not sent";
     ResumeIgnoresAdmission: "W3", "a resumed watch gets stated changes only";
     ResumeIgnoresFloor: "W4", "a token that is too old is accepted";
-    SlowSubscriberDropsSilently: "W5", "a full queue drops changes without a reset";
+    SlowWatcherDropsSilently: "W5", "a full queue drops changes without a reset";
     VersionsIgnoreStatus: "W6", "two versions are equal although the shown status differs";
 }

@@ -15,7 +15,7 @@ convoke_counters::atomic_counters! {
         /// DNS queries for names that do not exist.
         unknown_names,
         /// DNS queries answered with REFUSED: outside the zone, another class, or a zone transfer.
-        refused,
+        rejected,
         /// DNS queries that were not one well-formed question.
         malformed,
         /// DNS queries answered with SERVFAIL because the node was not ready or the response could not be written.
@@ -38,7 +38,7 @@ impl Counting {
         let counter = match code {
             ResponseCode::NoError => &self.answered,
             ResponseCode::NXDomain => &self.unknown_names,
-            ResponseCode::Refused => &self.refused,
+            ResponseCode::Refused => &self.rejected,
             ResponseCode::ServFail => &self.failed,
             _ => &self.malformed,
         };

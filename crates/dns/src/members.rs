@@ -1,9 +1,9 @@
 //! Selection of the members of an answer.
 
 use crate::names::Choice;
+use convoke_core::filter::Filter;
+use convoke_core::member::Member;
 use convoke_node::NodeHandle;
-use convoke_node::core::filter::Filter;
-use convoke_node::core::member::Member;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};

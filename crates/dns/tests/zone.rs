@@ -1,9 +1,9 @@
 //! Encoded queries against the zone of a real node. docs/dns.md states the rules.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
+use convoke_core::member::MemberSpec;
+use convoke_core::node::AttachMember;
 use convoke_dns::{Transport, Zone};
-use convoke_node::core::member::MemberSpec;
-use convoke_node::core::node::AttachMember;
 use convoke_node::{Config, Node};
 use convoke_testkit::{TestClient, eventually, patient_timers};
 use hickory_proto::op::{Edns, Message, OpCode, Query, ResponseCode};
@@ -288,7 +288,7 @@ async fn invalid_queries_get_the_matching_response_code() {
         }
     }
     let counters = fixture.zone.counters();
-    assert!(counters.ignored >= 2 && counters.refused >= 4 && counters.malformed >= 4, "{counters:?}");
+    assert!(counters.ignored >= 2 && counters.rejected >= 4 && counters.malformed >= 4, "{counters:?}");
 }
 
 #[tokio::test]

@@ -160,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_no_directory_of_ours_is_refused() {
+    fn a_place_that_is_no_directory_of_ours_is_rejected() {
         let temporary = tempfile::tempdir().unwrap();
         let root = temporary.path().join("root");
         std::os::unix::fs::symlink(temporary.path(), &root).unwrap();
-        let refused = StateDir::claim(&root, "a").unwrap_err();
-        assert!(matches!(refused, StateDirError::OfAnother { .. }), "{refused}");
+        let rejected = StateDir::claim(&root, "a").unwrap_err();
+        assert!(matches!(rejected, StateDirError::OfAnother { .. }), "{rejected}");
     }
 }

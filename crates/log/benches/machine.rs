@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a bench a panic is the message")]
 
 use convoke_log::command::{Body, Open, Request};
-use convoke_log::{Command, Entry, Epoch, Limits, LogTime, Machine, SessionId};
+use convoke_log::{Command, Entry, Epoch, Limits, LogSessionId, LogTime, Machine};
 use divan::Bencher;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn key(number: u64) -> String {
 }
 
 fn put(number: u64, key: String) -> Command {
-    Command::Request(Request::new(SessionId(1), number, EPOCH, Body::put(key, vec![7; 64])))
+    Command::Request(Request::new(LogSessionId(1), number, EPOCH, Body::put(key, vec![7; 64])))
 }
 
 /// Returns a machine with one session and `keys` keys with values of 64 bytes.

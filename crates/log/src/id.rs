@@ -4,17 +4,17 @@ use std::fmt;
 
 /// A log session, identified by the index of the entry that opened it. Never reused (LS1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub u64);
+pub struct LogSessionId(pub u64);
 
 /// A request: the session and the number that the client assigned (A2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
-    pub session: SessionId,
+    pub session: LogSessionId,
     pub number: u64,
 }
 
 impl RequestId {
-    pub fn new(session: SessionId, number: u64) -> Self {
+    pub fn new(session: LogSessionId, number: u64) -> Self {
         RequestId { session, number }
     }
 }
@@ -43,7 +43,7 @@ pub struct Position {
     pub epoch: Epoch,
 }
 
-impl fmt::Display for SessionId {
+impl fmt::Display for LogSessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }

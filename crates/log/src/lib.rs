@@ -18,7 +18,7 @@ mod time;
 mod tree;
 
 pub use command::Command;
-pub use id::{Epoch, Position, ReplicaId, RequestId, SessionId};
+pub use id::{Epoch, LogSessionId, Position, ReplicaId, RequestId};
 pub use limits::{Limits, LimitsError};
 pub use machine::{Entry, Machine};
 pub use mutant::{Mutant, Mutation};

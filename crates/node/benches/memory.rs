@@ -25,7 +25,7 @@ async fn main() {
     let connection = node.connect().unwrap();
     for session in 0..members / PER_SESSION {
         let attached = connection.attach(attach(session, PER_SESSION)).await.unwrap();
-        assert!(attached.refused.is_empty());
+        assert!(attached.rejected.is_empty());
     }
     let counted: usize = node.services().iter().map(|view| view.up).sum();
     assert_eq!(counted, members + 1, "and the node itself");
@@ -34,10 +34,10 @@ async fn main() {
     let mut streams = Vec::new();
     for index in 0..SUBSCRIBERS {
         let filter = Filter::service(&format!("service-of-nobody-{index}"));
-        streams.push(node.subscribe(Interest { space: Space::Member, filter }, Resume::Fresh).await.unwrap());
+        streams.push(node.watch(Interest { space: Space::Member, filter }, Resume::Fresh).await.unwrap());
     }
     for stream in &mut streams {
         stream.next().await.unwrap();
     }
-    println!("{SUBSCRIBERS} idle subscribers: {} MB more", resident_mb() - held);
+    println!("{SUBSCRIBERS} idle watchers: {} MB more", resident_mb() - held);
 }

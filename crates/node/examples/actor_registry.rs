@@ -23,10 +23,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     right.register("user/4711", "right/mailbox-1").await?;
     right.register("user/4712", "right/mailbox-2").await?;
 
-    // A name is held by one node; another one is refused while that node lives.
+    // A name is held by one node; another one is rejected while that node lives.
     known(&left, "user/4711").await;
     match left.register("user/4711", "left/mailbox-9").await {
-        Err(refusal) => println!("left cannot take a name of a live node: {refusal}"),
+        Err(rejection) => println!("left cannot take a name of a live node: {rejection}"),
         Ok(_) => return Err("a name of a live node was taken".into()),
     }
 
@@ -47,8 +47,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Prints what happens to names until user/4711 is gone.
-async fn watch(node: NodeHandle) -> Result<(), convoke_core::Refusal> {
-    let mut names = node.subscribe_names(Resume::Fresh).await?;
+async fn watch(node: NodeHandle) -> Result<(), convoke_core::Rejection> {
+    let mut names = node.watch_names(Resume::Fresh).await?;
     while let Some(events) = names.next().await {
         for event in events {
             match event {

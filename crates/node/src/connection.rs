@@ -1,11 +1,11 @@
 //! Client connections: operations go in, in batches; answers and notices come out, in order.
 
-use crate::owner::{Input, Operations, ReplyTo, Signal};
+use crate::event_loop::{Input, Operations, ReplyTo, Signal};
 use crate::shared::{Shared, stopped};
 use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{Attach, AttachMember, Attached, ConnId, Notice, Reattach, SessionId};
 use convoke_core::version::Version;
-use convoke_core::{ErrorCode, Refusal};
+use convoke_core::{ErrorCode, Rejection};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
@@ -49,11 +49,11 @@ pub enum Operation {
 /// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    Attached(Result<Attached, Refusal>),
+    Attached(Result<Attached, Rejection>),
     /// The answer to `Register` and `Update`: the member's new version.
-    Written(Result<Version, Refusal>),
+    Written(Result<Version, Rejection>),
     /// The answer to `Unregister`, `Heartbeat` and `Close`.
-    Done(Result<(), Refusal>),
+    Done(Result<(), Rejection>),
 }
 
 /// A message from the node to a connection.
@@ -65,12 +65,12 @@ pub enum Delivery {
     /// Answer to [`Connection::heartbeat_echoed`].
     Heartbeat {
         echo: u64,
-        result: Result<(), Refusal>,
+        result: Result<(), Rejection>,
     },
     /// A heartbeat that asked for no answer was rejected.
-    HeartbeatRefused {
+    HeartbeatRejected {
         session: SessionId,
-        refusal: Refusal,
+        rejection: Rejection,
     },
     /// The node closed this connection. Nothing follows.
     Closed(CloseReason),
@@ -115,7 +115,7 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Delivers a message. Returns false if more notices wait than allowed.
     pub(crate) fn deliver(&self, delivery: Delivery, notices_max: usize) -> bool {
-        let unasked = matches!(delivery, Delivery::Notice(_) | Delivery::HeartbeatRefused { .. });
+        let unasked = matches!(delivery, Delivery::Notice(_) | Delivery::HeartbeatRejected { .. });
         if unasked && self.backlog.notices.fetch_add(1, Ordering::Relaxed) >= notices_max {
             return false;
         }
@@ -126,7 +126,7 @@ impl Outbox {
 }
 
 impl Connection {
-    pub(crate) fn open(shared: &Arc<Shared>) -> Result<Self, Refusal> {
+    pub(crate) fn open(shared: &Arc<Shared>) -> Result<Self, Rejection> {
         let conn = ConnId(shared.number());
         let (sender, deliveries) = mpsc::unbounded_channel();
         let backlog = Arc::<Backlog>::default();
@@ -139,7 +139,7 @@ impl Connection {
     }
 
     /// Submits operations to be carried out in order, in one hand-off. The answers come as one [`Delivery::Answers`].
-    pub fn submit(&self, operations: Vec<Operation>) -> Result<(), Refusal> {
+    pub fn submit(&self, operations: Vec<Operation>) -> Result<(), Rejection> {
         let count = operations.len();
         self.begin(count)?;
         let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Outbox };
@@ -147,7 +147,7 @@ impl Connection {
     }
 
     /// Submits operations and waits for their answers.
-    pub async fn call(&self, operations: Vec<Operation>) -> Result<Vec<Answer>, Refusal> {
+    pub async fn call(&self, operations: Vec<Operation>) -> Result<Vec<Answer>, Rejection> {
         self.start(operations)?.await
     }
 
@@ -156,20 +156,20 @@ impl Connection {
     pub fn start(
         &self,
         operations: Vec<Operation>,
-    ) -> Result<impl Future<Output = Result<Vec<Answer>, Refusal>> + Send + use<>, Refusal> {
+    ) -> Result<impl Future<Output = Result<Vec<Answer>, Rejection>> + Send + use<>, Rejection> {
         let (reply, answers) = oneshot::channel();
         let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Once(reply) };
         self.shared.submit(Input::Operations(operations))?;
         Ok(async { answers.await.map_err(|_| stopped()) })
     }
 
-    /// The client lives. Answered only if refused, with [`Delivery::HeartbeatRefused`].
-    pub fn heartbeat(&self, session: SessionId) -> Result<(), Refusal> {
+    /// The client lives. Answered only if rejected, with [`Delivery::HeartbeatRejected`].
+    pub fn heartbeat(&self, session: SessionId) -> Result<(), Rejection> {
         self.shared.submit(Input::Heartbeat { conn: self.conn, session, echo: None })
     }
 
     /// The client lives, and wants to know that it was heard: [`Delivery::Heartbeat`] brings `echo` back (C5).
-    pub fn heartbeat_echoed(&self, session: SessionId, echo: u64) -> Result<(), Refusal> {
+    pub fn heartbeat_echoed(&self, session: SessionId, echo: u64) -> Result<(), Rejection> {
         self.begin(1)?;
         let input = Input::Heartbeat { conn: self.conn, session, echo: Some(echo) };
         self.shared.submit(input).inspect_err(|_| self.end(1))
@@ -177,14 +177,14 @@ impl Connection {
 
     /// Counts operations that need an answer. A single batch above the limit is accepted, because the sender decides its
     /// size.
-    fn begin(&self, count: usize) -> Result<(), Refusal> {
+    fn begin(&self, count: usize) -> Result<(), Rejection> {
         let limit = self.shared.network.unanswered_operations;
         if self.backlog.operations.fetch_add(count, Ordering::Relaxed) < limit {
             return Ok(());
         }
         self.end(count);
         let message = format!("{limit} operations of this connection are not answered yet; take the answers first");
-        Err(Refusal::new(ErrorCode::ResourceExhausted, message).limit(limit))
+        Err(Rejection::new(ErrorCode::ResourceExhausted, message).limit(limit))
     }
 
     fn end(&self, count: usize) {
@@ -202,7 +202,7 @@ impl Connection {
             match delivery {
                 Delivery::Answers(answers) => self.backlog.operations.fetch_sub(answers.len(), Ordering::Relaxed),
                 Delivery::Heartbeat { .. } => self.backlog.operations.fetch_sub(1, Ordering::Relaxed),
-                Delivery::Notice(_) | Delivery::HeartbeatRefused { .. } => {
+                Delivery::Notice(_) | Delivery::HeartbeatRejected { .. } => {
                     self.backlog.notices.fetch_sub(1, Ordering::Relaxed)
                 }
                 Delivery::Closed(_) => 0,
@@ -214,21 +214,21 @@ impl Connection {
 
 /// One operation at a time.
 impl Connection {
-    pub async fn attach(&self, attach: Attach) -> Result<Attached, Refusal> {
+    pub async fn attach(&self, attach: Attach) -> Result<Attached, Rejection> {
         match self.call_one(Operation::Attach(Box::new(attach))).await? {
             Answer::Attached(result) => result,
             _ => Err(mixed_up()),
         }
     }
 
-    pub async fn reattach(&self, reattach: Reattach) -> Result<Attached, Refusal> {
+    pub async fn reattach(&self, reattach: Reattach) -> Result<Attached, Rejection> {
         match self.call_one(Operation::Reattach(Box::new(reattach))).await? {
             Answer::Attached(result) => result,
             _ => Err(mixed_up()),
         }
     }
 
-    pub async fn register(&self, session: SessionId, seq: u64, member: AttachMember) -> Result<Version, Refusal> {
+    pub async fn register(&self, session: SessionId, seq: u64, member: AttachMember) -> Result<Version, Rejection> {
         self.written(Operation::Register { session, seq, member: Arc::new(member) }).await
     }
 
@@ -239,30 +239,30 @@ impl Connection {
         id: &str,
         update: MetadataUpdate,
         expected: Option<Version>,
-    ) -> Result<Version, Refusal> {
+    ) -> Result<Version, Rejection> {
         self.written(Operation::Update { session, seq, id: id.to_owned(), update: Arc::new(update), expected }).await
     }
 
-    pub async fn unregister(&self, session: SessionId, seq: u64, id: &str) -> Result<(), Refusal> {
+    pub async fn unregister(&self, session: SessionId, seq: u64, id: &str) -> Result<(), Rejection> {
         self.done(Operation::Unregister { session, seq, id: id.to_owned() }).await
     }
 
-    pub async fn close(&self, session: SessionId) -> Result<(), Refusal> {
+    pub async fn close(&self, session: SessionId) -> Result<(), Rejection> {
         self.done(Operation::Close { session }).await
     }
 
-    async fn call_one(&self, operation: Operation) -> Result<Answer, Refusal> {
+    async fn call_one(&self, operation: Operation) -> Result<Answer, Rejection> {
         self.call(vec![operation]).await?.pop().ok_or_else(mixed_up)
     }
 
-    async fn written(&self, operation: Operation) -> Result<Version, Refusal> {
+    async fn written(&self, operation: Operation) -> Result<Version, Rejection> {
         match self.call_one(operation).await? {
             Answer::Written(result) => result,
             _ => Err(mixed_up()),
         }
     }
 
-    async fn done(&self, operation: Operation) -> Result<(), Refusal> {
+    async fn done(&self, operation: Operation) -> Result<(), Rejection> {
         match self.call_one(operation).await? {
             Answer::Done(result) => result,
             _ => Err(mixed_up()),
@@ -278,6 +278,6 @@ impl Drop for Connection {
 }
 
 /// Unreachable: every operation has one kind of answer.
-fn mixed_up() -> Refusal {
-    Refusal::new(ErrorCode::InvalidArgument, "the answer does not belong to the request")
+fn mixed_up() -> Rejection {
+    Rejection::new(ErrorCode::InvalidArgument, "the answer does not belong to the request")
 }

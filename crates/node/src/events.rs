@@ -14,12 +14,12 @@ pub struct TimelineEvent {
     pub sequence: u64,
     /// UNIX milliseconds.
     pub wall_ms: u64,
-    pub what: Happening,
+    pub what: NodeEvent,
 }
 
 /// An event of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum NodeEvent {
     /// The registry's own events.
     Registry(Event),
     Started {
@@ -47,15 +47,15 @@ pub enum Happening {
     },
 }
 
-impl Happening {
+impl NodeEvent {
     /// Whether an operator should look at it.
     pub fn is_warning(&self) -> bool {
         match self {
-            Happening::Registry(event) => matches!(
+            NodeEvent::Registry(event) => matches!(
                 event,
                 Event::PeerLost { .. }
                     | Event::PeerFailed { .. }
-                    | Event::PeerRefused { .. }
+                    | Event::PeerRejected { .. }
                     | Event::IdInUse { .. }
                     | Event::OriginSilent { .. }
                     | Event::NameLost { .. }
@@ -63,34 +63,34 @@ impl Happening {
                     | Event::Degraded { .. }
                     | Event::Late { .. }
             ),
-            Happening::Started { .. } => false,
-            Happening::Stopped { reason } => *reason != StopReason::Graceful,
-            Happening::Restarted { .. }
-            | Happening::Garbage { .. }
-            | Happening::LinkOverflow { .. }
-            | Happening::PersistFailed { .. } => true,
+            NodeEvent::Started { .. } => false,
+            NodeEvent::Stopped { reason } => *reason != StopReason::Graceful,
+            NodeEvent::Restarted { .. }
+            | NodeEvent::Garbage { .. }
+            | NodeEvent::LinkOverflow { .. }
+            | NodeEvent::PersistFailed { .. } => true,
         }
     }
 }
 
 /// The event as a sentence, for people.
-impl fmt::Display for Happening {
+impl fmt::Display for NodeEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Happening::Registry(event) => registry(event, f),
-            Happening::Started { incarnation } => write!(f, "started with incarnation {incarnation}"),
-            Happening::Restarted { reason, incarnation } => {
+            NodeEvent::Registry(event) => registry(event, f),
+            NodeEvent::Started { incarnation } => write!(f, "started with incarnation {incarnation}"),
+            NodeEvent::Restarted { reason, incarnation } => {
                 write!(f, "restarted with incarnation {incarnation}: {}", restart_reason(*reason))
             }
-            Happening::Stopped { reason: StopReason::Graceful } => f.write_str("stopped"),
-            Happening::Stopped { reason: StopReason::IdentityConflict } => {
+            NodeEvent::Stopped { reason: StopReason::Graceful } => f.write_str("stopped"),
+            NodeEvent::Stopped { reason: StopReason::IdentityConflict } => {
                 f.write_str("stopped because another process uses this node id")
             }
-            Happening::Garbage { address, what } => write!(f, "closed a connection from {address}: {what}"),
-            Happening::LinkOverflow { address } => {
+            NodeEvent::Garbage { address, what } => write!(f, "closed a connection from {address}: {what}"),
+            NodeEvent::LinkOverflow { address } => {
                 write!(f, "closed the link to the peer at {address}: the peer reads too slowly")
             }
-            Happening::PersistFailed { error } => write!(f, "cannot write the incarnation to disk: {error}"),
+            NodeEvent::PersistFailed { error } => write!(f, "cannot write the incarnation to disk: {error}"),
         }
     }
 }
@@ -103,8 +103,8 @@ fn registry(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "peer {node} has failed: {votes} of {answers} nodes cannot reach it")
         }
         Event::PeerLeft { node } => write!(f, "peer {node} has left"),
-        Event::PeerRefused { node: Some(node), reason } => write!(f, "rejected peer {node}: {reason}"),
-        Event::PeerRefused { node: None, reason } => write!(f, "rejected a peer connection: {reason}"),
+        Event::PeerRejected { node: Some(node), reason } => write!(f, "rejected peer {node}: {reason}"),
+        Event::PeerRejected { node: None, reason } => write!(f, "rejected a peer connection: {reason}"),
         Event::IdInUse { patience } => write!(
             f,
             "another process of the cluster uses this node id; this node stops if that does not end within {:.0} s",
@@ -134,27 +134,27 @@ fn registry(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// The event as a log line: its name, then `key=value` fields, so that operators can search for both.
-struct LogLine<'a>(&'a Happening);
+struct LogLine<'a>(&'a NodeEvent);
 
 impl fmt::Display for LogLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Happening::Registry(event) => registry_line(event, f),
-            Happening::Started { incarnation } => write!(f, "node started incarnation={incarnation}"),
-            Happening::Restarted { reason, incarnation } => {
+            NodeEvent::Registry(event) => registry_line(event, f),
+            NodeEvent::Started { incarnation } => write!(f, "node started incarnation={incarnation}"),
+            NodeEvent::Restarted { reason, incarnation } => {
                 write!(f, "node restarted incarnation={incarnation} reason={:?}", restart_reason(*reason))
             }
-            Happening::Stopped { reason: StopReason::Graceful } => f.write_str("node stopped"),
-            Happening::Stopped { reason: StopReason::IdentityConflict } => {
+            NodeEvent::Stopped { reason: StopReason::Graceful } => f.write_str("node stopped"),
+            NodeEvent::Stopped { reason: StopReason::IdentityConflict } => {
                 f.write_str("node stopped reason=\"another process uses this node id\"")
             }
-            Happening::Garbage { address, what } => {
+            NodeEvent::Garbage { address, what } => {
                 write!(f, "peer connection closed address={address} reason={what:?}")
             }
-            Happening::LinkOverflow { address } => {
+            NodeEvent::LinkOverflow { address } => {
                 write!(f, "peer link closed address={address} reason=\"the peer reads too slowly\"")
             }
-            Happening::PersistFailed { error } => write!(f, "incarnation not persisted error={error:?}"),
+            NodeEvent::PersistFailed { error } => write!(f, "incarnation not persisted error={error:?}"),
         }
     }
 }
@@ -167,8 +167,8 @@ fn registry_line(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "peer failed peer={node} unreachable_from={votes} answers={answers}")
         }
         Event::PeerLeft { node } => write!(f, "peer left peer={node}"),
-        Event::PeerRefused { node: Some(node), reason } => write!(f, "peer rejected peer={node} reason={reason:?}"),
-        Event::PeerRefused { node: None, reason } => write!(f, "peer rejected reason={reason:?}"),
+        Event::PeerRejected { node: Some(node), reason } => write!(f, "peer rejected peer={node} reason={reason:?}"),
+        Event::PeerRejected { node: None, reason } => write!(f, "peer rejected reason={reason:?}"),
         Event::IdInUse { patience } => write!(f, "node id in use patience_s={:.0}", patience.as_secs_f64()),
         Event::Ready { alone } => write!(f, "node ready alone={alone}"),
         Event::OriginSilent { origin } => write!(f, "node silent origin={origin}"),
@@ -224,7 +224,7 @@ impl Timeline {
         Timeline { node, kept: Mutex::default(), limit, news: broadcast::channel(limit.min(1_024)).0 }
     }
 
-    pub(crate) fn record(&self, what: Happening) {
+    pub(crate) fn record(&self, what: NodeEvent) {
         if what.is_warning() {
             tracing::warn!(node = %self.node, "{}", LogLine(&what));
         } else {
@@ -262,7 +262,7 @@ mod tests {
         let timeline = Timeline::new("a".to_owned(), 3);
         let mut news = timeline.listen();
         for incarnation in 1..=5 {
-            timeline.record(Happening::Started { incarnation });
+            timeline.record(NodeEvent::Started { incarnation });
         }
         let kept: Vec<u64> = timeline.after(0).iter().map(|event| event.sequence).collect();
         assert_eq!(kept, [3, 4, 5]);

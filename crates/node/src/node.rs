@@ -3,9 +3,9 @@
 use crate::config::Config;
 use crate::disk::DataDir;
 use crate::error::StartError;
+use crate::event_loop::{EventLoop, Launch};
 use crate::handle::NodeHandle;
 use crate::links::{self, Acceptor};
-use crate::owner::{Launch, Owner};
 use crate::random;
 use crate::shared::{Ending, Phase, Shared, Sharing};
 use crate::view::{Publisher, View};
@@ -42,7 +42,7 @@ impl Node {
         let view = Arc::new(View::new(hash_seed.rotate_left(32)));
         let publisher = Publisher::new(view.clone(), hash_seed.rotate_left(16));
         let shared = Arc::new(Shared::new(Sharing { config, local_address, peer_address, inbox, signals, view }));
-        let owner = Owner::launch(Launch {
+        let owner = EventLoop::launch(Launch {
             core_config,
             shared: shared.clone(),
             inbox: inbox_end,

@@ -3,13 +3,13 @@
 use crate::changes::Changes;
 use crate::config::NetworkLimits;
 use crate::counters::{Counting, add};
-use crate::events::{Happening, Timeline};
-use crate::links::Quiet;
-use crate::owner::{Input, Signal};
+use crate::event_loop::{Input, Signal};
+use crate::events::{NodeEvent, Timeline};
+use crate::links::LogThrottle;
 use crate::view::View;
 use convoke_core::node::StopReason;
 use convoke_core::version::NodeId;
-use convoke_core::{ErrorCode, Refusal};
+use convoke_core::{ErrorCode, Rejection};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) timeline: Timeline,
     pub(crate) changes: Changes,
     pub(crate) counting: Counting,
-    pub(crate) quiet: Quiet,
+    pub(crate) log_throttle: LogThrottle,
     pub(crate) phase: watch::Sender<Phase>,
     /// Receives connections of the log plane.
     log: Mutex<Option<mpsc::Sender<LogConnection>>>,
@@ -111,7 +111,7 @@ impl Shared {
             signals,
             view,
             counting: Counting::default(),
-            quiet: Quiet::default(),
+            log_throttle: LogThrottle::default(),
             phase: watch::Sender::new(Phase::Starting),
             log: Mutex::default(),
             next: AtomicU64::new(1),
@@ -124,12 +124,12 @@ impl Shared {
     }
 
     /// Sends an input to the event loop, or rejects it if the queue is full.
-    pub(crate) fn submit(&self, input: Input) -> Result<(), Refusal> {
+    pub(crate) fn submit(&self, input: Input) -> Result<(), Rejection> {
         self.inbox.try_send(input).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 add(&self.counting.inbox_full, 1);
                 let message = "this node is overloaded; try again later or use another node";
-                Refusal::new(ErrorCode::ResourceExhausted, message).limit(self.network.inbox)
+                Rejection::new(ErrorCode::ResourceExhausted, message).limit(self.network.inbox)
             }
             mpsc::error::TrySendError::Closed(_) => stopped(),
         })
@@ -152,12 +152,12 @@ impl Shared {
     /// Records a connection that does not belong to a peer.
     pub(crate) fn garbage(&self, address: SocketAddr, what: &str) {
         add(&self.counting.connections_malformed, 1);
-        if self.quiet.is_new(&address.ip().to_string()) {
-            self.timeline.record(Happening::Garbage { address: address.to_string(), what: what.to_owned() });
+        if self.log_throttle.is_new(&address.ip().to_string()) {
+            self.timeline.record(NodeEvent::Garbage { address: address.to_string(), what: what.to_owned() });
         }
     }
 }
 
-pub(crate) fn stopped() -> Refusal {
-    Refusal::new(ErrorCode::NotReady, "this node has stopped; use another node")
+pub(crate) fn stopped() -> Rejection {
+    Rejection::new(ErrorCode::NotReady, "this node has stopped; use another node")
 }

@@ -1,4 +1,4 @@
-//! Connections of clients: batches, order, refusals, and a node that slept.
+//! Connections of clients: batches, order, rejections, and a node that slept.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -32,7 +32,7 @@ async fn a_batch_is_carried_out_in_order_and_answered_as_one() {
     let Some(Delivery::Answers(answers)) = client.connection.next().await else { panic!("no answers") };
     assert!(answers[..3].iter().all(|answer| matches!(answer, Answer::Written(Ok(_)))), "{answers:?}");
     assert_eq!(answers[3], Answer::Done(Ok(())));
-    assert!(matches!(&answers[4], Answer::Done(Err(refusal)) if refusal.code == ErrorCode::NotRegistered));
+    assert!(matches!(&answers[4], Answer::Done(Err(rejection)) if rejection.code == ErrorCode::NotRegistered));
     assert_eq!(answers[5], Answer::Done(Ok(())));
     assert_eq!(answers.len(), 6);
     // What is answered can be read.
@@ -67,8 +67,8 @@ async fn metadata_is_merged_deleted_replaced_and_compared() {
     let gone = client.register(member("b", "s")).await.unwrap_err();
     assert_eq!(gone.code, ErrorCode::SessionGone);
     client.connection.heartbeat(session).unwrap();
-    let refused = client.connection.next().await;
-    assert!(matches!(refused, Some(Delivery::HeartbeatRefused { session: s, .. }) if s == session), "{refused:?}");
+    let rejected = client.connection.next().await;
+    assert!(matches!(rejected, Some(Delivery::HeartbeatRejected { session: s, .. }) if s == session), "{rejected:?}");
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn losing_a_member_or_a_session_is_told() {
     let taken = AttachMember { takeover: true, ..member("a", "s") };
     let claim = first.claim + 1;
     let (_second, attached) = TestClient::try_attach(node, "second", claim, vec![taken]).await.unwrap();
-    assert_eq!(attached.refused, []);
+    assert_eq!(attached.rejected, []);
     let notice = first.connection.next().await;
     assert_eq!(notice, Some(Delivery::Notice(Notice::TakenOver { id: "a".to_owned() })));
     let (again, _) = TestClient::try_attach(node, "first", claim, vec![member("b", "s")]).await.unwrap();
@@ -87,17 +87,17 @@ async fn losing_a_member_or_a_session_is_told() {
 }
 
 #[tokio::test]
-async fn a_busy_node_refuses_clients_and_goes_on() {
+async fn a_busy_node_rejects_clients_and_goes_on() {
     let mut config = Config::new("a").unwrap();
     config.network.inbox = 8;
     config.network.unanswered_operations = 4;
     let node = Node::start(config).await.unwrap();
     let mut client = TestClient::attach(&node, "c", vec![]).await;
-    // On one thread the owner task has no turn while we do not wait for anything.
+    // On one thread the event loop has no turn while we do not wait for anything.
     let heartbeats: Vec<_> = (0..20).map(|_| client.connection.heartbeat(client.session)).collect();
     assert_eq!(heartbeats.iter().filter(|result| result.is_ok()).count(), 8);
-    let refusal = heartbeats[19].clone().unwrap_err();
-    assert_eq!((refusal.code, refusal.limit), (ErrorCode::ResourceExhausted, Some(8)));
+    let rejection = heartbeats[19].clone().unwrap_err();
+    assert_eq!((rejection.code, rejection.limit), (ErrorCode::ResourceExhausted, Some(8)));
     assert_eq!(node.status().await.unwrap().sizes.sessions, 1);
     // Nor may one connection have too much unanswered.
     let session = client.session;
@@ -126,7 +126,7 @@ async fn a_node_that_slept_too_long_starts_anew_in_place() {
     let mut client = TestClient::attach(&node, "c", vec![member("m", "s")]).await;
     node.register("shard", "here").await.unwrap();
     let everything = Interest { space: Space::Member, filter: Filter::all() };
-    let mut stream = node.subscribe(everything, Resume::Fresh).await.unwrap();
+    let mut stream = node.watch(everything, Resume::Fresh).await.unwrap();
     // The machine sleeps: this thread is the only one the node has.
     std::thread::sleep(Duration::from_millis(1_500));
     eventually("it runs anew", async || {
@@ -135,8 +135,8 @@ async fn a_node_that_slept_too_long_starts_anew_in_place() {
     .await;
     assert_eq!(client.connection.next().await, Some(Delivery::Closed(CloseReason::NodeSlept)));
     assert_eq!(client.connection.next().await, None);
-    let refused = client.register(member("late", "s")).await.unwrap_err();
-    assert_eq!(refused.code, ErrorCode::SessionGone, "an old connection cannot reach the new run");
+    let rejected = client.register(member("late", "s")).await.unwrap_err();
+    assert_eq!(rejected.code, ErrorCode::SessionGone, "an old connection cannot reach the new run");
     while stream.next().await.is_some() {}
     // It begins empty; what the application registered belongs to it and is there again.
     assert!(node.member("m").is_none());
@@ -166,8 +166,8 @@ async fn drain_explain_forget_and_a_stopped_node() {
     assert!(cluster.node(1).forget(&id).await.is_err(), "a connected node cannot be forgotten");
     let stopped = cluster.node(0).handle();
     cluster.kill(0).await;
-    let refusal = stopped.status().await.unwrap_err();
-    assert_eq!(refusal.code, ErrorCode::NotReady);
+    let rejection = stopped.status().await.unwrap_err();
+    assert_eq!(rejection.code, ErrorCode::NotReady);
     assert!(stopped.connect().is_err());
     let node = cluster.node(1);
     eventually("it can be forgotten", async || node.forget(&id).await.is_ok()).await;

@@ -4,7 +4,7 @@
 
 use convoke_core::member::Status;
 use convoke_core::node::{Event, Notice, PeerState};
-use convoke_node::{Config, Delivery, Ending, Happening, Node, NodeHandle};
+use convoke_node::{Config, Delivery, Ending, Node, NodeEvent, NodeHandle};
 use convoke_testkit::{Cluster, TestClient, eventually, free_address, member, quick_timers};
 
 async fn state_of(node: &NodeHandle, peer: &str) -> Option<PeerState> {
@@ -12,7 +12,7 @@ async fn state_of(node: &NodeHandle, peer: &str) -> Option<PeerState> {
     nodes.iter().find(|view| view.node.as_str() == peer).map(|view| view.state)
 }
 
-fn happened(node: &NodeHandle, what: impl Fn(&Happening) -> bool) -> bool {
+fn happened(node: &NodeHandle, what: impl Fn(&NodeEvent) -> bool) -> bool {
     node.events_after(0).iter().any(|event| what(&event.what))
 }
 
@@ -48,7 +48,7 @@ async fn the_end_of_a_peer_is_noticed_and_what_it_owned_stays() {
     cluster.kill(2).await;
     for node in cluster.running() {
         eventually("the peer has failed", async || state_of(node, "n2").await == Some(PeerState::Failed)).await;
-        assert!(happened(node, |what| matches!(what, Happening::Registry(Event::PeerLost { .. }))));
+        assert!(happened(node, |what| matches!(what, NodeEvent::Registry(Event::PeerLost { .. }))));
         assert_eq!(node.lookup("shard").unwrap().location, "n2/worker");
         assert!(node.member("a").is_some());
     }
@@ -111,7 +111,7 @@ async fn two_processes_with_one_id_are_detected() {
     config.timers = quick_timers();
     config.join = vec![cluster.node(0).peer_address().to_owned()];
     let second = Node::start(config).await.unwrap();
-    let said = |what: &Happening| matches!(what, Happening::Registry(Event::IdInUse { .. }));
+    let said = |what: &NodeEvent| matches!(what, NodeEvent::Registry(Event::IdInUse { .. }));
     eventually("it says why it is not ready", async || happened(&second, said)).await;
     assert_eq!(second.stopped().await, Ending::IdentityConflict);
     assert_eq!(second.events_after(0).iter().filter(|event| said(&event.what)).count(), 1, "said once");
@@ -120,16 +120,16 @@ async fn two_processes_with_one_id_are_detected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_of_another_cluster_is_refused() {
+async fn a_node_of_another_cluster_is_rejected() {
     let cluster = Cluster::start(1).await;
     let mut config = Config::new("stranger").unwrap();
     config.timers = quick_timers();
     config.cluster = "elsewhere".to_owned();
     config.join = vec![cluster.node(0).peer_address().to_owned()];
     let stranger = Node::start(config).await.unwrap();
-    let refused = |what: &Happening| matches!(what, Happening::Registry(Event::PeerRefused { .. }));
-    eventually("the stranger is refused", async || happened(cluster.node(0), refused)).await;
-    eventually("the stranger is told", async || happened(&stranger, refused)).await;
+    let rejected = |what: &NodeEvent| matches!(what, NodeEvent::Registry(Event::PeerRejected { .. }));
+    eventually("the stranger is rejected", async || happened(cluster.node(0), rejected)).await;
+    eventually("the stranger is told", async || happened(&stranger, rejected)).await;
     assert_eq!(cluster.node(0).nodes().await.unwrap(), []);
     let counters = cluster.node(0).counters().await.unwrap();
     assert!(counters.registry.handshakes_rejected > 0);
@@ -150,7 +150,7 @@ async fn a_graceful_stop_hands_its_clients_over_without_a_down() {
     assert_eq!((target.node.as_str(), target.client_address.as_str()), ("n1", "clients-of-n1:1"));
     let claim = client.claim + 1;
     let (_moved, attached) = TestClient::try_attach(cluster.node(1), "c", claim, vec![member("a", "s")]).await.unwrap();
-    assert_eq!(attached.refused, []);
+    assert_eq!(attached.rejected, []);
     assert_eq!(stopping.await.unwrap(), Ending::Graceful);
     cluster.kill(0).await;
     let node = cluster.node(1);

@@ -5,7 +5,7 @@
 use convoke_core::Timers;
 use convoke_core::filter::Filter;
 use convoke_core::node::Event;
-use convoke_node::{Config, Happening, Operation, Page};
+use convoke_node::{Config, NodeEvent, Operation, Page};
 use convoke_testkit::{Cluster, TestClient, eventually, member};
 
 const SESSIONS: usize = 100;
@@ -51,7 +51,7 @@ async fn a_joining_node_takes_in_a_hundred_thousand_members_and_no_link_is_lost(
     cluster.agreed().await;
     for node in cluster.running() {
         assert_eq!(count(node), SESSIONS * PER_SESSION);
-        let lost = |what: &Happening| matches!(what, Happening::Registry(Event::PeerLost { .. }));
+        let lost = |what: &NodeEvent| matches!(what, NodeEvent::Registry(Event::PeerLost { .. }));
         assert!(!node.events_after(0).iter().any(|event| lost(&event.what)), "{} lost a link", node.id());
     }
     // The same members in the same order everywhere, page by page, with one node's cursor at another.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use convoke_base::framing::header;
-use convoke_node::{Happening, NodeHandle};
+use convoke_node::{NodeEvent, NodeHandle};
 use convoke_testkit::{Cluster, TestClient, eventually, member};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -24,7 +24,7 @@ async fn send_and_be_closed(node: &NodeHandle, bytes: &[u8]) {
 }
 
 fn garbage_events(node: &NodeHandle) -> usize {
-    node.events_after(0).iter().filter(|event| matches!(event.what, Happening::Garbage { .. })).count()
+    node.events_after(0).iter().filter(|event| matches!(event.what, NodeEvent::Garbage { .. })).count()
 }
 
 /// The node still serves clients and peers.
@@ -49,10 +49,10 @@ async fn garbage_is_closed_counted_and_said_once() {
     // A length that nobody may send.
     send_and_be_closed(&node, &[PREAMBLE, &[0xff; 8]].concat()).await;
     send_and_be_closed(&node, &[PREAMBLE, &(8_u64 << 20).to_le_bytes(), &noise].concat()).await;
-    let refused = node.counters().await.unwrap().network.connections_malformed;
-    assert_eq!(refused, 4);
+    let rejected = node.counters().await.unwrap().network.connections_malformed;
+    assert_eq!(rejected, 4);
     assert_eq!(garbage_events(&node), 1, "one address is worth one line");
-    // Well framed, but no message; the core refuses these.
+    // Well framed, but no message; the core rejects these.
     for frame in [&noise[..], b"", &[1], &[255; 40]] {
         send_and_be_closed(&node, &framed(frame)).await;
     }
@@ -73,7 +73,7 @@ async fn whoever_says_nothing_is_closed_and_does_not_keep_others_out() {
         }
         silent.push(stream);
     }
-    eventually("beyond the bound they are refused", async || {
+    eventually("beyond the bound they are rejected", async || {
         node.counters().await.unwrap().network.links_unidentified_rejected == 4
     })
     .await;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use convoke_core::node::{AttachMember, Event};
-use convoke_node::{Config, Happening, NodeHandle};
+use convoke_node::{Config, NodeEvent, NodeHandle};
 use convoke_testkit::{Cluster, Proxy, TestClient, eventually, member};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn patient(config: &mut Config) {
 }
 
 fn lost(node: &NodeHandle) -> bool {
-    let lost = |what: &Happening| matches!(what, Happening::Registry(Event::PeerLost { .. }));
+    let lost = |what: &NodeEvent| matches!(what, NodeEvent::Registry(Event::PeerLost { .. }));
     node.events_after(0).iter().any(|event| lost(&event.what))
 }
 
@@ -84,7 +84,7 @@ async fn a_queue_that_is_full_closes_the_link_and_the_peer_comes_back() {
     let mut client = TestClient::attach(node, "c", vec![]).await;
     proxy.block(true);
     write_until(node, &mut client, async || node.counters().await.unwrap().network.links_overflowed > 0).await;
-    let overflow = |what: &Happening| matches!(what, Happening::LinkOverflow { .. });
+    let overflow = |what: &NodeEvent| matches!(what, NodeEvent::LinkOverflow { .. });
     assert!(node.events_after(0).iter().any(|event| overflow(&event.what)));
     assert!(lost(node));
     proxy.block(false);

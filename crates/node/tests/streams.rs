@@ -1,4 +1,4 @@
-//! Subscriptions on real nodes: across nodes, resumed, slow.
+//! Watches on real nodes: across nodes, resumed, slow.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -6,7 +6,7 @@ use convoke_core::filter::Filter;
 use convoke_core::member::{MetadataUpdate, Space};
 use convoke_core::node::{Interest, ResetReason, Resume, StreamEvent};
 use convoke_core::version::Version;
-use convoke_node::{Answer, Operation, Subscription};
+use convoke_node::{Answer, Operation, WatchHandle};
 use convoke_testkit::{Cluster, PATIENCE, TestClient, eventually, member};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn members(filter: &str) -> Interest {
     Interest { space: Space::Member, filter: Filter::parse(filter).unwrap() }
 }
 
-/// What a subscriber has been told so far.
+/// What a watcher has been told so far.
 #[derive(Debug, Default)]
 struct Seen {
     view: BTreeMap<String, Version>,
@@ -61,7 +61,7 @@ impl Seen {
     }
 
     /// Reads until the condition holds.
-    async fn read(&mut self, stream: &mut Subscription, what: &str, until: impl Fn(&Seen) -> bool) {
+    async fn read(&mut self, stream: &mut WatchHandle, what: &str, until: impl Fn(&Seen) -> bool) {
         let reading = async {
             while !until(self) {
                 let batch = stream.next().await.expect("the stream goes on");
@@ -76,12 +76,12 @@ impl Seen {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscriber_sees_another_nodes_members_and_resumes_at_a_third() {
+async fn a_watcher_sees_another_nodes_members_and_resumes_at_a_third() {
     let mut cluster = Cluster::start(3).await;
     let mut client = TestClient::attach(cluster.node(0), "c", vec![member("a", "s"), member("x", "other")]).await;
     cluster.agreed().await;
     let interest = members("service == 's'");
-    let mut stream = cluster.node(1).subscribe(interest.clone(), Resume::Fresh).await.unwrap();
+    let mut stream = cluster.node(1).watch(interest.clone(), Resume::Fresh).await.unwrap();
     let mut seen = Seen::default();
     seen.read(&mut stream, "the snapshot", |seen| seen.caught_up && seen.token.is_some()).await;
     assert_eq!(seen.view.keys().collect::<Vec<_>>(), ["a"]);
@@ -98,7 +98,7 @@ async fn a_subscriber_sees_another_nodes_members_and_resumes_at_a_third() {
     let resume = Resume::Token { token: seen.token.clone().unwrap(), recent: seen.recent.clone(), known: None };
     seen.caught_up = false;
     seen.snapshots = 0;
-    let mut stream = node.subscribe(interest, resume).await.unwrap();
+    let mut stream = node.watch(interest, resume).await.unwrap();
     seen.read(&mut stream, "it has caught up", |seen| seen.caught_up).await;
     assert_eq!(seen.view.keys().collect::<Vec<_>>(), ["b", "c"]);
     assert_eq!(seen.resets, []);
@@ -106,11 +106,11 @@ async fn a_subscriber_sees_another_nodes_members_and_resumes_at_a_third() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_subscriber_is_reset_and_nobody_waits_for_it() {
-    let cluster = Cluster::start_with(1, |config| config.limits.subscriber_queue = 16).await;
+async fn a_slow_watcher_is_reset_and_nobody_waits_for_it() {
+    let cluster = Cluster::start_with(1, |config| config.limits.watcher_queue = 16).await;
     let node = cluster.node(0);
-    let mut slow = node.subscribe(members(""), Resume::Fresh).await.unwrap();
-    let mut quick = node.subscribe(members(""), Resume::Fresh).await.unwrap();
+    let mut slow = node.watch(members(""), Resume::Fresh).await.unwrap();
+    let mut quick = node.watch(members(""), Resume::Fresh).await.unwrap();
     let (mut slow_seen, mut quick_seen) = (Seen::default(), Seen::default());
     slow_seen.read(&mut slow, "caught up", |seen| seen.caught_up).await;
     quick_seen.read(&mut quick, "caught up", |seen| seen.caught_up).await;
@@ -130,7 +130,7 @@ async fn a_slow_subscriber_is_reset_and_nobody_waits_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_subscribers_share_what_there_is() {
+async fn many_watchers_share_what_there_is() {
     let cluster = Cluster::start(1).await;
     let node = cluster.node(0);
     let specs = (0..2_000).map(|i| member(&format!("m{i:04}"), &format!("s{}", i % 10))).collect();
@@ -138,7 +138,7 @@ async fn many_subscribers_share_what_there_is() {
     let mut streams = Vec::new();
     for index in 0..500 {
         let filter = if index % 2 == 0 { String::new() } else { format!("service == 's{}'", index % 10) };
-        streams.push((node.subscribe(members(&filter), Resume::Fresh).await.unwrap(), Seen::default()));
+        streams.push((node.watch(members(&filter), Resume::Fresh).await.unwrap(), Seen::default()));
     }
     for (stream, seen) in &mut streams {
         seen.read(stream, "the snapshot", |seen| seen.caught_up).await;
@@ -152,7 +152,7 @@ async fn many_subscribers_share_what_there_is() {
         }
     }
     drop(streams);
-    eventually("all are gone", async || node.status().await.unwrap().sizes.subscribers == 0).await;
+    eventually("all are gone", async || node.status().await.unwrap().sizes.watchers == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,7 +166,7 @@ async fn a_rare_filter_over_many_members_finds_its_few() {
         Operation::Update { session: client.session, seq: 1, id: "m19999".to_owned(), update, expected: None };
     let answers = client.connection.call(vec![operation]).await.unwrap();
     assert!(matches!(&answers[..], [Answer::Written(Ok(_))]), "{answers:?}");
-    let mut stream = node.subscribe(members("meta.rare == 'yes'"), Resume::Fresh).await.unwrap();
+    let mut stream = node.watch(members("meta.rare == 'yes'"), Resume::Fresh).await.unwrap();
     let mut seen = Seen::default();
     seen.read(&mut stream, "the snapshot", |seen| seen.caught_up).await;
     assert_eq!(seen.view.keys().collect::<Vec<_>>(), ["m19999"]);
@@ -175,7 +175,7 @@ async fn a_rare_filter_over_many_members_finds_its_few() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_are_told_too() {
     let cluster = Cluster::start(2).await;
-    let mut stream = cluster.node(1).subscribe_names(Resume::Fresh).await.unwrap();
+    let mut stream = cluster.node(1).watch_names(Resume::Fresh).await.unwrap();
     let mut seen = Seen::default();
     seen.read(&mut stream, "caught up", |seen| seen.caught_up).await;
     cluster.node(0).register("shard", "here").await.unwrap();

@@ -149,16 +149,16 @@ fn messages_from_nodes() {
         heartbeat_interval_ms: 5_000,
         timeout_ms: 20_000,
         versions: vec![v1::Versioned { id: "m".to_owned(), version: "1.2.3".to_owned() }],
-        refused: vec![v1::RefusedMember { id: "x".to_owned(), error: Some(error()) }],
+        rejected: vec![v1::RejectedMember { id: "x".to_owned(), error: Some(error()) }],
         more: true,
     };
     assert_golden(
         &from_node(server_message::Message::Attached(attached)),
         "0a3508ac0212026e3118882720a09c012a0a0a016d1205312e322e3332170a01781212080d12026e6f1a05636c61696d200028ac023801",
     );
-    let refused = v1::AttachRefused { claim: 300, error: Some(error()) };
+    let rejected = v1::AttachRejected { claim: 300, error: Some(error()) };
     assert_golden(
-        &from_node(server_message::Message::AttachRefused(refused)),
+        &from_node(server_message::Message::AttachRejected(rejected)),
         "121708ac021212080d12026e6f1a05636c61696d200028ac02",
     );
     let ack = v1::HeartbeatAck { sent: 300, ..Default::default() };

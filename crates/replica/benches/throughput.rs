@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a bench a panic is the message")]
 
-use convoke_replica::log::command::{Body, Open, Request};
+use convoke_log::command::{Body, Open, Request};
 use convoke_replica::{Config, LOG_PREAMBLE, LogHandle, Replica, Role};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

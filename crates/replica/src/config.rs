@@ -124,21 +124,21 @@ impl Config {
 
     /// Checks the configuration before any file is opened.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let refuse = |field, found: String, wanted| Err(ConfigError { field, found, wanted });
+        let reject = |field, found: String, wanted| Err(ConfigError { field, found, wanted });
         let (timers, limits) = (&self.timers, &self.limits);
         if let Err(error) = self.state.check() {
-            return refuse(error.field, error.found.to_string(), "out of the bounds of the log's formats");
+            return reject(error.field, error.found.to_string(), "out of the bounds of the log's formats");
         }
         if timers.heartbeat_interval.as_millis() < 10 {
-            return refuse("heartbeat_interval", format!("{:?}", timers.heartbeat_interval), "at least 10 ms");
+            return reject("heartbeat_interval", format!("{:?}", timers.heartbeat_interval), "at least 10 ms");
         }
         if timers.election_timeout_min < 3 * timers.heartbeat_interval {
             let found = format!("{:?}", timers.election_timeout_min);
-            return refuse("election_timeout_min", found, "at least three times heartbeat_interval");
+            return reject("election_timeout_min", found, "at least three times heartbeat_interval");
         }
         if timers.election_timeout_max < timers.election_timeout_min * 3 / 2 {
             let found = format!("{:?}", timers.election_timeout_max);
-            return refuse("election_timeout_max", found, "at least half as much again as election_timeout_min");
+            return reject("election_timeout_max", found, "at least half as much again as election_timeout_min");
         }
         for (field, found) in [
             ("rpc_timeout", timers.rpc_timeout),
@@ -146,7 +146,7 @@ impl Config {
             ("join_interval", timers.join_interval),
         ] {
             if found.as_millis() < 10 {
-                return refuse(field, format!("{found:?}"), "at least 10 ms");
+                return reject(field, format!("{found:?}"), "at least 10 ms");
             }
         }
         for (field, found) in [
@@ -157,30 +157,30 @@ impl Config {
             ("connections", limits.connections),
         ] {
             if found == 0 {
-                return refuse(field, found.to_string(), "at least 1");
+                return reject(field, found.to_string(), "at least 1");
             }
         }
         if limits.proposals > PROPOSALS_MAX {
-            return refuse("proposals", limits.proposals.to_string(), "at most 32768");
+            return reject("proposals", limits.proposals.to_string(), "at most 32768");
         }
         let value = usize::try_from(self.state.value_bytes + self.state.key_bytes).unwrap_or(usize::MAX);
         if limits.command_bytes < value.saturating_add(COMMAND_OVERHEAD) {
-            return refuse("command_bytes", limits.command_bytes.to_string(), "room for a key and a value, and 64 KiB");
+            return reject("command_bytes", limits.command_bytes.to_string(), "room for a key and a value, and 64 KiB");
         }
         let frame = (limits.command_bytes + limits.append_bytes).max(convoke_log::snapshot::FRAME_CONTENT_BYTES_MAX);
         if limits.frame_bytes < frame + FRAME_OVERHEAD {
-            return refuse(
+            return reject(
                 "frame_bytes",
                 limits.frame_bytes.to_string(),
                 "room for append_bytes and a command, or 32 MiB, and 64 KiB",
             );
         }
         if limits.segment_bytes < 4096 {
-            return refuse("segment_bytes", limits.segment_bytes.to_string(), "at least 4096");
+            return reject("segment_bytes", limits.segment_bytes.to_string(), "at least 4096");
         }
         if limits.log_bytes < 2 * (limits.snapshot_log_bytes + limits.catch_up_bytes) {
             let wanted = "at least twice snapshot_log_bytes and catch_up_bytes together";
-            return refuse("log_bytes", limits.log_bytes.to_string(), wanted);
+            return reject("log_bytes", limits.log_bytes.to_string(), wanted);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::counters::{Counting, add};
 use crate::group::removal::Verdict;
 use crate::handle::Settling;
 use crate::raft::{self, Proposal, Raft, WriteResult};
-use crate::refusal::Refusal;
+use crate::rejection::Rejection;
 use crate::state::State;
 use crate::status::{Group, GroupReplica};
 use crate::traces;
@@ -89,20 +89,20 @@ impl Engine {
     }
 
     /// Admits a command and queues it for the log. The order of admission is the order of the log.
-    pub(crate) fn propose(&self, command: &Command) -> Result<oneshot::Receiver<WriteResult>, Refusal> {
+    pub(crate) fn propose(&self, command: &Command) -> Result<oneshot::Receiver<WriteResult>, Rejection> {
         let (encoded, decoded) = command.encode_checked().map_err(|error| {
             add(&self.counting.commands_rejected, 1);
-            Refusal::Unreadable(error)
+            Rejection::Unreadable(error)
         })?;
         let limits = &self.config.limits;
         if encoded.len() > limits.command_bytes {
             add(&self.counting.commands_rejected, 1);
             let (found, limit) = (encoded.len() as u64, limits.command_bytes as u64);
-            return Err(Refusal::TooLarge { found, limit });
+            return Err(Rejection::TooLarge { found, limit });
         }
         if self.store.bytes() > limits.log_bytes {
             add(&self.counting.requests_rejected_busy, 1);
-            return Err(Refusal::Busy { what: "bytes of the log", limit: limits.log_bytes });
+            return Err(Rejection::Busy { what: "bytes of the log", limit: limits.log_bytes });
         }
         if !self.has_quorum() {
             add(&self.counting.commands_rejected, 1);
@@ -110,18 +110,18 @@ impl Engine {
         }
         let Ok(permit) = self.proposals.clone().try_acquire_owned() else {
             add(&self.counting.requests_rejected_busy, 1);
-            return Err(Refusal::Busy { what: "requests", limit: limits.proposals as u64 });
+            return Err(Rejection::Busy { what: "requests", limit: limits.proposals as u64 });
         };
         let (reply, answer) = oneshot::channel();
         let span = traces::propose(encoded.len());
         let mut term = self.state.term();
         let admitted = match term.admit(self.state.now(), command, &self.state.machine()) {
             Ok(Ok(admitted)) => admitted,
-            refused => {
+            rejected => {
                 drop(term);
                 add(&self.counting.commands_rejected, 1);
                 traces::failed(&span, "REFUSED");
-                return Err(match refused {
+                return Err(match rejected {
                     Ok(Err(why)) => why.into(),
                     _ => self.not_leading(),
                 });
@@ -138,14 +138,14 @@ impl Engine {
     }
 
     /// Returns why a replica without a term rejects requests.
-    pub(crate) fn not_leading(&self) -> Refusal {
+    pub(crate) fn not_leading(&self) -> Rejection {
         let group = self.group();
         if self.failed() {
-            Refusal::Stopped
+            Rejection::Stopped
         } else if group.leader == Some(self.state.me()) {
-            if self.has_quorum() { Refusal::NotReady } else { Refusal::NoQuorum(group) }
+            if self.has_quorum() { Rejection::NotReady } else { Rejection::NoQuorum(group) }
         } else {
-            Refusal::NotLeader(group)
+            Rejection::NotLeader(group)
         }
     }
 

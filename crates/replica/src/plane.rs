@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::net::Dial;
 use crate::net::message::{Adopt, Probed};
 use crate::raft::Vote;
-use crate::refusal::Refusal;
+use crate::rejection::Rejection;
 use crate::status::Group;
 use crate::store::disk::Disk;
 use crate::store::identity::Identity;
@@ -179,8 +179,12 @@ impl Plane {
     }
 
     /// Returns why a node that is not a replica rejects requests.
-    pub(crate) fn outside(&self) -> Refusal {
-        if self.is_stopped() || self.fault().is_some() { Refusal::Stopped } else { Refusal::NotLeader(self.known()) }
+    pub(crate) fn outside(&self) -> Rejection {
+        if self.is_stopped() || self.fault().is_some() {
+            Rejection::Stopped
+        } else {
+            Rejection::NotLeader(self.known())
+        }
     }
 
     /// Starts to receive a snapshot in place of any other one. Returns `None` if a later leader already sends one.

@@ -1,5 +1,5 @@
 //! Spans of requests in the log (docs/monitoring.md): propose, commit, apply. They cost almost nothing without a
-//! subscriber.
+//! watcher.
 
 use convoke_trace::TARGET;
 use tracing::field::Empty;

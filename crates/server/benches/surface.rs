@@ -306,7 +306,7 @@ async fn echoes() {
     measure.end("for comparison, 20 bytes echoed over TCP", HEARTBEATS);
 }
 
-/// Updates at one node, seen by a subscriber at the other. As many as asked for each second, in ten portions.
+/// Updates at one node, seen by a watcher at the other. As many as asked for each second, in ten portions.
 async fn changes(processes: &[Process], mut sessions: Vec<Session>) {
     let request = v1::WatchRequest { filter: "service matches \"orders-*\"".into(), resume: None };
     let mut watch = processes[1].connect().await.watch(request).await.unwrap().into_inner();
@@ -325,7 +325,7 @@ async fn changes(processes: &[Process], mut sessions: Vec<Session>) {
         while seen < all {
             match watch.message().await.unwrap().unwrap().event.unwrap() {
                 Event::Updated(_) => seen += 1,
-                Event::Reset(_) => panic!("the subscriber was too slow"),
+                Event::Reset(_) => panic!("the watcher was too slow"),
                 _ => {}
             }
         }
@@ -337,5 +337,5 @@ async fn changes(processes: &[Process], mut sessions: Vec<Session>) {
             each_session(sessions, move |client| (0..portion).map(move |index| update(client, index, round + 2))).await;
     }
     watching.await.unwrap();
-    measure.end("changes seen by a subscriber at the other node", all);
+    measure.end("changes seen by a watcher at the other node", all);
 }

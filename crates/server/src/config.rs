@@ -17,7 +17,7 @@ pub struct Config {
     pub timeouts: Timeouts,
 }
 
-/// Bounds of what clients may make a server hold. Reaching one is a refusal and a counter.
+/// Bounds of what clients may make a server hold. Reaching one is a rejection and a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once; beyond, new ones are closed.

@@ -5,7 +5,7 @@
 
 use crate::convert::{JsonMember, wire_member};
 use bytes::Bytes;
-use convoke_node::core::member::Member;
+use convoke_core::member::Member;
 use convoke_proto::v1;
 use convoke_proto::v1::watch_event::Event;
 use prost::Message;

@@ -1,6 +1,6 @@
-//! Why a server cannot start, and how the core's refusals become errors of the interface.
+//! Why a server cannot start, and how the core's rejections become errors of the interface.
 
-use convoke_node::core::Refusal;
+use convoke_core::Rejection;
 use convoke_proto::{Error, ErrorCode};
 
 #[derive(Debug, thiserror::Error)]
@@ -20,13 +20,13 @@ pub enum StartError {
     Zero { name: &'static str },
 }
 
-/// A refusal of the core, as clients see it.
-pub(crate) fn refused(refusal: Refusal) -> Error {
+/// A rejection of the core, as clients see it.
+pub(crate) fn rejected(rejection: Rejection) -> Error {
     Error {
-        field: refusal.field.map(str::to_owned),
-        limit: refusal.limit,
-        known: refusal.known,
-        ..Error::new(refusal.code, refusal.message)
+        field: rejection.field.map(str::to_owned),
+        limit: rejection.limit,
+        known: rejection.known,
+        ..Error::new(rejection.code, rejection.message)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Pages of members, bounded in number and in bytes.
 
-use crate::error::refused;
+use crate::error::rejected;
 use crate::surface::Surface;
-use convoke_node::core::filter::Filter;
-use convoke_node::core::member::Member;
+use convoke_core::filter::Filter;
+use convoke_core::member::Member;
 use convoke_proto::{Error, PART_BYTES};
 
 /// Members taken from the view at once: a page ends at most this many after it is full.
@@ -31,7 +31,7 @@ pub(crate) fn list<T>(
     let mut bytes = 0;
     loop {
         let wanted = (limit - members.len()).min(STEP);
-        let page = node.members(filter, cursor.as_deref(), wanted).map_err(refused)?;
+        let page = node.members(filter, cursor.as_deref(), wanted).map_err(rejected)?;
         let short = page.members.len() < wanted;
         for member in page.members {
             let shown = show(member);

@@ -35,7 +35,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the client port, and that of DNS if there is to be one. Refuses addresses that other machines reach, unless told otherwise.
+    /// Binds the client port, and that of DNS if there is to be one. Rejects addresses that other machines reach, unless told otherwise.
     pub async fn bind(config: Config) -> Result<Bound, StartError> {
         config.validate()?;
         let listener = net::listen(&config).await?;

@@ -22,20 +22,20 @@ use tokio::net::TcpStream;
 pub(crate) struct Service {
     grpc: Services,
     http: Router,
-    tie: Arc<Tie>,
+    tie: Arc<ClientConnection>,
 }
 
 /// A client's connection: where it comes from, and the sessions with `fast` liveness that hang on it.
 #[derive(Debug, Default)]
-pub(crate) struct Tie {
+pub(crate) struct ClientConnection {
     /// Of the client.
     pub(crate) address: Option<SocketAddr>,
     sessions: Mutex<HashSet<http::Key>>,
 }
 
-impl Tie {
+impl ClientConnection {
     pub(crate) fn of(stream: &TcpStream) -> Arc<Self> {
-        Arc::new(Tie { address: stream.peer_addr().ok(), sessions: Mutex::default() })
+        Arc::new(ClientConnection { address: stream.peer_addr().ok(), sessions: Mutex::default() })
     }
 
     /// The session is lost with this connection, unless it is used on another one first.
@@ -55,7 +55,7 @@ impl Service {
     }
 
     /// For one connection.
-    pub(crate) fn for_connection(&self, tie: &Arc<Tie>) -> Self {
+    pub(crate) fn for_connection(&self, tie: &Arc<ClientConnection>) -> Self {
         Service { tie: tie.clone(), ..self.clone() }
     }
 }

@@ -57,7 +57,7 @@ impl Gates {
         }
     }
 
-    /// Lets one more in, or refuses.
+    /// Lets one more in, or rejects.
     pub(crate) fn enter(gate: &Arc<Semaphore>, what: &str, limit: usize) -> Result<OwnedSemaphorePermit, Error> {
         gate.clone().try_acquire_owned().map_err(|_| {
             let message = format!("this node has {limit} {what} already; try another");

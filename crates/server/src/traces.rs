@@ -38,7 +38,7 @@ fn known(method: &Method) -> &str {
     }
 }
 
-/// `error` is the code it was refused with.
+/// `error` is the code it was rejected with.
 pub(crate) fn http_answered(span: &Span, status: StatusCode, error: Option<&str>) {
     span.record("http.response.status_code", status.as_u16());
     if let Some(error) = error {
@@ -93,7 +93,7 @@ pub(crate) fn attached(span: &Span, members: usize) {
 
 /// Of the requests in one message of a session, until all are answered.
 pub(crate) fn requests(count: usize) -> Span {
-    info_span!(target: TARGET, parent: None, "session.requests", convoke.requests = count, convoke.refused = Empty)
+    info_span!(target: TARGET, parent: None, "session.requests", convoke.requests = count, convoke.rejected = Empty)
 }
 
 /// Of one request to the log that came on a link of many.
@@ -101,7 +101,7 @@ pub(crate) fn log_request(traceparent: &str) -> Span {
     info_span!(target: TARGET, parent: None, "log.request", otel.kind = "server", traceparent = traceparent, "error.type" = Empty)
 }
 
-pub(crate) fn refused(span: &Span, code: &str) {
+pub(crate) fn rejected(span: &Span, code: &str) {
     span.record("error.type", code);
 }
 

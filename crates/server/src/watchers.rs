@@ -1,8 +1,8 @@
 //! Who watches what at this node, for operators. The node itself bounds how many there are.
 
-use crate::service::Tie;
+use crate::service::ClientConnection;
 use ::http::HeaderValue;
-use convoke_node::core::filter::Filter;
+use convoke_core::filter::Filter;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +27,12 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    pub(crate) fn new(surface: &'static str, tie: Option<&Tie>, agent: Option<&HeaderValue>, filter: &Filter) -> Self {
+    pub(crate) fn new(
+        surface: &'static str,
+        tie: Option<&ClientConnection>,
+        agent: Option<&HeaderValue>,
+        filter: &Filter,
+    ) -> Self {
         let agent = agent.and_then(|agent| agent.to_str().ok()).unwrap_or_default();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Watcher {

@@ -142,7 +142,7 @@ async fn reflection_knows_the_services() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_tonic_refuses_is_typed_too() {
+async fn what_tonic_rejects_is_typed_too() {
     let served = Served::alone().await;
     let mut client = registry(&served).await;
     let long = v1::ListRequest { filter: "x".repeat(5 * 1024 * 1024), ..v1::ListRequest::default() };
@@ -164,8 +164,8 @@ async fn what_tonic_refuses_is_typed_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_well_formed_and_count() {
     let served = Served::alone().await;
-    served.get("/api/v1/members/x").await.refused(404, "NOT_FOUND");
-    served.get("/nowhere/at/all").await.refused(404, "NOT_FOUND");
+    served.get("/api/v1/members/x").await.rejected(404, "NOT_FOUND");
+    served.get("/nowhere/at/all").await.rejected(404, "NOT_FOUND");
     let _ = registry(&served).await.get(v1::GetRequest { id: "x".into() }).await;
     let (_session, _) = Attachment::attached(&served, attach("c", 1, &["a"])).await;
     let answer = served.get("/metrics").await;

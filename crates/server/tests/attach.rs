@@ -1,4 +1,4 @@
-//! Attach streams: order, parts, refusals in the stream, notices, endings.
+//! Attach streams: order, parts, rejections in the stream, notices, endings.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -97,12 +97,12 @@ async fn requests_are_answered_one_by_one_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_attach_leaves_the_stream_and_its_session() {
+async fn a_rejected_attach_leaves_the_stream_and_its_session() {
     let served = Served::alone().await;
     let mut session = Attachment::open(&served).await;
     session.say(ClientMessage::Attach(attach("", 1, &[]))).await;
-    let ServerMessage::AttachRefused(refused) = session.hear().await else { panic!() };
-    assert_eq!(Error::from(refused.error.unwrap()).field.as_deref(), Some("client"));
+    let ServerMessage::AttachRejected(rejected) = session.hear().await else { panic!() };
+    assert_eq!(Error::from(rejected.error.unwrap()).field.as_deref(), Some("client"));
     // Nothing is attached yet.
     session.say(ClientMessage::Heartbeat(v1::Heartbeat { sent: 5 })).await;
     let ServerMessage::HeartbeatAck(ack) = session.hear().await else { panic!() };
@@ -117,9 +117,9 @@ async fn a_refused_attach_leaves_the_stream_and_its_session() {
     assert_eq!(attached.claim, 3);
     for (claim, expected) in [(3, ErrorCode::StaleClaim), (2, ErrorCode::StaleClaim), (0, ErrorCode::InvalidArgument)] {
         session.say(ClientMessage::Attach(attach("c", claim, &["a"]))).await;
-        let ServerMessage::AttachRefused(refused) = session.hear().await else { panic!() };
-        let error = Error::from(refused.error.unwrap());
-        assert_eq!((refused.claim, error.code), (claim, expected));
+        let ServerMessage::AttachRejected(rejected) = session.hear().await else { panic!() };
+        let error = Error::from(rejected.error.unwrap());
+        assert_eq!((rejected.claim, error.code), (claim, expected));
         if expected == ErrorCode::StaleClaim {
             assert_eq!(error.known, Some(3));
         }
@@ -189,14 +189,14 @@ async fn a_large_attach_goes_both_ways_in_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_members_are_named() {
+async fn rejected_members_are_named() {
     let served = Served::alone().await;
     let (mut one, _) = Attachment::attached(&served, attach("one", 1, &["a", "b"])).await;
     let (_two, attached) = Attachment::attached(&served, attach("two", 9, &["a", "c"])).await;
-    assert_eq!((attached.versions.len(), attached.refused.len()), (1, 1));
-    let refused = &attached.refused[0];
-    assert_eq!(refused.id, "a");
-    assert_eq!(Error::from(refused.error.clone().unwrap()).code, ErrorCode::AlreadyRegistered);
+    assert_eq!((attached.versions.len(), attached.rejected.len()), (1, 1));
+    let rejected = &attached.rejected[0];
+    assert_eq!(rejected.id, "a");
+    assert_eq!(Error::from(rejected.error.clone().unwrap()).code, ErrorCode::AlreadyRegistered);
     let taking =
         v1::Attach { members: vec![v1::Register { takeover: true, ..register("a") }], ..attach("three", 9, &[]) };
     Attachment::attached(&served, taking).await;
@@ -283,10 +283,10 @@ async fn a_crashing_node_ends_its_streams() {
     let (session, _) = Attachment::attached(&served, attach("c", 1, &["a"])).await;
     served.node.abort();
     assert_eq!(session.ending().await.code, ErrorCode::NotReady);
-    served.get("/healthz").await.refused(503, "NOT_READY");
-    served.get("/readyz").await.refused(503, "NOT_READY");
-    served.get("/api/v1/status").await.refused(503, "NOT_READY");
-    served.get("/metrics").await.refused(503, "NOT_READY");
+    served.get("/healthz").await.rejected(503, "NOT_READY");
+    served.get("/readyz").await.rejected(503, "NOT_READY");
+    served.get("/api/v1/status").await.rejected(503, "NOT_READY");
+    served.get("/metrics").await.rejected(503, "NOT_READY");
 }
 
 #[tokio::test(flavor = "multi_thread")]

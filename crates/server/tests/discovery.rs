@@ -43,6 +43,6 @@ async fn prometheus_is_given_what_takes_traffic() {
     assert_eq!((admin[0]["targets"].clone(), admin.as_array().unwrap().len()), (json!(["10.0.0.2:7"]), 1));
     let none = served.get("/api/v1/sd/prometheus?filter=service%20==%20%22other%22").await.ok();
     assert_eq!(none, json!([]));
-    served.get("/api/v1/sd/prometheus?filter=service").await.refused(400, "INVALID_FILTER");
-    served.get("/api/v1/sd/prometheus?servise=orders").await.refused(400, "INVALID_ARGUMENT");
+    served.get("/api/v1/sd/prometheus?filter=service").await.rejected(400, "INVALID_FILTER");
+    served.get("/api/v1/sd/prometheus?servise=orders").await.rejected(400, "INVALID_ARGUMENT");
 }

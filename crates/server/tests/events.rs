@@ -76,8 +76,8 @@ async fn a_filter_is_about_members() {
     let seen = until_caught_up(&mut stream).await;
     assert_eq!(seen.iter().filter(|event| !event.starts_with("node ")).collect::<Vec<_>>(), ["register b"]);
     let answer = served.get(&format!("{EVENTS}?filter=service")).await;
-    assert_eq!(answer.refused(400, "INVALID_FILTER").as_deref(), Some("filter"));
-    served.get(&format!("{EVENTS}?since=1")).await.refused(400, "INVALID_ARGUMENT");
+    assert_eq!(answer.rejected(400, "INVALID_FILTER").as_deref(), Some("filter"));
+    served.get(&format!("{EVENTS}?since=1")).await.rejected(400, "INVALID_ARGUMENT");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -78,7 +78,7 @@ async fn a_watch_resumes_elsewhere_by_token_and_by_versions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_requests_are_refused_in_words() {
+async fn wrong_requests_are_rejected_in_words() {
     let served = Served::alone().await;
     let mut client = registry(&served).await;
     let bad: BTreeMap<String, String> = [("a".to_owned(), "x".to_owned())].into();

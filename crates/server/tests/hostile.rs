@@ -1,4 +1,4 @@
-//! Whatever comes in: it is refused in words where there is somebody to read them, it is bounded, and the node lives on.
+//! Whatever comes in: it is rejected in words where there is somebody to read them, it is bounded, and the node lives on.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -19,7 +19,7 @@ async fn lives(served: &Served) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_routes_and_wrong_methods_are_refused_in_json() {
+async fn unknown_routes_and_wrong_methods_are_rejected_in_json() {
     let served = Served::alone().await;
     for path in [
         "/",
@@ -32,7 +32,7 @@ async fn unknown_routes_and_wrong_methods_are_refused_in_json() {
         "//",
         "/ui/no-such-file",
     ] {
-        served.get(path).await.refused(404, "NOT_FOUND");
+        served.get(path).await.rejected(404, "NOT_FOUND");
     }
     for (method, path) in [
         ("POST", "/healthz"),
@@ -45,7 +45,7 @@ async fn unknown_routes_and_wrong_methods_are_refused_in_json() {
         ("BREW", "/api/v1/members"),
     ] {
         let answer = served.send(method, path, &[], "").await;
-        answer.refused(405, "INVALID_ARGUMENT");
+        answer.rejected(405, "INVALID_ARGUMENT");
         assert!(answer.headers.contains_key("allow"), "{answer:?}");
     }
     let head = served.send("HEAD", "/readyz", &[], "").await;
@@ -53,7 +53,7 @@ async fn unknown_routes_and_wrong_methods_are_refused_in_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large_is_refused_before_it_is_looked_at() {
+async fn what_is_too_large_is_rejected_before_it_is_looked_at() {
     let small = |server: &mut convoke_server::Config| {
         server.limits.body_bytes = 1_000;
         server.limits.uri_bytes = 500;
@@ -61,10 +61,10 @@ async fn what_is_too_large_is_refused_before_it_is_looked_at() {
     };
     let served = Served::start("n0", &[], |_| {}, small).await;
     let long = "x".repeat(1_001);
-    let field = served.post("/api/v1/sessions", &long).await.refused(413, "TOO_LARGE");
+    let field = served.post("/api/v1/sessions", &long).await.rejected(413, "TOO_LARGE");
     assert_eq!(field.as_deref(), Some("body"));
-    served.get(&format!("/api/v1/members?filter={long}")).await.refused(414, "TOO_LARGE");
-    served.send("GET", "/healthz", &[("x-long", &long), ("x-longer", &long)], "").await.refused(431, "TOO_LARGE");
+    served.get(&format!("/api/v1/members?filter={long}")).await.rejected(414, "TOO_LARGE");
+    served.send("GET", "/healthz", &[("x-long", &long), ("x-longer", &long)], "").await.rejected(431, "TOO_LARGE");
     // Its size is said only in its pieces.
     let mut chunked = b"POST /api/v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     for _ in 0..3 {
@@ -176,7 +176,7 @@ async fn connections_and_calls_are_bounded() {
         text.starts_with(b"HTTP/1.1 200")
     })
     .await;
-    eventually("one more attach is refused", async || {
+    eventually("one more attach is rejected", async || {
         let Ok(channel) =
             tonic::transport::Channel::from_shared(format!("http://{}", served.address())).unwrap().connect().await
         else {

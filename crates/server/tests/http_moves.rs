@@ -96,9 +96,9 @@ async fn a_living_node_keeps_its_session_whoever_is_asked() {
     assert_eq!(heard["node"], "n0");
     let written = elsewhere.patch(&format!("{session}/members/a"), r#"{"k":"v"}"#).await.ok();
     let stale = elsewhere.send("PATCH", &format!("{session}/members/a"), &[("If-Match", "1.1.00000000")], "{}").await;
-    stale.refused(412, "STALE_VERSION");
+    stale.rejected(412, "STALE_VERSION");
     assert_eq!(cluster[0].get("/api/v1/members/a").await.ok()["version"], written["version"]);
-    elsewhere.put(&format!("{session}/members/b"), "nonsense").await.refused(400, "INVALID_ARGUMENT");
+    elsewhere.put(&format!("{session}/members/b"), "nonsense").await.rejected(400, "INVALID_ARGUMENT");
     // What was unregistered a moment ago is not claimed again by a node that has not heard of it.
     for round in 0..20 {
         let path = format!("{session}/members/m{round}");
@@ -108,7 +108,7 @@ async fn a_living_node_keeps_its_session_whoever_is_asked() {
         assert_eq!(cluster[0].node.member(&format!("m{round}")), None);
     }
     elsewhere.delete(&session).await.ok();
-    elsewhere.put(&format!("{session}/heartbeat"), "").await.refused(404, "SESSION_GONE");
+    elsewhere.put(&format!("{session}/heartbeat"), "").await.rejected(404, "SESSION_GONE");
 }
 
 /// How many connections a node has accepted from clients, this one included.
@@ -144,7 +144,7 @@ async fn a_session_is_not_taken_from_a_node_that_is_up() {
     let session = first.session("").await;
     first.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
     agreed(&[&second], "a", "n0").await;
-    second.put(&format!("{session}/heartbeat"), "").await.refused(503, "NOT_READY");
+    second.put(&format!("{session}/heartbeat"), "").await.rejected(503, "NOT_READY");
     assert_eq!(second.node.member("a").unwrap().owner().node, "n0");
     first.kill().await;
     second.put(&format!("{session}/heartbeat"), "").await.ok();
@@ -204,7 +204,7 @@ async fn nothing_left_means_the_session_is_gone() {
     eventually("the unregistration arrived", async || cluster[1].node.member("a").is_none()).await;
     cluster.remove(0).kill().await;
     for session in [empty, emptied] {
-        cluster[0].put(&format!("{session}/heartbeat"), "").await.refused(404, "SESSION_GONE");
+        cluster[0].put(&format!("{session}/heartbeat"), "").await.rejected(404, "SESSION_GONE");
     }
 }
 
@@ -218,8 +218,8 @@ async fn a_replaced_process_is_told_at_any_node() {
     let two = cluster[1].session(r#"{"client":"shop"}"#).await;
     cluster[1].put(&format!("{two}/members/a"), r#"{"service":"s"}"#).await.ok();
     agreed(&[&cluster[0]], "a", "n1").await;
-    cluster[0].put(&format!("{one}/heartbeat"), "").await.refused(409, "SUPERSEDED");
+    cluster[0].put(&format!("{one}/heartbeat"), "").await.rejected(409, "SUPERSEDED");
     cluster.remove(0).kill().await;
-    cluster[0].put(&format!("{one}/heartbeat"), "").await.refused(409, "SUPERSEDED");
+    cluster[0].put(&format!("{one}/heartbeat"), "").await.rejected(409, "SUPERSEDED");
     cluster[0].put(&format!("{two}/heartbeat"), "").await.ok();
 }

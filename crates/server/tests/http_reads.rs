@@ -1,4 +1,4 @@
-//! Reading over HTTP: every route, every refusal; the surfaces agree.
+//! Reading over HTTP: every route, every rejection; the surfaces agree.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -19,10 +19,10 @@ async fn a_ready_node_says_so() {
     assert_eq!(served.get("/healthz").await.ok(), json!({"alive": true}));
     assert_eq!(served.get("/readyz").await.ok(), json!({"ready": true}));
     let log = served.get("/readyz?log").await;
-    log.refused(503, "NOT_READY");
+    log.rejected(503, "NOT_READY");
     assert!(String::from_utf8_lossy(&log.body).contains("log plane"));
     assert_eq!(served.get("/readyz?log=false").await.ok(), json!({"ready": true}));
-    served.get("/readyz?lug").await.refused(400, "INVALID_ARGUMENT");
+    served.get("/readyz?lug").await.rejected(400, "INVALID_ARGUMENT");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,10 +37,10 @@ async fn a_starting_node_asserts_nothing() {
     let served = Served { node, server };
     assert_eq!(served.get("/healthz").await.ok(), json!({"alive": true}));
     for path in ["/readyz", "/api/v1/members", "/api/v1/members/a", "/api/v1/services", "/api/v1/members/a/explain"] {
-        served.get(path).await.refused(503, "NOT_READY");
+        served.get(path).await.rejected(503, "NOT_READY");
     }
-    served.get("/api/v1/watch").await.refused(503, "NOT_READY");
-    served.post("/api/v1/sessions", "{}").await.refused(503, "NOT_READY");
+    served.get("/api/v1/watch").await.rejected(503, "NOT_READY");
+    served.post("/api/v1/sessions", "{}").await.rejected(503, "NOT_READY");
     let status = registry(&served).await.get(v1::GetRequest { id: "a".into() }).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable);
     assert_eq!(served.get("/api/v1/status").await.ok()["ready"], false);
@@ -140,12 +140,12 @@ async fn one_member_is_found_under_its_decoded_id() {
     let explained = served.get(&format!("/api/v1/members/{}/explain", percent(odd))).await.ok();
     assert_eq!((&explained["status"], &explained["owner"]), (&json!("up"), &json!("n0")));
     assert_eq!(explained["sentences"][0], "Its owner, node n0, reports it up.");
-    served.get("/api/v1/members/nobody").await.refused(404, "NOT_FOUND");
-    served.get("/api/v1/members/nobody/explain").await.refused(404, "NOT_FOUND");
+    served.get("/api/v1/members/nobody").await.rejected(404, "NOT_FOUND");
+    served.get("/api/v1/members/nobody/explain").await.rejected(404, "NOT_FOUND");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_queries_are_refused_by_name() {
+async fn wrong_queries_are_rejected_by_name() {
     let served = Served::alone().await;
     for (path, code, field) in [
         ("/api/v1/members?filter=service%20=%20x", "INVALID_FILTER", "filter"),
@@ -163,13 +163,13 @@ async fn wrong_queries_are_refused_by_name() {
         ("/api/v1/watch?filter=service", "INVALID_FILTER", "filter"),
         ("/api/v1/watch?from=7", "INVALID_ARGUMENT", "from"),
     ] {
-        assert_eq!(served.get(path).await.refused(400, code).as_deref(), Some(field), "{path}");
+        assert_eq!(served.get(path).await.rejected(400, code).as_deref(), Some(field), "{path}");
     }
 }
 
 /// What nobody looks at would be a mistake that nobody notices.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_route_refuses_parameters_it_does_not_know() {
+async fn every_route_rejects_parameters_it_does_not_know() {
     let served = Served::alone().await;
     let session = served.session("").await;
     let secret = session.rsplit('/').next().unwrap();
@@ -179,7 +179,7 @@ async fn every_route_refuses_parameters_it_does_not_know() {
         let path = path.replace("/sessions/{session}", &format!("/sessions/{secret}"));
         let path = path.replace("{session}", "1").replace("{number}", "1");
         let answer = served.send(&method, &format!("{path}?pretty=1"), &[], "").await;
-        assert_eq!(answer.refused(400, "INVALID_ARGUMENT").as_deref(), Some("pretty"), "{method} {path}: {answer:?}");
+        assert_eq!(answer.rejected(400, "INVALID_ARGUMENT").as_deref(), Some("pretty"), "{method} {path}: {answer:?}");
     }
     served.get("/ui/?pretty=1").await;
     assert_eq!(served.get("/ui/app.js?v=2").await.status, 200, "browsers add to pages what they like");
@@ -192,10 +192,10 @@ async fn what_has_left_is_explained() {
     let session = served.session("").await;
     served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
     served.delete(&format!("{session}/members/a")).await.ok();
-    served.get("/api/v1/members/a").await.refused(404, "NOT_FOUND");
+    served.get("/api/v1/members/a").await.rejected(404, "NOT_FOUND");
     let explained = served.get("/api/v1/members/a/explain").await.ok();
     assert_eq!((&explained["status"], &explained["stated"]), (&json!("left"), &json!("left")));
-    served.get("/api/v1/members/b/explain").await.refused(404, "NOT_FOUND");
+    served.get("/api/v1/members/b/explain").await.rejected(404, "NOT_FOUND");
 }
 
 /// Everything but letters and digits.

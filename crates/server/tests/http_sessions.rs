@@ -1,4 +1,4 @@
-//! Sessions over HTTP: every request and refusal at one node.
+//! Sessions over HTTP: every request and rejection at one node.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -37,13 +37,13 @@ async fn a_session_registers_updates_and_unregisters() {
     let second = served.put(&member, &again.to_string()).await.ok()["version"].clone();
     assert_ne!(first, second);
     again["locality"] = json!("eu.b");
-    served.put(&member, &again.to_string()).await.refused(409, "ALREADY_REGISTERED");
+    served.put(&member, &again.to_string()).await.rejected(409, "ALREADY_REGISTERED");
 
     let third = served.patch(&member, r#"{"d":"4","c":null}"#).await.ok()["version"].clone();
     let metadata = async || served.get("/api/v1/members/orders-1").await.ok()["metadata"].clone();
     assert_eq!(metadata().await, json!({"d": "4"}));
     let stale = served.send("PATCH", &member, &[("If-Match", second.as_str().unwrap())], r#"{"e":"5"}"#).await;
-    stale.refused(412, "STALE_VERSION");
+    stale.rejected(412, "STALE_VERSION");
     let quoted = format!("\"{}\"", third.as_str().unwrap());
     served.send("PATCH", &member, &[("If-Match", &quoted)], r#"{"e":"5"}"#).await.ok();
     served.patch(&format!("{member}?mode=replace"), r#"{"f":"6"}"#).await.ok();
@@ -52,15 +52,15 @@ async fn a_session_registers_updates_and_unregisters() {
     let heard = served.put(&format!("{session}/heartbeat"), "").await.ok();
     assert_eq!(heard, json!({"node": "n0", "heartbeat_interval_ms": 500, "timeout_ms": 120_000}));
     assert_eq!(served.delete(&member).await.ok(), json!({}));
-    served.get("/api/v1/members/orders-1").await.refused(404, "NOT_FOUND");
-    served.delete(&member).await.refused(404, "NOT_REGISTERED");
-    served.patch(&member, "{}").await.refused(404, "NOT_REGISTERED");
+    served.get("/api/v1/members/orders-1").await.rejected(404, "NOT_FOUND");
+    served.delete(&member).await.rejected(404, "NOT_REGISTERED");
+    served.patch(&member, "{}").await.rejected(404, "NOT_REGISTERED");
 
     served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
     assert_eq!(served.delete(&session).await.ok(), json!({}));
-    served.get("/api/v1/members/a").await.refused(404, "NOT_FOUND");
-    served.put(&format!("{session}/heartbeat"), "").await.refused(404, "SESSION_GONE");
-    served.delete(&session).await.refused(404, "SESSION_GONE");
+    served.get("/api/v1/members/a").await.rejected(404, "NOT_FOUND");
+    served.put(&format!("{session}/heartbeat"), "").await.rejected(404, "SESSION_GONE");
+    served.delete(&session).await.rejected(404, "SESSION_GONE");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,14 +82,14 @@ async fn the_session_may_choose_its_client_id_and_timeout() {
         ("{", "body"),
         ("nonsense", "body"),
     ] {
-        let field_found = served.post("/api/v1/sessions", body).await.refused(400, "INVALID_ARGUMENT");
+        let field_found = served.post("/api/v1/sessions", body).await.rejected(400, "INVALID_ARGUMENT");
         assert_eq!(field_found.as_deref(), Some(field), "{body}");
     }
-    served.post("/api/v1/sessions", r#"{"client":"convoke.n9"}"#).await.refused(403, "PERMISSION_DENIED");
+    served.post("/api/v1/sessions", r#"{"client":"convoke.n9"}"#).await.rejected(403, "PERMISSION_DENIED");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_members_are_refused_by_field() {
+async fn wrong_members_are_rejected_by_field() {
     let served = Served::alone().await;
     let session = served.session("").await;
     let path = format!("{session}/members/a");
@@ -109,14 +109,14 @@ async fn wrong_members_are_refused_by_field() {
         (r#"{"service":7}"#, "INVALID_ARGUMENT", "service"),
         (&long, "INVALID_MEMBER", "metadata"),
     ] {
-        assert_eq!(served.put(&path, body).await.refused(400, code).as_deref(), Some(field), "{body}");
+        assert_eq!(served.put(&path, body).await.rejected(400, code).as_deref(), Some(field), "{body}");
     }
     let reserved = served.put(&format!("{session}/members/convoke.n7"), r#"{"service":"s"}"#).await;
-    assert_eq!(reserved.refused(403, "PERMISSION_DENIED").as_deref(), Some("id"));
+    assert_eq!(reserved.rejected(403, "PERMISSION_DENIED").as_deref(), Some("id"));
     let reserved = served.put(&path, r#"{"service":"convoke"}"#).await;
-    assert_eq!(reserved.refused(403, "PERMISSION_DENIED").as_deref(), Some("service"));
+    assert_eq!(reserved.rejected(403, "PERMISSION_DENIED").as_deref(), Some("service"));
     for (body, field) in [(r#"{"k":5}"#, "k"), ("[]", "body"), (r#"{"k":{"x":"y"}}"#, "k")] {
-        assert_eq!(served.patch(&path, body).await.refused(400, "INVALID_ARGUMENT").as_deref(), Some(field));
+        assert_eq!(served.patch(&path, body).await.rejected(400, "INVALID_ARGUMENT").as_deref(), Some(field));
     }
     for (method, path, body, field) in [
         ("PATCH", format!("{path}?mode=both"), "{}", "mode"),
@@ -127,10 +127,10 @@ async fn wrong_members_are_refused_by_field() {
         ("DELETE", session.clone(), r#"{"force":true}"#, "force"),
     ] {
         let answer = served.send(method, &path, &[], body).await;
-        assert_eq!(answer.refused(400, "INVALID_ARGUMENT").as_deref(), Some(field), "{method} {path} {body}");
+        assert_eq!(answer.rejected(400, "INVALID_ARGUMENT").as_deref(), Some(field), "{method} {path} {body}");
     }
     let odd = served.send("PATCH", &path, &[("If-Match", "W/7")], "{}").await;
-    assert_eq!(odd.refused(400, "INVALID_ARGUMENT").as_deref(), Some("If-Match"));
+    assert_eq!(odd.rejected(400, "INVALID_ARGUMENT").as_deref(), Some("If-Match"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,24 +139,24 @@ async fn a_member_belongs_to_its_client() {
     let (one, two) = (served.session("").await, served.session("").await);
     served.put(&format!("{one}/members/a"), r#"{"service":"s"}"#).await.ok();
     let path = format!("{two}/members/a");
-    served.put(&path, r#"{"service":"s"}"#).await.refused(409, "ALREADY_REGISTERED");
-    served.patch(&path, r#"{"k":"v"}"#).await.refused(403, "PERMISSION_DENIED");
-    served.delete(&path).await.refused(403, "PERMISSION_DENIED");
+    served.put(&path, r#"{"service":"s"}"#).await.rejected(409, "ALREADY_REGISTERED");
+    served.patch(&path, r#"{"k":"v"}"#).await.rejected(403, "PERMISSION_DENIED");
+    served.delete(&path).await.rejected(403, "PERMISSION_DENIED");
     served.put(&format!("{path}?takeover=true"), r#"{"service":"s"}"#).await.ok();
-    served.patch(&format!("{one}/members/a"), r#"{"k":"v"}"#).await.refused(409, "TAKEN_OVER");
+    served.patch(&format!("{one}/members/a"), r#"{"k":"v"}"#).await.rejected(409, "TAKEN_OVER");
     served.put(&format!("{one}/heartbeat"), "").await.ok();
 }
 
-/// Being refused an id changes nothing, however high the claim of whoever has it.
+/// Being rejected an id changes nothing, however high the claim of whoever has it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_registration_leaves_the_session_as_it_was() {
+async fn a_rejected_registration_leaves_the_session_as_it_was() {
     let served = Served::alone().await;
     let (_holder, _) = Attachment::attached(&served, attach("holder", 5_000, &["a"])).await;
     let session = served.session("").await;
     served.put(&format!("{session}/members/b"), r#"{"service":"s"}"#).await.ok();
     let shown = async |id: &str| served.get(&format!("/api/v1/members/{id}")).await.ok();
     let before = (shown("a").await, shown("b").await);
-    served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.refused(409, "ALREADY_REGISTERED");
+    served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.rejected(409, "ALREADY_REGISTERED");
     assert_eq!((shown("a").await, shown("b").await), before);
     assert!(served.get("/metrics").await.body_text().contains("convoke_client_sessions_reattached_total 0\n"));
     served.put(&format!("{session}/members/a?takeover=true"), r#"{"service":"s"}"#).await.ok();
@@ -187,7 +187,7 @@ async fn a_client_id_is_used_by_one_process_at_a_time() {
     served.put(&format!("{one}/members/a"), r#"{"service":"s"}"#).await.ok();
     let two = served.session(r#"{"client":"shop"}"#).await;
     served.put(&format!("{two}/members/a"), r#"{"service":"s"}"#).await.ok();
-    served.put(&format!("{one}/heartbeat"), "").await.refused(409, "SUPERSEDED");
+    served.put(&format!("{one}/heartbeat"), "").await.rejected(409, "SUPERSEDED");
     served.put(&format!("{two}/heartbeat"), "").await.ok();
 }
 
@@ -199,13 +199,13 @@ async fn silence_is_down_and_then_gone_and_any_request_is_a_sign_of_life() {
     let status = async || served.node.member("a").map(|member| member.status().as_str());
     eventually("it is down", async || status().await == Some("down")).await;
     // Even one that asks for nonsense.
-    served.put(&format!("{session}/members/b"), "nonsense").await.refused(400, "INVALID_ARGUMENT");
+    served.put(&format!("{session}/members/b"), "nonsense").await.rejected(400, "INVALID_ARGUMENT");
     assert_eq!(status().await, Some("up"));
     eventually("it is down again", async || status().await == Some("down")).await;
-    served.put(&format!("{session}/heartbeat?quick"), "").await.refused(400, "INVALID_ARGUMENT");
+    served.put(&format!("{session}/heartbeat?quick"), "").await.rejected(400, "INVALID_ARGUMENT");
     assert_eq!(status().await, Some("up"));
     eventually("it is gone", async || status().await.is_none()).await;
-    served.put(&format!("{session}/heartbeat"), "").await.refused(404, "SESSION_GONE");
+    served.put(&format!("{session}/heartbeat"), "").await.rejected(404, "SESSION_GONE");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,11 +215,11 @@ async fn unknown_secrets_open_nothing() {
     let last = good.chars().last().unwrap();
     let guessed = format!("{}{}", &good[..good.len() - 1], if last == 'A' { 'Q' } else { 'A' });
     for session in ["/api/v1/sessions/x", "/api/v1/sessions/%20", &guessed] {
-        served.put(&format!("{session}/heartbeat"), "").await.refused(404, "SESSION_GONE");
-        served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.refused(404, "SESSION_GONE");
-        served.patch(&format!("{session}/members/a"), "{}").await.refused(404, "SESSION_GONE");
-        served.delete(&format!("{session}/members/a")).await.refused(404, "SESSION_GONE");
-        served.delete(session).await.refused(404, "SESSION_GONE");
+        served.put(&format!("{session}/heartbeat"), "").await.rejected(404, "SESSION_GONE");
+        served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.rejected(404, "SESSION_GONE");
+        served.patch(&format!("{session}/members/a"), "{}").await.rejected(404, "SESSION_GONE");
+        served.delete(&format!("{session}/members/a")).await.rejected(404, "SESSION_GONE");
+        served.delete(session).await.rejected(404, "SESSION_GONE");
     }
     // The secret is shown to nobody.
     served.put(&format!("{good}/members/a"), r#"{"service":"s"}"#).await.ok();
@@ -235,7 +235,7 @@ async fn sessions_are_bounded() {
     let served = Served::start("n0", &[], |_| {}, |server| server.limits.sessions = 2).await;
     let first = served.session("").await;
     served.session("").await;
-    served.post("/api/v1/sessions", "").await.refused(429, "RESOURCE_EXHAUSTED");
+    served.post("/api/v1/sessions", "").await.rejected(429, "RESOURCE_EXHAUSTED");
     served.delete(&first).await.ok();
     served.session("").await;
 }

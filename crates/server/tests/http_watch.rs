@@ -209,7 +209,7 @@ async fn a_place_in_a_flood_resumes_or_starts_over() {
 /// A reader that stops reading costs a bounded queue, and is told that it missed something.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_reader_is_reset() {
-    let adjust = |config: &mut convoke_node::Config| config.limits.subscriber_queue = 64;
+    let adjust = |config: &mut convoke_node::Config| config.limits.watcher_queue = 64;
     let served = Served::start("n0", &[], adjust, |_| {}).await;
     let (mut session, _) = Attachment::attached(&served, attach("c", 1, &["a"])).await;
     let mut watch = Sse::open(&served, ORDERS, "").await;
@@ -236,7 +236,7 @@ async fn watchers_are_bounded_and_end_with_their_node() {
     let served = Served::start("n0", &[], |_| {}, |server| server.limits.watchers = 1).await;
     let mut watch = Sse::open(&served, "", "").await;
     watch.until("caught-up").await;
-    served.get("/api/v1/watch").await.refused(429, "RESOURCE_EXHAUSTED");
+    served.get("/api/v1/watch").await.rejected(429, "RESOURCE_EXHAUSTED");
     drop(watch);
     eventually("the place is free", async || {
         served.get("/metrics").await.body_text().contains("convoke_client_http_streams 0")

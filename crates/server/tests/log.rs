@@ -59,7 +59,7 @@ async fn keys_are_put_compared_listed_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_lead_refuses_and_names_the_leader_first() {
+async fn who_does_not_lead_rejects_and_names_the_leader_first() {
     let cluster = LogCluster::start(3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let address = format!("http://{}", cluster.served(follower).address());
@@ -231,12 +231,12 @@ impl Link {
 
 /// The log counts in other units than its clients.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ttl_out_of_range_is_refused_in_the_units_of_the_request() {
+async fn a_ttl_out_of_range_is_rejected_in_the_units_of_the_request() {
     let cluster = LogCluster::start(1).await;
     let mut link = Link::to(&cluster.served(0).address().to_string()).await;
     let open = v1::OpenSession { epoch: link.epoch, ttl_ms: 10, nonce: 7, ..Default::default() };
     link.say(submit_request::Message::Open(open));
-    let Message::Refused(error) = link.hear().await else { panic!("it is refused") };
+    let Message::Rejected(error) = link.hear().await else { panic!("it is rejected") };
     let error = Error::from(error);
     assert_eq!(error.message, "ttl_ms is 10, which is not between 1000 and 86400000");
     assert_eq!((error.field.as_deref(), error.limit), (Some("ttl_ms"), Some(86_400_000)));
@@ -374,14 +374,14 @@ async fn a_backup_holds_what_was_acknowledged() {
         }
         bytes.extend_from_slice(&part.data);
     }
-    let restored = convoke_replica::log::Machine::from_snapshot(&bytes).unwrap();
+    let restored = convoke_log::Machine::from_snapshot(&bytes).unwrap();
     assert_eq!(format!("{:032x}", restored.snapshot().state_hash()), hash);
     assert_eq!(restored.keys().len(), 100);
 }
 
 /// Backups may take long: whoever comes too many hears that, and not that there is no leader.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fifth_backup_is_refused_at_once() {
+async fn a_fifth_backup_is_rejected_at_once() {
     let cluster = LogCluster::start(1).await;
     let ambassador = cluster.ambassador();
     let kv = ambassador.kv();

@@ -27,9 +27,9 @@ async fn keys_work_at_every_node() {
         }
     }
     let path = format!("/api/v1/kv/config/limits%20of/web?if_revision={}", revision + 1);
-    let refused = cluster.http(follower, "PUT", &path, "x").await;
-    refused.refused(412, "FAILED_PRECONDITION");
-    let error = &refused.json::<serde_json::Value>()["error"];
+    let rejected = cluster.http(follower, "PUT", &path, "x").await;
+    rejected.rejected(412, "FAILED_PRECONDITION");
+    let error = &rejected.json::<serde_json::Value>()["error"];
     assert_eq!(error["known"], revision);
     assert!(error["request"]["session"].as_u64().is_some(), "{error}");
     let path = format!("/api/v1/kv/config/limits%20of/web?if_revision={revision}&previous");
@@ -48,7 +48,7 @@ async fn keys_work_at_every_node() {
         cluster.http(index, "GET", "/readyz?log", "").await.ok();
     }
     assert_eq!(cluster.http(follower, "DELETE", "/api/v1/kv/config/limits%20of/web", "").await.ok()["deleted"], 1);
-    cluster.http(follower, "GET", "/api/v1/kv/config/limits%20of/web", "").await.refused(404, "NOT_FOUND");
+    cluster.http(follower, "GET", "/api/v1/kv/config/limits%20of/web", "").await.rejected(404, "NOT_FOUND");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,8 +79,8 @@ async fn lists_come_in_pages() {
     assert_eq!(cluster.http(0, "GET", "/api/v1/kv/other?raw=true", "").await.body_text(), "v");
     assert_eq!(cluster.http(0, "GET", "/api/v1/kv/other?raw=false&prefix=false", "").await.ok()["key"], "other");
     assert_eq!(cluster.http(0, "GET", "/api/v1/kv/other?revision=8", "").await.ok()["mod_revision"], 8);
-    cluster.http(0, "GET", "/api/v1/kv/other?revision=7", "").await.refused(410, "COMPACTED");
-    cluster.http(0, "GET", "/api/v1/kv/other?revision=9", "").await.refused(400, "INVALID_ARGUMENT");
+    cluster.http(0, "GET", "/api/v1/kv/other?revision=7", "").await.rejected(410, "COMPACTED");
+    cluster.http(0, "GET", "/api/v1/kv/other?revision=9", "").await.rejected(400, "INVALID_ARGUMENT");
     assert_eq!(cluster.http(0, "DELETE", "/api/v1/kv/list/?prefix", "").await.ok()["deleted"], 7);
 }
 
@@ -120,21 +120,21 @@ async fn bad_input_is_named() {
         ("POST", "/api/v1/log/members", r#"{"promote":"n1","address":"a:1"}"#, 400, Some("address")),
     ] {
         let answer = cluster.http(0, method, path, body).await;
-        let named = answer.refused(status, "INVALID_ARGUMENT");
+        let named = answer.rejected(status, "INVALID_ARGUMENT");
         if let Some(field) = field {
             assert_eq!(named.as_deref(), Some(field), "{method} {path}: {answer:?}");
         }
     }
     let large = "x".repeat(1024 * 1024 + 1);
-    cluster.http(0, "PUT", "/api/v1/kv/a", &large).await.refused(413, "TOO_LARGE");
+    cluster.http(0, "PUT", "/api/v1/kv/a", &large).await.rejected(413, "TOO_LARGE");
     let long = format!("/api/v1/kv/{}", "k".repeat(2_000));
-    cluster.http(0, "PUT", &long, "x").await.refused(413, "TOO_LARGE");
-    cluster.http(0, "POST", "/api/v1/log/members", r#"{"remove":"nobody"}"#).await.refused(404, "NOT_FOUND");
-    cluster.http(0, "POST", "/api/v1/log/members", r#"{"remove":"n0"}"#).await.refused(412, "FAILED_PRECONDITION");
-    cluster.http(0, "POST", "/api/v1/log/members", r#"{"add":"n7"}"#).await.refused(404, "NOT_FOUND");
+    cluster.http(0, "PUT", &long, "x").await.rejected(413, "TOO_LARGE");
+    cluster.http(0, "POST", "/api/v1/log/members", r#"{"remove":"nobody"}"#).await.rejected(404, "NOT_FOUND");
+    cluster.http(0, "POST", "/api/v1/log/members", r#"{"remove":"n0"}"#).await.rejected(412, "FAILED_PRECONDITION");
+    cluster.http(0, "POST", "/api/v1/log/members", r#"{"add":"n7"}"#).await.rejected(404, "NOT_FOUND");
     assert_eq!(cluster.http(0, "GET", "/api/v1/log/requests/999999/1", "").await.ok()["fate"], "open");
     // F8: nobody was told of such a session. It may be opened yet, so that nothing final can be said.
-    cluster.http(0, "POST", "/api/v1/log/requests/999999/1/resolve", "").await.refused(404, "NOT_FOUND");
+    cluster.http(0, "POST", "/api/v1/log/requests/999999/1/resolve", "").await.rejected(404, "NOT_FOUND");
     let resolved = cluster.http(0, "POST", "/api/v1/log/requests/1/1/resolve", "").await.ok();
     assert_eq!((&resolved["fate"], &resolved["final"]), (&json!("too_old"), &json!(true)));
     assert_eq!(cluster.http(0, "GET", "/api/v1/log/requests/1/1", "").await.ok()["fate"], "too_old");
@@ -154,7 +154,7 @@ async fn without_a_log_plane_every_route_says_so() {
         ("POST", "/api/v1/log/requests/1/1/resolve", ""),
         ("POST", "/api/v1/log/members", r#"{"add":"n1"}"#),
     ] {
-        served.send(method, path, &[], body.to_owned()).await.refused(503, "NOT_READY");
+        served.send(method, path, &[], body.to_owned()).await.rejected(503, "NOT_READY");
     }
     assert_eq!(served.get("/api/v1/status").await.ok()["log_role"], "none");
 }
@@ -171,7 +171,7 @@ async fn a_node_without_a_replica_says_where_to_read_locally() {
     .await;
     for path in ["/api/v1/kv/a?consistency=local", "/api/v1/kv?consistency=local"] {
         let answer = cluster.http(outside, "GET", path, "").await;
-        answer.refused(503, "NOT_READY");
+        answer.rejected(503, "NOT_READY");
         let said = answer.body_text();
         assert!(said.contains("holds no replica of the log: read at n0"), "{said}");
     }

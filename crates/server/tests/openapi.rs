@@ -62,7 +62,7 @@ async fn described_parameters_are_known() {
                 let answer = served
                     .send(&method.to_uppercase(), &format!("{place}?{}=&pretty", name.as_str().unwrap()), &[], "")
                     .await;
-                let field = answer.refused(400, "INVALID_ARGUMENT");
+                let field = answer.rejected(400, "INVALID_ARGUMENT");
                 let known = field.as_deref() == Some("pretty") || !answer.body_text().contains("unknown parameter");
                 assert!(known, "{method} {path} {name}: {answer:?}");
             }

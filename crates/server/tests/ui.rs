@@ -20,11 +20,11 @@ async fn a_browser_is_sent_to_the_dashboard() {
     assert_eq!((answer.status.as_u16(), header(&answer, "location")), (307, "/ui/"));
     assert_eq!(header(&answer, "vary"), "accept");
     assert!(served.get("/").await.body_text().contains("/api/v1/openapi.json"));
-    served.get("/").await.refused(404, "NOT_FOUND");
+    served.get("/").await.rejected(404, "NOT_FOUND");
     let answer = served.get("/ui").await;
     assert_eq!((answer.status.as_u16(), header(&answer, "location")), (308, "/ui/"));
-    served.get("/ui/nothing.js").await.refused(404, "NOT_FOUND");
-    served.get("/ui/..%2fCargo.toml").await.refused(404, "NOT_FOUND");
+    served.get("/ui/nothing.js").await.rejected(404, "NOT_FOUND");
+    served.get("/ui/..%2fCargo.toml").await.rejected(404, "NOT_FOUND");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,7 +34,10 @@ async fn streams_of_both_kinds_are_listed_while_they_last() {
     }
     let one = watchers(&served, "?limit=1").await;
     assert_eq!((one["watchers"].as_array().unwrap().len(), &one["count"]), (1, &2.into()));
-    assert_eq!(served.get("/api/v1/watchers?limit=0").await.refused(400, "INVALID_ARGUMENT").as_deref(), Some("limit"));
+    assert_eq!(
+        served.get("/api/v1/watchers?limit=0").await.rejected(400, "INVALID_ARGUMENT").as_deref(),
+        Some("limit")
+    );
 
     drop((http, grpc));
     eventually("streams that ended are not listed", async || watchers(&served, "").await["count"] == 0).await;
@@ -52,12 +55,12 @@ async fn a_node_is_asked_through_another() {
     assert_eq!(own[0]["id"], "n1");
 
     let other = cluster[0].get("/api/v1/nodes/n1/members").await;
-    assert_eq!(other.refused(400, "INVALID_ARGUMENT").as_deref(), Some("what"));
+    assert_eq!(other.rejected(400, "INVALID_ARGUMENT").as_deref(), Some("what"));
     let unknown = cluster[0].get("/api/v1/nodes/n7/status").await;
-    assert_eq!(unknown.refused(404, "NOT_FOUND").as_deref(), Some("id"));
+    assert_eq!(unknown.rejected(404, "NOT_FOUND").as_deref(), Some("id"));
     cluster.pop().unwrap().kill().await;
     eventually("the node is known to be gone", async || {
-        cluster[0].get("/api/v1/nodes/n1/status").await.refusal().0 == 503
+        cluster[0].get("/api/v1/nodes/n1/status").await.rejection().0 == 503
     })
     .await;
 }

@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// The other nodes take 1,500 attaches in a second and refuse the rest.
+    /// The other nodes take 1,500 attaches in a second and reject the rest.
     #[test]
     fn ten_thousand_clients_come_back_before_the_heartbeat_timeout_and_not_all_at_once() {
         const CLIENTS: usize = 10_000;
@@ -137,10 +137,10 @@ mod tests {
                     return true;
                 }
                 attempts += 1;
-                let refused = room == 0;
+                let rejected = room == 0;
                 room = room.saturating_sub(1);
-                *at = now + if refused { backoff.pause(now, TIMEOUT, &mut random) } else { Duration::ZERO };
-                refused
+                *at = now + if rejected { backoff.pause(now, TIMEOUT, &mut random) } else { Duration::ZERO };
+                rejected
             });
             busiest = busiest.max(attempts);
         }

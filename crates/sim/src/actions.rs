@@ -73,10 +73,10 @@ impl World {
                 }
             }
             Action::StopClient { client } => self.client_close(client),
-            Action::Reconnect { subscriber } => self.subscriber_return(subscriber),
-            Action::Pace { subscriber, pace } => {
-                self.subscribers[subscriber].pace = pace;
-                self.schedule_read(subscriber);
+            Action::Reconnect { watcher } => self.watcher_return(watcher),
+            Action::Pace { watcher, pace } => {
+                self.watchers[watcher].pace = pace;
+                self.schedule_read(watcher);
             }
             Action::Reset { conn } => self.reset(conn),
             Action::FallBehind { congestion } => self.fall_behind(congestion),

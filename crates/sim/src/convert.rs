@@ -1,6 +1,6 @@
 //! Between the types of the wire and those of the core, as a server does it.
 
-use convoke_core::Refusal;
+use convoke_core::Rejection;
 use convoke_core::member::{Liveness, Member, MemberSpec, MetadataUpdate, Status, UpdateMode};
 use convoke_core::node::{Attach, AttachMember, Attached, Notice, ResetReason, Resume, StreamEvent};
 use convoke_core::version::Version;
@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use v1::watch_event::{CaughtUp, Event, Mark, Reset, Snapshot, reset::Reason};
 
-pub fn error(refusal: Refusal) -> v1::Error {
+pub fn error(rejection: Rejection) -> v1::Error {
     v1::Error {
-        code: refusal.code.number(),
-        message: refusal.message,
-        field: refusal.field.map(str::to_owned),
-        limit: refusal.limit,
-        known: refusal.known,
+        code: rejection.code.number(),
+        message: rejection.message,
+        field: rejection.field.map(str::to_owned),
+        limit: rejection.limit,
+        known: rejection.known,
         ..v1::Error::default()
     }
 }
@@ -71,14 +71,14 @@ pub fn attach(attach: v1::Attach) -> Attach {
 
 pub fn attached(claim: u64, node: &str, attached: Attached) -> v1::Attached {
     let versioned = |(id, version): (String, Version)| v1::Versioned { id, version: version.to_string() };
-    let refused = |(id, refusal)| v1::RefusedMember { id, error: Some(error(refusal)) };
+    let rejected = |(id, rejection)| v1::RejectedMember { id, error: Some(error(rejection)) };
     v1::Attached {
         claim,
         node: node.to_owned(),
         heartbeat_interval_ms: attached.heartbeat_interval.as_millis() as u64,
         timeout_ms: attached.timeout.as_millis() as u64,
         versions: attached.versions.into_iter().map(versioned).collect(),
-        refused: attached.refused.into_iter().map(refused).collect(),
+        rejected: attached.rejected.into_iter().map(rejected).collect(),
         more: false,
     }
 }

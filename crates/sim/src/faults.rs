@@ -59,8 +59,8 @@ faults! {
     DuplicateRequest: 0, "duplicate request";
     DuplicateId: 0, "duplicate member id";
     DuplicateClient: 2, "two processes, one client id";
-    SlowSubscriber: 3, "slow subscriber";
-    SubscriberReconnect: 6, "subscriber reconnect";
+    SlowWatcher: 3, "slow watcher";
+    WatcherReconnect: 6, "watcher reconnect";
     Ghost: 5, "replaced process beats on";
     Congestion: 5, "one direction falls behind";
 }
@@ -117,10 +117,10 @@ pub enum Action {
         run: u64,
     },
     Reconnect {
-        subscriber: usize,
+        watcher: usize,
     },
     Pace {
-        subscriber: usize,
+        watcher: usize,
         pace: Micros,
     },
     Reset {
@@ -274,7 +274,7 @@ impl World {
             | Fault::ClientPartition
             | Fault::DuplicateClient
             | Fault::Ghost => self.trouble_client(fault),
-            Fault::SlowSubscriber | Fault::SubscriberReconnect => self.trouble_subscriber(fault),
+            Fault::SlowWatcher | Fault::WatcherReconnect => self.trouble_watcher(fault),
             Fault::Restart
             | Fault::Replacement
             | Fault::ClientRestart
@@ -481,19 +481,19 @@ impl World {
         id
     }
 
-    fn trouble_subscriber(&mut self, fault: Fault) -> bool {
-        let real: Vec<usize> = (0..self.subscribers.len()).filter(|s| !self.subscribers[*s].observer).collect();
-        let Some(subscriber) = self.rng.choice(real) else { return false };
-        if fault == Fault::SlowSubscriber {
-            let pace = self.subscribers[subscriber].pace;
-            self.subscribers[subscriber].pace = self.duration(5 * SECOND, 60 * SECOND);
+    fn trouble_watcher(&mut self, fault: Fault) -> bool {
+        let real: Vec<usize> = (0..self.watchers.len()).filter(|s| !self.watchers[*s].observer).collect();
+        let Some(watcher) = self.rng.choice(real) else { return false };
+        if fault == Fault::SlowWatcher {
+            let pace = self.watchers[watcher].pace;
+            self.watchers[watcher].pace = self.duration(5 * SECOND, 60 * SECOND);
             let length = self.duration(30 * SECOND, 3 * MINUTE);
-            self.schedule_action(length, Action::Pace { subscriber, pace: pace.min(SECOND) });
+            self.schedule_action(length, Action::Pace { watcher, pace: pace.min(SECOND) });
             return true;
         }
-        self.subscriber_disconnect(subscriber);
+        self.watcher_disconnect(watcher);
         let away = self.duration(SECOND / 10, 2 * micros(self.setup.timers.reconnect_timeout));
-        self.schedule_action(away, Action::Reconnect { subscriber });
+        self.schedule_action(away, Action::Reconnect { watcher });
         true
     }
 }

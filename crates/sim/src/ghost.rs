@@ -47,7 +47,7 @@ impl World {
         true
     }
 
-    /// Once its successor is gone, or was refused all they have in common, nobody tells a ghost from a living process (C2):
+    /// Once its successor is gone, or was rejected all they have in common, nobody tells a ghost from a living process (C2):
     /// it goes too.
     pub(crate) fn ghost_beat(&mut self, ghost: Ghost) {
         let c = &self.clients[ghost.client];

@@ -132,7 +132,7 @@ pub struct Host {
     pub names: BTreeMap<String, String>,
     /// What the node published: every member and name it shows.
     pub published: Published,
-    /// The checker's own subscriber.
+    /// The checker's own watcher.
     pub observer: Option<usize>,
     pub started_at: Micros,
     /// Since when it serves; or, if it began without having found anybody, since it met others.
@@ -155,7 +155,7 @@ pub struct Host {
     /// The second process of a twin pair; clients do not know its address.
     pub is_second: bool,
     pub stopping: bool,
-    /// Power is off: nothing answers, not even a refusal.
+    /// Power is off: nothing answers, not even a rejection.
     pub dark: bool,
 }
 

@@ -227,13 +227,13 @@ impl World {
                 for (conn, side) in self.network.at(Place::Host(host), Some(Kind::Client)) {
                     self.close_end(conn, side, false);
                 }
-                // Streams of subscribers are streams of clients.
-                self.detach_subscribers(host);
+                // Streams of watchers are streams of clients.
+                self.detach_watchers(host);
             }
-            Effect::Readable { subscriber } => {
+            Effect::Readable { watcher } => {
                 let boot = self.hosts[host].boot;
-                let found = self.subscribers.iter().position(|s| s.at == Some((host, boot, subscriber)));
-                if let Some(index) = found.filter(|index| !self.subscribers[*index].observer) {
+                let found = self.watchers.iter().position(|s| s.at == Some((host, boot, watcher)));
+                if let Some(index) = found.filter(|index| !self.watchers[*index].observer) {
                     self.schedule_read(index);
                 }
             }

@@ -84,7 +84,7 @@ impl World {
                 self.hosts[host].silenced.push((conn, side));
             }
         }
-        self.detach_subscribers(host);
+        self.detach_watchers(host);
     }
 
     /// A client hears that its unregistration was carried out.
@@ -160,9 +160,9 @@ impl World {
             self.hosts[host].inbox.push_back(Input::Wake);
         }
         self.drain_inbox(host);
-        for subscriber in 0..self.subscribers.len() {
-            if self.subscribers[subscriber].at.is_some_and(|(at, ..)| at == host) {
-                self.schedule_read(subscriber);
+        for watcher in 0..self.watchers.len() {
+            if self.watchers[watcher].at.is_some_and(|(at, ..)| at == host) {
+                self.schedule_read(watcher);
             }
         }
     }

@@ -22,7 +22,7 @@ pub struct Plan {
     pub setup: Setup,
     pub clients: usize,
     pub members: usize,
-    pub subscribers: usize,
+    pub watchers: usize,
     pub names: bool,
     pub rounds: Vec<Round>,
     pub faults: Faults,
@@ -84,7 +84,7 @@ impl Plan {
             setup,
             clients,
             members: rng.usize(1..=5),
-            subscribers: rng.usize(1..=5),
+            watchers: rng.usize(1..=5),
             names: rng.u32(..4) > 0,
             rounds,
             faults,
@@ -108,7 +108,7 @@ impl Plan {
             setup,
             clients: rng.usize(4..=12),
             members: rng.usize(1..=4),
-            subscribers: rng.usize(2..=5),
+            watchers: rng.usize(2..=5),
             names: rng.u32(..4) > 0,
             rounds,
             faults,
@@ -144,7 +144,7 @@ impl Plan {
             world.schedule_action(delay, crate::faults::Action::Start { host });
         }
         world.populate(self.clients, self.members);
-        for index in 0..self.subscribers {
+        for index in 0..self.watchers {
             let space = if index % 4 == 3 { Space::Name } else { Space::Member };
             let filter = match world.rng.u32(..5) {
                 _ if space == Space::Name => Filter::all(),
@@ -155,7 +155,7 @@ impl Plan {
             };
             let pace = world.rng.u64(1_000..SECOND);
             let batch = world.rng.usize(1..64);
-            world.add_subscriber(space, filter, pace, batch);
+            world.add_watcher(space, filter, pace, batch);
         }
         world
     }
@@ -220,7 +220,7 @@ fn limits(rng: &mut fastrand::Rng) -> Limits {
         limits.push_backlog = rng.usize(4..64);
     }
     if rng.bool() {
-        limits.subscriber_queue = rng.usize(8..64);
+        limits.watcher_queue = rng.usize(8..64);
     }
     limits
 }

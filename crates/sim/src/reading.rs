@@ -1,9 +1,9 @@
-//! How subscribers connect, read, lose their node and come back.
+//! How watchers connect, read, lose their node and come back.
 
 use crate::faults::Action;
 use crate::invariants::Violation;
 use crate::network::{Micros, SECOND};
-use crate::subscriber::{Return, Subscriber};
+use crate::watcher::{Return, Watcher};
 use crate::world::{Event, World};
 use convoke_core::Output;
 use convoke_core::filter::Filter;
@@ -12,65 +12,65 @@ use convoke_core::node::{Interest, ResetReason, StreamEvent};
 use convoke_session::watch_state::Next;
 
 impl World {
-    /// Adds a subscriber; it connects to a random node by itself.
-    pub fn add_subscriber(&mut self, space: Space, filter: Filter, pace: Micros, batch: usize) -> usize {
-        let index = self.subscribers.len();
-        self.subscribers.push(Subscriber::new(space, filter, pace, batch));
-        self.schedule_action(0, Action::Reconnect { subscriber: index });
+    /// Adds a watcher; it connects to a random node by itself.
+    pub fn add_watcher(&mut self, space: Space, filter: Filter, pace: Micros, batch: usize) -> usize {
+        let index = self.watchers.len();
+        self.watchers.push(Watcher::new(space, filter, pace, batch));
+        self.schedule_action(0, Action::Reconnect { watcher: index });
         index
     }
 
-    /// Connects a subscriber to a node; false if the node does not take it.
-    pub fn subscriber_connect(&mut self, subscriber: usize, host: usize, how: Return) -> bool {
-        self.subscriber_disconnect(subscriber);
+    /// Connects a watcher to a node; false if the node does not take it.
+    pub fn watcher_connect(&mut self, watcher: usize, host: usize, how: Return) -> bool {
+        self.watcher_disconnect(watcher);
         if self.hosts[host].paused() || !self.hosts[host].running() {
             return false;
         }
-        let s = &mut self.subscribers[subscriber];
+        let s = &mut self.watchers[watcher];
         let (resume, how) = s.resume(how);
         let interest = Interest { space: s.space, filter: s.filter.clone() };
         let result = if s.observer {
             // Without the usual round: this is part of one.
             let time = self.hosts[host].time(self.now);
-            self.hosts[host].node.as_mut().map(|node| node.subscribe(time, interest, resume, &mut Output::default()))
+            self.hosts[host].node.as_mut().map(|node| node.watch(time, interest, resume, &mut Output::default()))
         } else {
-            self.with_node(host, |node, time, out| Some(node.subscribe(time, interest, resume, out)))
+            self.with_node(host, |node, time, out| Some(node.watch(time, interest, resume, out)))
         };
         let Some(Ok(id)) = result else { return false };
         let (now, boot) = (self.now, self.hosts[host].boot);
-        self.note(format!("subscriber {subscriber} connects to n{host} ({how:?})"));
-        let s = &mut self.subscribers[subscriber];
+        self.note(format!("watcher {watcher} connects to n{host} ({how:?})"));
+        let s = &mut self.watchers[watcher];
         s.complete = false;
         s.drained = false;
         s.returned = how;
         s.connected_at = now;
         s.at = Some((host, boot, id));
-        self.check(|invariant, world, _| invariant.subscribed(world, subscriber));
-        if !self.subscribers[subscriber].observer {
-            self.schedule_read(subscriber);
+        self.check(|invariant, world, _| invariant.watched(world, watcher));
+        if !self.watchers[watcher].observer {
+            self.schedule_read(watcher);
         }
         true
     }
 
-    pub(crate) fn subscriber_disconnect(&mut self, subscriber: usize) {
-        let s = &mut self.subscribers[subscriber];
+    pub(crate) fn watcher_disconnect(&mut self, watcher: usize) {
+        let s = &mut self.watchers[watcher];
         s.generation += 1;
         s.reading = false;
         if let Some((host, boot, id)) = s.at.take()
             && self.hosts[host].boot == boot
         {
             if !self.hosts[host].paused() {
-                self.with_node(host, |node, _, _| node.unsubscribe(id));
+                self.with_node(host, |node, _, _| node.unwatch(id));
             } else if let Some(node) = &mut self.hosts[host].node {
                 // A stopped process finds out when it goes on; until then its clock does not see this either.
-                node.unsubscribe(id);
+                node.unwatch(id);
             }
         }
     }
 
     /// Comes back at a random node, in a random manner.
-    pub(crate) fn subscriber_return(&mut self, subscriber: usize) {
-        if self.subscribers[subscriber].at.is_some() {
+    pub(crate) fn watcher_return(&mut self, watcher: usize) {
+        if self.watchers[watcher].at.is_some() {
             return;
         }
         let hosts: Vec<usize> = self.running_hosts().into_iter().filter(|host| !self.hosts[*host].is_second).collect();
@@ -80,20 +80,20 @@ impl World {
             6..8 => Return::TokenAndKnown,
             _ => Return::Known,
         };
-        let connected = self.rng.choice(hosts).is_some_and(|host| self.subscriber_connect(subscriber, host, how));
+        let connected = self.rng.choice(hosts).is_some_and(|host| self.watcher_connect(watcher, host, how));
         if !connected {
             let delay = self.rng.u64(SECOND / 5..2 * SECOND);
-            self.schedule_action(delay, Action::Reconnect { subscriber });
+            self.schedule_action(delay, Action::Reconnect { watcher });
         }
     }
 
     /// The node is gone, and its streams with it.
-    pub(crate) fn detach_subscribers(&mut self, host: usize) {
-        for subscriber in 0..self.subscribers.len() {
-            if self.subscribers[subscriber].at.is_none_or(|(at, ..)| at != host) {
+    pub(crate) fn detach_watchers(&mut self, host: usize) {
+        for watcher in 0..self.watchers.len() {
+            if self.watchers[watcher].at.is_none_or(|(at, ..)| at != host) {
                 continue;
             }
-            let s = &mut self.subscribers[subscriber];
+            let s = &mut self.watchers[watcher];
             s.at = None;
             s.generation += 1;
             s.reading = false;
@@ -101,58 +101,58 @@ impl World {
                 s.forget();
             } else {
                 let delay = self.rng.u64(SECOND / 10..3 * SECOND);
-                self.schedule_action(delay, Action::Reconnect { subscriber });
+                self.schedule_action(delay, Action::Reconnect { watcher });
             }
         }
     }
 
-    pub(crate) fn schedule_read(&mut self, subscriber: usize) {
-        let s = &mut self.subscribers[subscriber];
+    pub(crate) fn schedule_read(&mut self, watcher: usize) {
+        let s = &mut self.watchers[watcher];
         if s.reading || s.at.is_none() || s.observer {
             return;
         }
         s.reading = true;
         let (at, generation) = (self.now + s.pace, s.generation);
-        self.schedule(at, Event::Read { subscriber, generation });
+        self.schedule(at, Event::Read { watcher, generation });
     }
 
-    pub(crate) fn read(&mut self, subscriber: usize) {
-        let Some((host, boot, id)) = self.subscribers[subscriber].at else { return };
+    pub(crate) fn read(&mut self, watcher: usize) {
+        let Some((host, boot, id)) = self.watchers[watcher].at else { return };
         if self.hosts[host].boot != boot || self.hosts[host].paused() {
             return;
         }
-        let batch = self.subscribers[subscriber].batch;
+        let batch = self.watchers[watcher].batch;
         let time = self.hosts[host].time(self.now);
         let Some(node) = self.hosts[host].node.as_mut() else { return };
         let mut events = Vec::new();
         let more = node.take(time, id, batch, &mut events);
-        self.subscribers[subscriber].drained = !more;
-        self.trace.event(self.now, 7, subscriber as u64, events.len() as u64);
+        self.watchers[watcher].drained = !more;
+        self.trace.event(self.now, 7, watcher as u64, events.len() as u64);
         for event in events {
-            if self.stream_event(subscriber, event) == Next::Resume {
+            if self.stream_event(watcher, event) == Next::Resume {
                 // The token was of no use, the versions are: the SDK comes back at once.
-                self.subscriber_connect(subscriber, host, Return::Token);
+                self.watcher_connect(watcher, host, Return::Token);
                 return;
             }
         }
         if self.violation.is_none() && !more {
-            self.check(|invariant, world, found| invariant.drained(world, subscriber, found));
+            self.check(|invariant, world, found| invariant.drained(world, watcher, found));
         }
         if more {
-            self.schedule_read(subscriber);
+            self.schedule_read(watcher);
         }
     }
 
-    fn stream_event(&mut self, subscriber: usize, event: StreamEvent) -> Next {
-        self.fold_decision(subscriber, &event);
+    fn stream_event(&mut self, watcher: usize, event: StreamEvent) -> Next {
+        self.fold_decision(watcher, &event);
         if self.trace.verbose && !matches!(&event, StreamEvent::Mark(_)) {
-            self.note(format!("subscriber {subscriber} gets {event:?}"));
+            self.note(format!("watcher {watcher} gets {event:?}"));
         }
         if matches!(event, StreamEvent::Reset(ResetReason::Overflow)) {
-            self.faults.count(crate::faults::Fault::SlowSubscriber);
+            self.faults.count(crate::faults::Fault::SlowWatcher);
         }
-        self.check(|invariant, world, found| invariant.stream_event(world, subscriber, &event, found));
-        let s = &mut self.subscribers[subscriber];
+        self.check(|invariant, world, found| invariant.stream_event(world, watcher, &event, found));
+        let s = &mut self.watchers[watcher];
         if s.observer {
             s.apply(&event);
             return Next::Read;
@@ -163,17 +163,17 @@ impl World {
             s.apply(&before);
         }
         if let Some(problem) = problem {
-            let message = format!("watcher {subscriber} at {:?}: {problem}", s.at);
+            let message = format!("watcher {watcher} at {:?}: {problem}", s.at);
             self.violate(Violation::new("streams", self.now, message));
         }
         next
     }
 
     /// What is shown, without what wall clocks say (invariant 13).
-    fn fold_decision(&mut self, subscriber: usize, event: &StreamEvent) {
+    fn fold_decision(&mut self, watcher: usize, event: &StreamEvent) {
         let fold = &mut self.trace.decisions;
         fold.word(self.now);
-        fold.word(subscriber as u64);
+        fold.word(watcher as u64);
         match event {
             StreamEvent::Snapshot(m)
             | StreamEvent::Registered(m)
@@ -203,20 +203,20 @@ impl World {
         let index = match self.hosts[host].observer {
             Some(index) => index,
             None => {
-                let mut subscriber = Subscriber::new(Space::Member, Filter::all(), 0, 512);
-                subscriber.observer = true;
-                self.subscribers.push(subscriber);
-                let index = self.subscribers.len() - 1;
+                let mut watcher = Watcher::new(Space::Member, Filter::all(), 0, 512);
+                watcher.observer = true;
+                self.watchers.push(watcher);
+                let index = self.watchers.len() - 1;
                 self.hosts[host].observer = Some(index);
                 index
             }
         };
-        if self.subscribers[index].at.is_none() {
-            self.subscriber_connect(index, host, Return::Fresh);
+        if self.watchers[index].at.is_none() {
+            self.watcher_connect(index, host, Return::Fresh);
         }
         loop {
             self.read(index);
-            let s = &self.subscribers[index];
+            let s = &self.watchers[index];
             if s.drained || s.at.is_none() || self.violation.is_some() {
                 return;
             }

@@ -118,12 +118,12 @@ impl World {
         for client in 0..self.clients.len() {
             self.client_goes_on(client);
         }
-        for subscriber in 0..self.subscribers.len() {
-            let pace = self.subscribers[subscriber].pace.min(SECOND);
-            self.subscribers[subscriber].pace = pace;
-            self.subscribers[subscriber].generation += 1;
-            self.subscribers[subscriber].reading = false;
-            self.schedule_read(subscriber);
+        for watcher in 0..self.watchers.len() {
+            let pace = self.watchers[watcher].pace.min(SECOND);
+            self.watchers[watcher].pace = pace;
+            self.watchers[watcher].generation += 1;
+            self.watchers[watcher].reading = false;
+            self.schedule_read(watcher);
         }
     }
 

@@ -293,8 +293,8 @@ impl World {
             c.changed_at = now;
             if attach.claim <= c.raise_to {
                 let error = v1::Error { known: Some(c.raise_to), ..Error::new(ErrorCode::StaleClaim, "raised").into() };
-                let refused = v1::AttachRefused { claim: attach.claim, error: Some(error) };
-                c.bounced = Some((connection, v1::ServerMessage { message: Some(FromNode::AttachRefused(refused)) }));
+                let rejected = v1::AttachRejected { claim: attach.claim, error: Some(error) };
+                c.bounced = Some((connection, v1::ServerMessage { message: Some(FromNode::AttachRejected(rejected)) }));
                 return;
             }
             self.stats.operations += 1;
@@ -401,7 +401,7 @@ impl World {
         }
     }
 
-    pub(crate) fn client_refused(&mut self, client: usize, run: u64, dial: u64) {
+    pub(crate) fn client_rejected(&mut self, client: usize, run: u64, dial: u64) {
         if self.clients[client].run == run {
             self.client_disconnected(client, ConnectionId(dial), "connection refused");
         }

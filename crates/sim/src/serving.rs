@@ -12,7 +12,7 @@ use crate::world::World;
 use convoke_core::member::Status;
 use convoke_core::node::{Attached, ConnId, Notice, SessionId, SlotView};
 use convoke_core::version::{Dot, Version};
-use convoke_core::{ErrorCode, Node, Output, Refusal, Time};
+use convoke_core::{ErrorCode, Node, Output, Rejection, Time};
 use convoke_proto::v1;
 use v1::client_message::Message as ToNode;
 use v1::request::Operation;
@@ -92,15 +92,15 @@ impl World {
                 let node = self.hosts[host].id.as_str();
                 Some(FromNode::Attached(convert::attached(claim, node, attached)))
             }
-            Err(refusal) => {
+            Err(rejection) => {
                 if !matches!(
-                    refusal.code,
+                    rejection.code,
                     ErrorCode::StaleClaim | ErrorCode::Superseded | ErrorCode::NotReady | ErrorCode::ResourceExhausted
                 ) {
-                    self.unexpected(conn, &format!("attach of {}", request.client), &refusal);
+                    self.unexpected(conn, &format!("attach of {}", request.client), &rejection);
                 }
-                self.note(format!("n{host} rejects the attach of {}: {refusal}", request.client));
-                Some(FromNode::AttachRefused(v1::AttachRefused { claim, error: Some(convert::error(refusal)) }))
+                self.note(format!("n{host} rejects the attach of {}: {rejection}", request.client));
+                Some(FromNode::AttachRejected(v1::AttachRejected { claim, error: Some(convert::error(rejection)) }))
             }
         }
     }
@@ -109,7 +109,7 @@ impl World {
     fn check_attached(&mut self, host: usize, conn: u64, request: &convoke_core::node::Attach, attached: &Attached) {
         let named = |id: &str| {
             attached.versions.iter().any(|(named, _)| named == id)
-                || attached.refused.iter().any(|(named, _)| named == id)
+                || attached.rejected.iter().any(|(named, _)| named == id)
         };
         let missing: Vec<&str> =
             request.members.iter().map(|member| member.spec.id.as_str()).filter(|id| !named(id)).collect();
@@ -117,9 +117,9 @@ impl World {
             let message = format!("attach of {} at n{host} says nothing of {missing:?}", request.client);
             self.violate(Violation::new("answers", self.now, message));
         }
-        for (id, refusal) in &attached.refused {
-            if !matches!(refusal.code, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver) {
-                self.unexpected(conn, &format!("attach of {id}"), refusal);
+        for (id, rejection) in &attached.rejected {
+            if !matches!(rejection.code, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver) {
+                self.unexpected(conn, &format!("attach of {id}"), rejection);
             }
         }
     }
@@ -164,20 +164,20 @@ impl World {
                 (Ok(_), Kind::Register) => self.registered(host, conn, &id),
                 (Ok(_), Kind::Unregister) => self.unregistered(conn, &id),
                 (Ok(_), Kind::Update { .. }) => {}
-                (Err(refusal), _) if judged => self.check_rejection(conn, &id, kind, refusal),
+                (Err(rejection), _) if judged => self.check_rejection(conn, &id, kind, rejection),
                 (Err(_), _) => {}
             }
             let (version, error) = match result {
                 Ok(version) => (version.map(|version| version.to_string()).unwrap_or_default(), None),
-                Err(refusal) => (String::new(), Some(convert::error(refusal))),
+                Err(rejection) => (String::new(), Some(convert::error(rejection))),
             };
             answers.push(v1::Answer { seq, version, error });
         }
         Some(FromNode::Answers(v1::Answers { answers }))
     }
 
-    fn check_rejection(&mut self, conn: u64, id: &str, kind: Kind, refusal: &Refusal) {
-        let expected = match refusal.code {
+    fn check_rejection(&mut self, conn: u64, id: &str, kind: Kind, rejection: &Rejection) {
+        let expected = match rejection.code {
             ErrorCode::StaleVersion => kind == Kind::Update { conditional: true },
             ErrorCode::AlreadyRegistered
             | ErrorCode::TakenOver
@@ -190,7 +190,7 @@ impl World {
             _ => false,
         };
         if !expected {
-            self.unexpected(conn, &format!("{kind:?} of {id}"), refusal);
+            self.unexpected(conn, &format!("{kind:?} of {id}"), rejection);
         }
     }
 
@@ -240,9 +240,9 @@ impl World {
     }
 
     /// Whoever has left the connection is not told any more.
-    fn unexpected(&mut self, conn: u64, what: &str, refusal: &Refusal) {
+    fn unexpected(&mut self, conn: u64, what: &str, rejection: &Rejection) {
         if self.end_open(conn, 0) {
-            self.violate(Violation::new("answers", self.now, format!("{what} was rejected: {refusal}")));
+            self.violate(Violation::new("answers", self.now, format!("{what} was rejected: {rejection}")));
         }
     }
 
@@ -289,7 +289,7 @@ struct Executed {
     seq: u64,
     id: String,
     kind: Kind,
-    result: Result<Option<Version>, Refusal>,
+    result: Result<Option<Version>, Rejection>,
 }
 
 fn execute(

@@ -33,7 +33,7 @@ impl World {
         if !self.hosts[to].running() {
             if !self.hosts[to].dark {
                 let latency = self.latency(target, from);
-                self.schedule(self.now + latency, Event::DialRefused { from, run, dial });
+                self.schedule(self.now + latency, Event::DialRejected { from, run, dial });
             }
             return;
         }

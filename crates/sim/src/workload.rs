@@ -301,7 +301,7 @@ impl World {
             Some(Ok(_)) => {
                 self.hosts[host].names.insert(name.to_owned(), location.to_owned());
             }
-            Some(Err(refusal)) if refusal.code == ErrorCode::AlreadyRegistered => {
+            Some(Err(rejection)) if rejection.code == ErrorCode::AlreadyRegistered => {
                 self.hosts[host].names.remove(name);
             }
             _ => {}

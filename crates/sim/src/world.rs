@@ -1,4 +1,4 @@
-//! The world: hosts, clients and subscribers on a virtual network in virtual time.
+//! The world: hosts, clients and watchers on a virtual network in virtual time.
 //!
 //! # Scripting it
 //!
@@ -15,8 +15,8 @@
 //! world.finish()?;                                        // Err(Violation) if anything was violated on the way
 //! ```
 //!
-//! `world.node(i)` is the real core; `world.status(i, id)` what it shows; `world.stream_log(subscriber)` what a recording
-//! subscriber saw. Every step runs the invariants of `invariants/`.
+//! `world.node(i)` is the real core; `world.status(i, id)` what it shows; `world.stream_log(watcher)` what a recording
+//! watcher saw. Every step runs the invariants of `invariants/`.
 
 use crate::client::Client;
 use crate::faults::{Action, Faults};
@@ -24,9 +24,9 @@ use crate::host::Host;
 use crate::invariants::{self, Invariant, Violation};
 use crate::network::{Micros, Network, Place, SECOND};
 use crate::stats::Stats;
-use crate::subscriber::Subscriber;
 use crate::trace::Trace;
 use crate::truth::Truth;
+use crate::watcher::Watcher;
 use convoke_core::version::NodeId;
 use convoke_core::{Config, Limits, Mutation, Output, Timers};
 use std::cmp::Reverse;
@@ -94,10 +94,10 @@ pub(crate) enum Event {
     Resume { host: usize, boot: u64 },
     Continue { host: usize, boot: u64 },
     DialArrives { from: Place, run: u64, dial: u64, to: usize },
-    DialRefused { from: Place, run: u64, dial: u64 },
+    DialRejected { from: Place, run: u64, dial: u64 },
     DialTimeout { host: usize, boot: u64, dial: u64 },
     ClientWake { client: usize, run: u64 },
-    Read { subscriber: usize, generation: u64 },
+    Read { watcher: usize, generation: u64 },
     Check,
     Action(Box<Action>),
 }
@@ -138,7 +138,7 @@ pub struct World {
     pub hosts: Vec<Host>,
     pub network: Network,
     pub clients: Vec<Client>,
-    pub subscribers: Vec<Subscriber>,
+    pub watchers: Vec<Watcher>,
     pub truth: Truth,
     pub trace: Trace,
     pub stats: Stats,
@@ -160,7 +160,7 @@ impl World {
             hosts: Vec::new(),
             network: Network::default(),
             clients: Vec::new(),
-            subscribers: Vec::new(),
+            watchers: Vec::new(),
             truth: Truth::default(),
             trace: Trace::default(),
             stats: Stats::default(),
@@ -251,16 +251,16 @@ impl World {
                 }
             }
             Event::DialArrives { from, run, dial, to } => self.dial_arrives(from, run, dial, to),
-            Event::DialRefused { from, run, dial } => match from {
+            Event::DialRejected { from, run, dial } => match from {
                 Place::Host(host) => self.dial_failed(host, run, dial),
-                Place::Client(client) => self.client_refused(client, run, dial),
+                Place::Client(client) => self.client_rejected(client, run, dial),
             },
             Event::DialTimeout { host, boot, dial } => self.dial_failed(host, boot, dial),
             Event::ClientWake { client, run } => self.client_wake(client, run),
-            Event::Read { subscriber, generation } => {
-                if self.subscribers[subscriber].generation == generation {
-                    self.subscribers[subscriber].reading = false;
-                    self.read(subscriber);
+            Event::Read { watcher, generation } => {
+                if self.watchers[watcher].generation == generation {
+                    self.watchers[watcher].reading = false;
+                    self.read(watcher);
                 }
             }
             Event::Check => {

@@ -16,7 +16,7 @@ fn some_mutants_are_caught() {
         Mutant::FloorNotRaised,
         Mutant::LosingIsNotTold,
         Mutant::SilentOwnerHidesMember,
-        Mutant::SlowSubscriberDropsSilently,
+        Mutant::SlowWatcherDropsSilently,
     ];
     for caught in hunt_all(&chosen, SEEDS, 2, |_| {}) {
         assert!(caught.seed.is_some(), "{} is not noticed by {SEEDS} seeds", caught.mutant.name());

@@ -270,7 +270,7 @@ impl Worker {
                     ErrorCode::Timeout | ErrorCode::Superseded | ErrorCode::SessionGone | ErrorCode::ResourceExhausted,
                     _,
                 ) => {
-                    book.count("refused");
+                    book.count("rejected");
                     book.never(operation);
                     book.note(at, &format!("client {} {call:?}: {}", self.id, error.code));
                 }

@@ -34,7 +34,7 @@ struct Platters {
     lies: bool,
 }
 
-/// What a disk refuses.
+/// What a disk rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// The next fsync fails, once.

@@ -1,6 +1,6 @@
 //! A client that speaks to a node directly.
 
-use convoke_core::Refusal;
+use convoke_core::Rejection;
 use convoke_core::member::MemberSpec;
 use convoke_core::node::{Attach, AttachMember, Attached, SessionId};
 use convoke_core::version::Version;
@@ -28,7 +28,7 @@ impl TestClient {
     /// If the node rejects the attach.
     pub async fn attach(node: &NodeHandle, client: &str, members: Vec<AttachMember>) -> Self {
         let (this, attached) = Self::try_attach(node, client, 1, members).await.expect("the node accepts the client");
-        assert!(attached.refused.is_empty(), "{:?}", attached.refused);
+        assert!(attached.rejected.is_empty(), "{:?}", attached.rejected);
         this
     }
 
@@ -38,12 +38,12 @@ impl TestClient {
         client: &str,
         claim: u64,
         members: Vec<AttachMember>,
-    ) -> Result<(Self, Attached), Refusal> {
+    ) -> Result<(Self, Attached), Rejection> {
         let connection = node.connect()?;
         let mut attach = Attach { client: client.to_owned(), nonce: 7, claim, members, ..Attach::default() };
         let attached = loop {
             match connection.attach(attach.clone()).await {
-                Err(Refusal { known: Some(known), .. }) if known >= attach.claim => attach.claim = known + 1,
+                Err(Rejection { known: Some(known), .. }) if known >= attach.claim => attach.claim = known + 1,
                 result => break result?,
             }
         };
@@ -52,7 +52,7 @@ impl TestClient {
     }
 
     /// Registers one more member.
-    pub async fn register(&mut self, member: AttachMember) -> Result<Version, Refusal> {
+    pub async fn register(&mut self, member: AttachMember) -> Result<Version, Rejection> {
         let seq = self.next_seq();
         self.connection.register(self.session, seq, member).await
     }

@@ -15,8 +15,8 @@ const BODY_MAX: usize = 64 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// The connection was refused.
-    Refused,
+    /// The connection was rejected.
+    Rejected,
     /// The connection broke, or the answer is not HTTP.
     Broken(String),
 }
@@ -24,7 +24,7 @@ pub(crate) enum Unanswered {
 impl From<io::Error> for Unanswered {
     fn from(error: io::Error) -> Unanswered {
         match error.kind() {
-            io::ErrorKind::ConnectionRefused => Unanswered::Refused,
+            io::ErrorKind::ConnectionRefused => Unanswered::Rejected,
             _ => Unanswered::Broken(error.to_string()),
         }
     }

@@ -177,7 +177,7 @@ mod tests {
     enum Way {
         Tcp,
         /// Fails at once.
-        Refused,
+        Rejected,
         /// Takes this long, then fails.
         Slow(Duration),
     }
@@ -188,7 +188,7 @@ mod tests {
             Box::pin(async move {
                 match self.way {
                     Way::Tcp => Tcp.connect(endpoint).await,
-                    Way::Refused => Err(Endpoint::new("\0").unwrap_err()),
+                    Way::Rejected => Err(Endpoint::new("\0").unwrap_err()),
                     Way::Slow(time) => {
                         sleep(time).await;
                         *self.done.lock().unwrap() += 1;
@@ -225,7 +225,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_a_leader_a_client_asks_often_at_first_and_seldom_later() {
-        let connect = Counted::new(Way::Refused);
+        let connect = Counted::new(Way::Rejected);
         let ambassador = Ambassador::start_with(["a:1"], connect.clone()).unwrap();
         let kv = ambassador.kv();
         let start = Instant::now();

@@ -4,8 +4,8 @@ use super::keys;
 use super::load::Loaded;
 use super::settings::Settings;
 use convoke_cli::{CommandError, PEER_PORT, Result, host_port, with_port};
+use convoke_core::ConfigError;
 use convoke_node::StartError;
-use convoke_node::core::ConfigError;
 use std::net::SocketAddr;
 
 /// The configurations of the components.
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_start_refuses_is_refused_here_by_name() {
+    fn what_start_rejects_is_rejected_here_by_name() {
         for (values, words, places) in [
             (
                 vec![("bind", "--bind", "0.0.0.0")],

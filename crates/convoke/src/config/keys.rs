@@ -183,7 +183,7 @@ pub(crate) const KEYS: &[Key] = &[
 ];
 
 /// Names that components still use for a field whose key has another name.
-const FIELD_NAMES: &[(&str, &str)] = &[("subscribers", "watchers"), ("subscriber_queue", "watcher_queue")];
+const FIELD_NAMES: &[(&str, &str)] = &[("watchers", "watchers"), ("watcher_queue", "watcher_queue")];
 
 pub(crate) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)

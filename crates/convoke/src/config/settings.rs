@@ -5,9 +5,9 @@
 
 use super::value::{Bytes, Time, path};
 use convoke_cli::{CLIENT_PORT, PEER_PORT};
+use convoke_core::version::NodeId;
+use convoke_core::{self, Limits, Timers};
 use convoke_node::NetworkLimits;
-use convoke_node::core::version::NodeId;
-use convoke_node::core::{self, Limits, Timers};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -130,9 +130,9 @@ part_of!(
         members_per_session: usize,
         sessions: usize,
         #[serde(rename = "watchers")]
-        subscribers: usize,
+        watchers: usize,
         #[serde(rename = "watcher_queue")]
-        subscriber_queue: usize,
+        watcher_queue: usize,
         peers: usize,
     }
 );
@@ -156,7 +156,7 @@ part_of!(
     LogLimitSettings { proposals: usize, reads: usize, snapshot_log_bytes: Bytes, log_bytes: Bytes }
 );
 
-part_of!(convoke_replica::log::Limits, LogStateSettings { sessions: u64, value_bytes: Bytes, store_bytes: Bytes });
+part_of!(convoke_log::Limits, LogStateSettings { sessions: u64, value_bytes: Bytes, store_bytes: Bytes });
 
 impl Default for Settings {
     fn default() -> Self {

@@ -2,7 +2,7 @@
 
 use crate::config::{LOG_DIRECTORY, Settings};
 use convoke_cli::{CommandError, PEER_PORT, Result};
-use convoke_node::core::version::NodeId;
+use convoke_core::version::NodeId;
 use convoke_replica::StoreError;
 use std::io;
 use std::path::Path;
@@ -85,11 +85,11 @@ mod tests {
         settings.log.enabled = false;
         assert_eq!(of(&settings), Ok("n1".to_owned()));
 
-        let refused = |kind: io::ErrorKind| {
+        let rejected = |kind: io::ErrorKind| {
             Err(StoreError::Disk { action: "read", path: directory.path().to_owned(), source: kind.into() })
         };
-        assert_eq!(if_it_matters(refused(io::ErrorKind::PermissionDenied), true), Ok(None));
-        assert!(if_it_matters(refused(io::ErrorKind::InvalidData), true).is_err());
+        assert_eq!(if_it_matters(rejected(io::ErrorKind::PermissionDenied), true), Ok(None));
+        assert!(if_it_matters(rejected(io::ErrorKind::InvalidData), true).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::Plan;
 use super::announce;
 use convoke_cli::{CommandError, Result, Signal, Signals, exit};
-use convoke_node::core::member::NODE_ID_PREFIX;
+use convoke_core::member::NODE_ID_PREFIX;
 use convoke_node::{Ending, LogConnection, Node, NodeHandle};
 use convoke_replica::{Guided, Replica};
 use convoke_server::{Bound, Server};

@@ -33,7 +33,7 @@ fn a_wrong_filter_is_explained_at_its_place() {
         "the problem is shown",
         "document.querySelector('.problem:not([hidden])')?.innerText.includes('column 1')",
     );
-    // A refused request is all the browser may complain about.
+    // A rejected request is all the browser may complain about.
     assert!(browser.console().iter().all(|line| line.contains("400")));
 }
 
@@ -87,7 +87,7 @@ fn the_page_stays_live_while_nodes_die() {
     browser.wait("what happened meanwhile is shown", "document.querySelector('.vt').innerText.includes('meanwhile')");
     members.put("later", &json!({"service": "s"}));
     browser.wait("and what happens now", "document.querySelector('.vt').innerText.includes('later')");
-    // A connection that was refused is all the browser may complain about.
+    // A connection that was rejected is all the browser may complain about.
     let complaints = browser.console();
     assert!(complaints.iter().all(|line| line.contains("net::ERR_")), "{complaints:?}");
 }
@@ -114,7 +114,7 @@ fn keys_go_on_when_the_leader_of_the_log_dies() {
     browser.wait("another one leads", &format!("/n[123]/.test({led}) && !({led}).includes('{leader}')"));
     browser.open(&page(&nodes[looked], ""));
     browser.wait("the overview says so, too", "document.querySelector('.nodes').innerText.includes('log leader')");
-    // While there was no leader a read may have been refused.
+    // While there was no leader a read may have been rejected.
     let complaints = browser.console();
     assert!(complaints.iter().all(|line| line.contains("503") || line.contains("504")), "{complaints:?}");
 }

@@ -48,7 +48,7 @@ impl World {
     }
 
     /// Exit code and what it said on stderr.
-    pub fn refused(&self, arguments: &[&str]) -> (i32, String) {
+    pub fn rejected(&self, arguments: &[&str]) -> (i32, String) {
         let output = self.run(arguments);
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap().trim().to_owned())
     }

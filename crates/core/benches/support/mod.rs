@@ -100,7 +100,7 @@ pub fn populate(node: &mut Node, now: Time, ids: Ids, members: usize, per_sessio
     for session in 0..members / per_session {
         let request = attach(ids, session, per_session);
         let attached = node.attach(now, WALL_MS, ConnId(session as u64), &request, &mut out).expect("a valid attach");
-        assert!(attached.refused.is_empty(), "{:?}", attached.refused);
+        assert!(attached.rejected.is_empty(), "{:?}", attached.rejected);
         sessions.push(attached.session);
         out.effects.clear();
         out.events.clear();

@@ -108,7 +108,7 @@ impl CausalMap {
         let inferred = self.drop_inferred(key)?;
         let record = self.slots.find(key.0, &key.1)?;
         let judged = self.origins.entry(record.origin.index).standing.judges(record.n);
-        let applies = judged.is_some_and(|life| inferred.applies(record, life));
+        let applies = judged.is_some_and(|liveness_counter| inferred.applies(record, liveness_counter));
         if !applies || self.mutation.is(Mutant::InferredCollectedAlone) {
             return None;
         }

@@ -21,7 +21,7 @@ pub(crate) enum Outcome {
     /// An inferred record was taken in; the shown status of this id may have changed.
     Inferred,
     /// Too many origins, a retired one, a record that speaks in this node's own name, or one whose counters leave no room.
-    Refused,
+    Rejected,
 }
 
 /// A slot changed hands.
@@ -75,14 +75,14 @@ impl CausalMap {
     fn apply_record(&mut self, item: &RecordItem<'_>, clock: Clock) -> Outcome {
         let beyond = item.seq > MAX_SEQ_TAKEN || item.drain > MAX_DRAIN_TAKEN;
         if beyond && !self.mutation.is(Mutant::CountersUnbounded) {
-            return Outcome::Refused;
+            return Outcome::Rejected;
         }
-        let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Refused };
+        let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Rejected };
         if self.origins.covers(origin, item.n) && !self.mutation.is(Mutant::CoveredRecordsAccepted) {
             return Outcome::Known;
         }
         if origin == self.origins.me() {
-            return Outcome::Refused;
+            return Outcome::Rejected;
         }
         let record = Record {
             id: SmolStr::new(item.id),
@@ -126,21 +126,21 @@ impl CausalMap {
     }
 
     fn apply_inferred(&mut self, item: &InferredItem<'_>, clock: Clock) -> Outcome {
-        let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Refused };
+        let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Rejected };
         if self.origins.covers(origin, item.n) {
             return Outcome::Known;
         }
         if origin == self.origins.me() {
-            return Outcome::Refused;
+            return Outcome::Rejected;
         }
-        let Some(about) = self.admit_origin(item.about, clock) else { return Outcome::Refused };
+        let Some(about) = self.admit_origin(item.about, clock) else { return Outcome::Rejected };
         let inferred = Inferred {
             origin: self.origins.entry(origin).origin.clone(),
             n: item.n,
             claim: item.claim,
             about: self.origins.entry(about).origin.clone(),
             about_n: item.about_n,
-            life: item.life,
+            liveness_counter: item.liveness_counter,
             marked: false,
         };
         // It came from a lagging copy.

@@ -157,10 +157,10 @@ impl CausalMap {
             return Status::Left;
         }
         let judged = self.origins.entry(record.origin.index).standing.judges(record.n);
-        let Some(life) = judged else { return record.status };
-        let life = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { life };
+        let Some(liveness_counter) = judged else { return record.status };
+        let liveness_counter = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { liveness_counter };
         match self.inferred.get(&record.key()) {
-            Some(inferred) if inferred.applies(record, life) => Status::Left,
+            Some(inferred) if inferred.applies(record, liveness_counter) => Status::Left,
             _ if self.mutation.is(Mutant::SilentOwnerHidesMember) => Status::Left,
             _ => Status::Down,
         }
@@ -201,7 +201,7 @@ impl CausalMap {
     }
 
     /// Writes an inferred record as this node (L4).
-    pub(crate) fn write_inferred(&mut self, basis: &Record, life: u64, clock: Clock) {
+    pub(crate) fn write_inferred(&mut self, basis: &Record, liveness_counter: u64, clock: Clock) {
         let me = self.origins.me();
         let entry = self.origins.entry(me);
         let inferred = Inferred {
@@ -210,7 +210,7 @@ impl CausalMap {
             claim: basis.claim,
             about: basis.origin.clone(),
             about_n: basis.n,
-            life,
+            liveness_counter,
             marked: false,
         };
         self.origins.raise(me, inferred.n);

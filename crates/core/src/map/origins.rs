@@ -43,8 +43,8 @@ impl OriginEntry {
 
     /// What a sign about this origin is judged by.
     pub(crate) fn known(&self) -> Known {
-        let Evidence { life, written, .. } = self.evidence;
-        Known { life, written, seen: self.seen, held: self.stated.last() }
+        let Evidence { liveness_counter, written, .. } = self.evidence;
+        Known { liveness_counter, written, seen: self.seen, held: self.stated.last() }
     }
 }
 
@@ -52,7 +52,7 @@ impl OriginEntry {
 /// it may have a million records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
-    pub(crate) life: u64,
+    pub(crate) liveness_counter: u64,
     pub(crate) stores: u64,
     pub(crate) written_off: u64,
     /// This node has to expire its records (L4): members, and later names as well.
@@ -62,8 +62,8 @@ pub(crate) struct Look {
 /// Youngest sign of life.
 #[derive(Clone, Debug)]
 pub(crate) struct Evidence {
-    /// Highest life number heard; 0 = none yet.
-    pub(crate) life: u64,
+    /// Highest liveness counter heard; 0 = none yet.
+    pub(crate) liveness_counter: u64,
     /// Writes it had made by then.
     pub(crate) written: u64,
     pub(crate) heard: Heard,
@@ -132,7 +132,7 @@ impl Origins {
             written_off: 0,
             stated: Writes::default(),
             inferred: BTreeMap::new(),
-            evidence: Evidence { life: 0, written: 0, heard: Heard::now(clock), via: None, assumed: true },
+            evidence: Evidence { liveness_counter: 0, written: 0, heard: Heard::now(clock), via: None, assumed: true },
             standing: Standing::Admitted,
             stores: 0,
             looked: None,

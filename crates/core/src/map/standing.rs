@@ -6,10 +6,10 @@ pub(crate) enum Standing {
     /// Its records show the status it stated.
     Admitted,
     /// Its records show `down`, or `left` where an inference applies. Inferences are judged by this liveness counter.
-    Silent { life: u64 },
+    Silent { liveness_counter: u64 },
     /// It gives signs of life again, but not all its writes are here yet. Records up to write `above` are judged as if it
     /// were silent, later ones show what it stated. It is admitted once its first `written` writes have been received.
-    Returning { life: u64, above: u64, written: u64 },
+    Returning { liveness_counter: u64, above: u64, written: u64 },
 }
 
 /// What can happen to a standing.
@@ -29,7 +29,7 @@ pub(crate) enum Sign {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     /// Its highest liveness counter.
-    pub(crate) life: u64,
+    pub(crate) liveness_counter: u64,
     /// How many writes it had made at that time.
     pub(crate) written: u64,
     /// How many of them the context covers.
@@ -46,18 +46,20 @@ impl Standing {
     /// `Returning { life: 40, above: 7, written: 9 }`. Write 8 arrives and shows at once; the older records still show
     /// `down`. Write 9 arrives, and B is admitted.
     pub(crate) fn next(self, sign: Sign, known: Known) -> Standing {
-        let Known { life, written, seen, held } = known;
+        let Known { liveness_counter, written, seen, held } = known;
         match (self, sign) {
-            (Standing::Admitted, Sign::Quiet) => Standing::Silent { life },
+            (Standing::Admitted, Sign::Quiet) => Standing::Silent { liveness_counter },
             (Standing::Admitted, _) => Standing::Admitted,
             (Standing::Silent { .. }, Sign::Young) if seen >= written => Standing::Admitted,
-            (Standing::Silent { life }, Sign::Young) => Standing::Returning { life, above: seen.max(held), written },
+            (Standing::Silent { liveness_counter }, Sign::Young) => {
+                Standing::Returning { liveness_counter, above: seen.max(held), written }
+            }
             // It lived longer than this node knew, which voids inferences made before.
-            (Standing::Silent { .. }, Sign::Old) => Standing::Silent { life },
+            (Standing::Silent { .. }, Sign::Old) => Standing::Silent { liveness_counter },
             (Standing::Silent { .. }, _) => self,
             (Standing::Returning { written, .. }, Sign::Received) if seen >= written => Standing::Admitted,
             // Its news may be lost with it; the sign of life counts all the same.
-            (Standing::Returning { .. }, Sign::Quiet) => Standing::Silent { life },
+            (Standing::Returning { .. }, Sign::Quiet) => Standing::Silent { liveness_counter },
             (Standing::Returning { .. }, _) => self,
         }
     }
@@ -71,7 +73,9 @@ impl Standing {
         match self {
             Standing::Admitted => None,
             Standing::Returning { above, .. } if n > above => None,
-            Standing::Silent { life } | Standing::Returning { life, .. } => Some(life),
+            Standing::Silent { liveness_counter } | Standing::Returning { liveness_counter, .. } => {
+                Some(liveness_counter)
+            }
         }
     }
 }
@@ -83,8 +87,8 @@ mod tests {
     const PROTOCOL: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md"));
     const STATES: [(&str, Standing); 3] = [
         ("Admitted", Standing::Admitted),
-        ("Silent", Standing::Silent { life: 40 }),
-        ("Returning", Standing::Returning { life: 40, above: 7, written: 9 }),
+        ("Silent", Standing::Silent { liveness_counter: 40 }),
+        ("Returning", Standing::Returning { liveness_counter: 40, above: 7, written: 9 }),
     ];
     const SIGNS: [(&str, Sign); 4] = [
         ("young evidence", Sign::Young),
@@ -113,7 +117,7 @@ mod tests {
         let mut text = "| State | Sign | All writes here | Next state | Action |\n|---|---|---|---|---|\n".to_owned();
         for (state, was) in STATES {
             for (sign_name, sign) in SIGNS {
-                let next = |seen| was.next(sign, Known { life: 55, written: 9, seen, held: 7 });
+                let next = |seen| was.next(sign, Known { liveness_counter: 55, written: 9, seen, held: 7 });
                 let row = |complete: &str, is: Standing| {
                     format!("| {state} | {sign_name} | {complete} | {} | {} |\n", name(is), action(was, is))
                 };
@@ -136,9 +140,9 @@ mod tests {
 
     #[test]
     fn a_returning_origin_shows_its_news_and_not_its_past() {
-        let returning = Standing::Returning { life: 40, above: 7, written: 9 };
+        let returning = Standing::Returning { liveness_counter: 40, above: 7, written: 9 };
         assert_eq!([7, 8].map(|n| returning.judges(n)), [Some(40), None]);
-        assert_eq!(Standing::Silent { life: 3 }.judges(8), Some(3));
+        assert_eq!(Standing::Silent { liveness_counter: 3 }.judges(8), Some(3));
         assert_eq!(Standing::Admitted.judges(1), None);
     }
 }

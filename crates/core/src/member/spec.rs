@@ -1,7 +1,7 @@
 //! What a client says when it registers a member, and the checks on it.
 
 use crate::config::Limits;
-use crate::error::{ErrorCode, Refusal};
+use crate::error::{ErrorCode, Rejection};
 use std::collections::BTreeMap;
 
 /// Service of the members that nodes register for themselves.
@@ -42,10 +42,10 @@ impl MemberSpec {
         MemberSpec { id: id.into(), service: service.into(), ..Self::default() }
     }
 
-    /// Checks everything a client may have got wrong; the refusal names the field and the limit.
-    pub fn check(&self, limits: &Limits) -> Result<(), Refusal> {
+    /// Checks everything a client may have got wrong; the rejection names the field and the limit.
+    pub fn check(&self, limits: &Limits) -> Result<(), Rejection> {
         check_id(&self.id, limits)?;
-        check_text("service", &self.service, limits.attribute_bytes, Empty::Refused)?;
+        check_text("service", &self.service, limits.attribute_bytes, Empty::Rejected)?;
         check_text("locality", &self.locality, limits.attribute_bytes, Empty::Allowed)?;
         check_text("revision", &self.revision, limits.attribute_bytes, Empty::Allowed)?;
         check_address("address", &self.address, limits)?;
@@ -65,7 +65,7 @@ impl MemberSpec {
 }
 
 /// Checks a whole metadata map.
-pub(super) fn check_metadata(metadata: &BTreeMap<String, String>, limits: &Limits) -> Result<(), Refusal> {
+pub(super) fn check_metadata(metadata: &BTreeMap<String, String>, limits: &Limits) -> Result<(), Rejection> {
     if metadata.len() > limits.metadata_pairs {
         let message = format!("{} metadata pairs, at most {} are allowed", metadata.len(), limits.metadata_pairs);
         return Err(invalid("metadata", message).limit(limits.metadata_pairs));
@@ -78,53 +78,55 @@ pub(super) fn check_metadata(metadata: &BTreeMap<String, String>, limits: &Limit
     }
     if total > limits.metadata_bytes {
         let message = format!("metadata of {total} bytes, at most {} are allowed", limits.metadata_bytes);
-        return Err(Refusal { code: ErrorCode::TooLarge, ..invalid("metadata", message) }.limit(limits.metadata_bytes));
+        return Err(
+            Rejection { code: ErrorCode::TooLarge, ..invalid("metadata", message) }.limit(limits.metadata_bytes)
+        );
     }
     Ok(())
 }
 
 /// Checks the id of a member.
-pub fn check_id(id: &str, limits: &Limits) -> Result<(), Refusal> {
-    check_text("id", id, limits.id_bytes, Empty::Refused)?;
+pub fn check_id(id: &str, limits: &Limits) -> Result<(), Rejection> {
+    check_text("id", id, limits.id_bytes, Empty::Rejected)?;
     if id.starts_with(NODE_ID_PREFIX) { Err(reserved("id", NODE_ID_PREFIX)) } else { Ok(()) }
 }
 
 /// Checks a client id.
-pub fn check_client_id(client: &str, limits: &Limits) -> Result<(), Refusal> {
-    check_text("client", client, limits.id_bytes, Empty::Refused)
-        .map_err(|refusal| Refusal { code: ErrorCode::InvalidArgument, ..refusal })?;
+pub fn check_client_id(client: &str, limits: &Limits) -> Result<(), Rejection> {
+    check_text("client", client, limits.id_bytes, Empty::Rejected)
+        .map_err(|rejection| Rejection { code: ErrorCode::InvalidArgument, ..rejection })?;
     if client.starts_with(NODE_ID_PREFIX) { Err(reserved("client", NODE_ID_PREFIX)) } else { Ok(()) }
 }
 
 /// Checks an actor-style name and its location.
-pub fn check_name(name: &str, location: &str, limits: &Limits) -> Result<(), Refusal> {
-    check_text("name", name, limits.id_bytes, Empty::Refused)
+pub fn check_name(name: &str, location: &str, limits: &Limits) -> Result<(), Rejection> {
+    check_text("name", name, limits.id_bytes, Empty::Rejected)
         .and_then(|()| check_value("location", location, limits.metadata_value_bytes))
-        .map_err(|refusal| Refusal { code: ErrorCode::InvalidArgument, ..refusal })
+        .map_err(|rejection| Rejection { code: ErrorCode::InvalidArgument, ..rejection })
 }
 
 #[derive(PartialEq, Clone, Copy)]
 enum Empty {
     Allowed,
-    Refused,
+    Rejected,
 }
 
-fn check_text(field: &'static str, text: &str, limit: usize, empty: Empty) -> Result<(), Refusal> {
-    if text.is_empty() && empty == Empty::Refused {
+fn check_text(field: &'static str, text: &str, limit: usize, empty: Empty) -> Result<(), Rejection> {
+    if text.is_empty() && empty == Empty::Rejected {
         return Err(invalid(field, format!("{field} must not be empty")));
     }
     check_value(field, text, limit)
 }
 
 /// Checks a key of a map. That the map may be empty and its keys may not needs words of its own.
-fn check_key(field: &'static str, what: &str, key: &str, limits: &Limits) -> Result<(), Refusal> {
+fn check_key(field: &'static str, what: &str, key: &str, limits: &Limits) -> Result<(), Rejection> {
     if key.is_empty() {
         return Err(invalid(field, format!("{what} is empty: name it, or leave it out")));
     }
     check_value(field, key, limits.metadata_key_bytes)
 }
 
-fn check_value(field: &'static str, text: &str, limit: usize) -> Result<(), Refusal> {
+fn check_value(field: &'static str, text: &str, limit: usize) -> Result<(), Rejection> {
     if text.len() > limit {
         let message = format!("{field} has {} bytes, at most {limit} are allowed", text.len());
         return Err(invalid(field, message).limit(limit));
@@ -135,7 +137,7 @@ fn check_value(field: &'static str, text: &str, limit: usize) -> Result<(), Refu
     Ok(())
 }
 
-fn check_address(field: &'static str, address: &str, limits: &Limits) -> Result<(), Refusal> {
+fn check_address(field: &'static str, address: &str, limits: &Limits) -> Result<(), Rejection> {
     check_text(field, address, limits.attribute_bytes, Empty::Allowed)?;
     if address.is_empty() {
         return Ok(());
@@ -154,20 +156,20 @@ fn check_address(field: &'static str, address: &str, limits: &Limits) -> Result<
     if well_formed { Ok(()) } else { Err(invalid(field, format!("{field} {address:?} is not host:port"))) }
 }
 
-fn invalid(field: &'static str, message: String) -> Refusal {
-    Refusal::new(ErrorCode::InvalidMember, message).field(field)
+fn invalid(field: &'static str, message: String) -> Rejection {
+    Rejection::new(ErrorCode::InvalidMember, message).field(field)
 }
 
-fn reserved(field: &'static str, what: &str) -> Refusal {
+fn reserved(field: &'static str, what: &str) -> Rejection {
     let message = format!("{field} {what:?} is reserved for Convoke's own nodes; choose another");
-    Refusal::new(ErrorCode::PermissionDenied, message).field(field)
+    Rejection::new(ErrorCode::PermissionDenied, message).field(field)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refusal(change: impl FnOnce(&mut MemberSpec)) -> Refusal {
+    fn rejection(change: impl FnOnce(&mut MemberSpec)) -> Rejection {
         let mut spec = MemberSpec::new("orders-1", "orders");
         change(&mut spec);
         spec.check(&Limits::default()).unwrap_err()
@@ -187,35 +189,35 @@ mod tests {
     }
 
     #[test]
-    fn each_field_is_named_in_its_refusal() {
+    fn each_field_is_named_in_its_rejection() {
         let long = "x".repeat(257);
-        assert_eq!(refusal(|s| s.id.clear()).field, Some("id"));
-        assert_eq!(refusal(|s| s.id = long.clone()).limit, Some(256));
-        assert_eq!(refusal(|s| s.service.clear()).field, Some("service"));
-        assert_eq!(refusal(|s| s.service = "a\nb".into()).message, "service has a control character at position 2");
-        assert_eq!(refusal(|s| s.locality = long.clone()).field, Some("locality"));
-        assert_eq!(refusal(|s| s.revision = "\0".into()).field, Some("revision"));
+        assert_eq!(rejection(|s| s.id.clear()).field, Some("id"));
+        assert_eq!(rejection(|s| s.id = long.clone()).limit, Some(256));
+        assert_eq!(rejection(|s| s.service.clear()).field, Some("service"));
+        assert_eq!(rejection(|s| s.service = "a\nb".into()).message, "service has a control character at position 2");
+        assert_eq!(rejection(|s| s.locality = long.clone()).field, Some("locality"));
+        assert_eq!(rejection(|s| s.revision = "\0".into()).field, Some("revision"));
         for bad in ["10.0.0.1", ":80", "host:99999", "::1:80", "[::1:80", "a b:80"] {
-            assert_eq!(refusal(|s| s.address = bad.into()).field, Some("address"), "{bad}");
+            assert_eq!(rejection(|s| s.address = bad.into()).field, Some("address"), "{bad}");
         }
-        assert_eq!(refusal(|s| s.service = "convoke".into()).code, ErrorCode::PermissionDenied);
-        assert_eq!(refusal(|s| s.id = "convoke.n1".into()).code, ErrorCode::PermissionDenied);
-        let unnamed = refusal(|s| drop(s.metadata.insert(String::new(), "v".into())));
+        assert_eq!(rejection(|s| s.service = "convoke".into()).code, ErrorCode::PermissionDenied);
+        assert_eq!(rejection(|s| s.id = "convoke.n1".into()).code, ErrorCode::PermissionDenied);
+        let unnamed = rejection(|s| drop(s.metadata.insert(String::new(), "v".into())));
         assert_eq!(
             (unnamed.field, unnamed.message.as_str()),
             (Some("metadata"), "a metadata key is empty: name it, or leave it out")
         );
-        let unnamed = refusal(|s| drop(s.endpoints.insert(String::new(), "h:1".into())));
+        let unnamed = rejection(|s| drop(s.endpoints.insert(String::new(), "h:1".into())));
         assert_eq!(
             (unnamed.field, unnamed.message.as_str()),
             (Some("endpoints"), "an endpoint name is empty: name it, or leave it out")
         );
-        assert_eq!(refusal(|s| drop(s.metadata.insert("k".into(), "v".repeat(5000)))).limit, Some(4096));
+        assert_eq!(rejection(|s| drop(s.metadata.insert("k".into(), "v".repeat(5000)))).limit, Some(4096));
         let many = (0..65).map(|i| (i.to_string(), String::new())).collect();
-        assert_eq!(refusal(|s| s.metadata = many).limit, Some(64));
+        assert_eq!(rejection(|s| s.metadata = many).limit, Some(64));
         let large = (0..5).map(|i| (i.to_string(), "v".repeat(4000))).collect();
-        assert_eq!(refusal(|s| s.metadata = large).code, ErrorCode::TooLarge);
+        assert_eq!(rejection(|s| s.metadata = large).code, ErrorCode::TooLarge);
         let endpoints = (0..17).map(|i| (i.to_string(), "h:1".to_owned())).collect();
-        assert_eq!(refusal(|s| s.endpoints = endpoints).field, Some("endpoints"));
+        assert_eq!(rejection(|s| s.endpoints = endpoints).field, Some("endpoints"));
     }
 }

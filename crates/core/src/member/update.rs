@@ -2,7 +2,7 @@
 
 use super::{Metadata, spec};
 use crate::config::Limits;
-use crate::error::Refusal;
+use crate::error::Rejection;
 use std::collections::BTreeMap;
 
 /// Whether keys that the update does not mention stay.
@@ -28,7 +28,7 @@ impl MetadataUpdate {
     }
 
     /// The metadata after this update, checked as a whole.
-    pub fn apply(&self, current: &Metadata, limits: &Limits) -> Result<Metadata, Refusal> {
+    pub fn apply(&self, current: &Metadata, limits: &Limits) -> Result<Metadata, Rejection> {
         let mut map = match self.mode {
             UpdateMode::Merge => current.to_map(),
             UpdateMode::Replace => BTreeMap::new(),
@@ -62,10 +62,10 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_would_exceed_a_limit_is_refused() {
+    fn an_update_that_would_exceed_a_limit_is_rejected() {
         let limits = Limits { metadata_pairs: 1, ..Limits::default() };
         let start = MetadataUpdate::set("a", "1").apply(&Metadata::default(), &limits).unwrap();
-        let refusal = MetadataUpdate::set("b", "2").apply(&start, &limits).unwrap_err();
-        assert_eq!((refusal.field, refusal.limit), (Some("metadata"), Some(1)));
+        let rejection = MetadataUpdate::set("b", "2").apply(&start, &limits).unwrap_err();
+        assert_eq!((rejection.field, rejection.limit), (Some("metadata"), Some(1)));
     }
 }

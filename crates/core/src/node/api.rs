@@ -1,6 +1,6 @@
 //! What goes into a node and what comes out of it.
 
-use crate::error::Refusal;
+use crate::error::Rejection;
 use crate::filter::Filter;
 use crate::member::{Liveness, Member, MemberSpec, Record, Space};
 use crate::time::Duration;
@@ -28,9 +28,9 @@ pub struct SessionId {
     pub(crate) generation: u32,
 }
 
-/// A subscriber at this node.
+/// A watcher at this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SubscriberId {
+pub struct WatcherId {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
@@ -92,7 +92,7 @@ pub struct Attached {
     pub timeout: Duration,
     pub versions: Vec<(String, Version)>,
     /// Members that were not accepted; the rest of the session is.
-    pub refused: Vec<(String, Refusal)>,
+    pub rejected: Vec<(String, Rejection)>,
 }
 
 /// What a client is told without having asked.
@@ -114,14 +114,14 @@ pub struct HandoverTarget {
     pub client_address: String,
 }
 
-/// What a subscriber wants to see.
+/// What a watcher wants to see.
 #[derive(Clone, Debug)]
 pub struct Interest {
     pub space: Space,
     pub filter: Filter,
 }
 
-/// Where a subscriber left off.
+/// Where a watcher left off.
 #[derive(Clone, Debug, Default)]
 pub enum Resume {
     /// Nothing known: snapshot.
@@ -134,7 +134,7 @@ pub enum Resume {
     Known(BTreeMap<String, Version>),
 }
 
-/// One entry of a subscriber's stream (W1).
+/// One entry of a watcher's stream (W1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamEvent {
     /// A member of the initial view, or the current state of one that may have changed since the token.
@@ -157,7 +157,7 @@ pub enum StreamEvent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetReason {
-    /// The subscriber read too slowly.
+    /// The watcher read too slowly.
     Overflow,
     /// The token is older than what this node remembers.
     TooOld,
@@ -190,9 +190,9 @@ pub enum Effect {
     },
     /// Close every client connection without reading what it has buffered (L5).
     CloseAllClients,
-    /// There is something to take for this subscriber.
+    /// There is something to take for this watcher.
     Readable {
-        subscriber: SubscriberId,
+        watcher: WatcherId,
     },
     /// Remember this incarnation number on disk before the next start (N1).
     Persist {
@@ -215,7 +215,7 @@ pub enum Effect {
 pub struct Legacy {
     /// The new run may have no seed that leads to them (N3).
     pub(crate) peers: Vec<KnownPeer>,
-    /// Tombstones that this node wrote and that others may refuse to hear, because its number was too low (N1).
+    /// Tombstones that this node wrote and that others may reject to hear, because its number was too low (N1).
     pub(crate) ends: Vec<Arc<Record>>,
 }
 
@@ -258,7 +258,7 @@ pub enum Event {
     PeerLeft {
         node: NodeId,
     },
-    PeerRefused {
+    PeerRejected {
         node: Option<NodeId>,
         reason: String,
     },

@@ -1,7 +1,7 @@
 //! Clients attach: what they say is complete, and decides over older claims (C1–C4, C7).
 
 use super::{Attach, AttachMember, Attached, ConnId, Effect, Node, Notice, Output, Phase, SessionId};
-use crate::error::{ErrorCode, Refusal};
+use crate::error::{ErrorCode, Rejection};
 use crate::member::{Client, Kind, Metadata, Record, Space, Status, check_client_id, check_id};
 use crate::mutant::Mutant;
 use crate::sessions::Session;
@@ -25,15 +25,15 @@ impl Node {
         conn: ConnId,
         request: &Attach,
         out: &mut Output,
-    ) -> Result<Attached, Refusal> {
+    ) -> Result<Attached, Rejection> {
         self.observe_client(now, out)?;
         self.wall_ms = wall_ms;
         let result = self.check_attach(request).map(|claim| self.do_attach(conn, request, claim, out));
-        self.count_refusal(result)
+        self.count_rejection(result)
     }
 
     /// Everything that can be wrong with an attach. Returns the claim to use.
-    fn check_attach(&self, request: &Attach) -> Result<u64, Refusal> {
+    fn check_attach(&self, request: &Attach) -> Result<u64, Rejection> {
         if !matches!(self.phase, Phase::Ready { .. }) {
             return Err(self.takes_no_clients(&request.client));
         }
@@ -41,46 +41,46 @@ impl Node {
         check_client_id(&request.client, limits)?;
         if request.claim == 0 || request.claim > MAX_CLAIM {
             let message = format!("claim {} is not between 1 and {MAX_CLAIM}", request.claim);
-            return Err(Refusal::new(ErrorCode::InvalidArgument, message).field("claim").limit(MAX_CLAIM));
+            return Err(Rejection::new(ErrorCode::InvalidArgument, message).field("claim").limit(MAX_CLAIM));
         }
         if let Some(timeout) = request.timeout {
             let shortest = self.config.timers.heartbeat_interval;
             let longest = self.config.timers.reconnect_timeout;
             if timeout < shortest || timeout > longest {
                 let message = format!("timeout {timeout:?} is not between {shortest:?} and {longest:?}");
-                return Err(Refusal::new(ErrorCode::InvalidArgument, message).field("timeout_ms"));
+                return Err(Rejection::new(ErrorCode::InvalidArgument, message).field("timeout_ms"));
             }
         }
         let count = request.members.len() + request.unregistered.len();
         if count > limits.members_per_session {
             let message = format!("{count} members in one session, at most {} fit", limits.members_per_session);
-            return Err(Refusal::new(ErrorCode::ResourceExhausted, message)
+            return Err(Rejection::new(ErrorCode::ResourceExhausted, message)
                 .field("members")
                 .limit(limits.members_per_session));
         }
         if self.sessions.len() >= limits.sessions {
             let message = format!("this node has {} sessions already; attach to another", limits.sessions);
-            return Err(Refusal::new(ErrorCode::ResourceExhausted, message).field("client").limit(limits.sessions));
+            return Err(Rejection::new(ErrorCode::ResourceExhausted, message).field("client").limit(limits.sessions));
         }
         let mut ids = BTreeSet::new();
         for member in &request.members {
             member.spec.check(limits)?;
             if !ids.insert(member.spec.id.as_str()) {
                 let message = format!("member {:?} is named twice", member.spec.id);
-                return Err(Refusal::new(ErrorCode::InvalidMember, message).field("id"));
+                return Err(Rejection::new(ErrorCode::InvalidMember, message).field("id"));
             }
         }
         for id in &request.unregistered {
             check_id(id, limits)?;
             if ids.contains(id.as_str()) {
                 let message = format!("member {id:?} is both registered and unregistered");
-                return Err(Refusal::new(ErrorCode::InvalidMember, message).field("id"));
+                return Err(Rejection::new(ErrorCode::InvalidMember, message).field("id"));
             }
         }
         self.check_claim(request, &ids)
     }
 
-    fn check_claim(&self, request: &Attach, ids: &BTreeSet<&str>) -> Result<u64, Refusal> {
+    fn check_claim(&self, request: &Attach, ids: &BTreeSet<&str>) -> Result<u64, Rejection> {
         let session = self.sessions.of_client(&request.client).and_then(|id| self.sessions.get(id));
         let named = ids.iter().copied().chain(request.unregistered.iter().map(String::as_str));
         let records: Vec<&Arc<Record>> = named.filter_map(|id| self.map.record(Space::Member, id)).collect();
@@ -94,7 +94,7 @@ impl Node {
         let by_record = records.iter().any(|r| self.map.shown(r) == Status::Up && replaced(&r.client, r.claim));
         if by_session || by_record {
             let message = format!("another process with client id {:?} took over", request.client);
-            return Err(Refusal::new(ErrorCode::Superseded, message).field("client"));
+            return Err(Rejection::new(ErrorCode::Superseded, message).field("client"));
         }
         let named = ids.iter().copied().chain(request.unregistered.iter().map(String::as_str));
         let known = named.map(|id| self.map.known_claim(Space::Member, id)).chain(session.map(|s| s.claim)).max();
@@ -102,7 +102,7 @@ impl Node {
         let reachable = known.max(self.map.claim_floor()).saturating_add(CLAIM_JUMP_MAX);
         if request.claim > reachable {
             let message = format!("claim {} is too far above {known}", request.claim);
-            return Err(Refusal::new(ErrorCode::InvalidArgument, message).field("claim").limit(reachable));
+            return Err(Rejection::new(ErrorCode::InvalidArgument, message).field("claim").limit(reachable));
         }
         if request.claim > known {
             return Ok(request.claim);
@@ -110,7 +110,7 @@ impl Node {
         if self.mutation.is(Mutant::NodeRaisesClaim) {
             return Ok(known + 1);
         }
-        Err(Refusal::stale_claim(known))
+        Err(Rejection::stale_claim(known))
     }
 
     fn do_attach(&mut self, conn: ConnId, request: &Attach, claim: u64, out: &mut Output) -> Attached {
@@ -141,12 +141,12 @@ impl Node {
             heartbeat_interval: self.heartbeat_interval(timeout),
             timeout,
             versions: Vec::with_capacity(request.members.len()),
-            refused: Vec::new(),
+            rejected: Vec::new(),
         };
         for member in &request.members {
             match self.claim_member(session, &client, claim, member, out) {
                 Ok(version) => attached.versions.push((member.spec.id.clone(), version)),
-                Err(refusal) => attached.refused.push((member.spec.id.clone(), refusal)),
+                Err(rejection) => attached.rejected.push((member.spec.id.clone(), rejection)),
             }
         }
         if !self.mutation.is(Mutant::UnacknowledgedUnregisterIgnored) {
@@ -181,14 +181,14 @@ impl Node {
         claim: u64,
         member: &AttachMember,
         out: &mut Output,
-    ) -> Result<Version, Refusal> {
+    ) -> Result<Version, Rejection> {
         let spec = &member.spec;
         self.check_held(client, member)?;
         let held = self.map.record(Space::Member, &spec.id).cloned();
         if held.as_ref().is_none_or(|held| !held.is_live()) && !self.map.has_room(Space::Member) {
             let limit = self.config.limits.members;
             let message = format!("the registry holds {limit} members already, or remembers as many that have left");
-            return Err(Refusal::new(ErrorCode::ResourceExhausted, message).field("id").limit(limit));
+            return Err(Rejection::new(ErrorCode::ResourceExhausted, message).field("id").limit(limit));
         }
         let live = held.as_ref().filter(|held| held.is_live());
         let drain = match (&held, live) {
@@ -226,13 +226,13 @@ impl Node {
         Ok(self.map.member(&stored.new).version())
     }
 
-    /// Refuses what another live client has registered (C2), unless it is to be taken.
-    pub(super) fn check_held(&self, client: &Client, member: &AttachMember) -> Result<(), Refusal> {
+    /// Rejects what another live client has registered (C2), unless it is to be taken.
+    pub(super) fn check_held(&self, client: &Client, member: &AttachMember) -> Result<(), Rejection> {
         let id = &member.spec.id;
         match self.map.record(Space::Member, id) {
             Some(held) if held.client.id != client.id && !member.takeover && self.map.shown(held) == Status::Up => {
                 let message = format!("member {id:?} is registered by another live client");
-                Err(Refusal::new(ErrorCode::AlreadyRegistered, message).field("id"))
+                Err(Rejection::new(ErrorCode::AlreadyRegistered, message).field("id"))
             }
             _ => Ok(()),
         }
@@ -288,10 +288,10 @@ impl Node {
     }
 }
 
-pub(super) fn not_ready() -> Refusal {
-    Refusal::new(ErrorCode::NotReady, "this node does not take clients now; try another")
+pub(super) fn not_ready() -> Rejection {
+    Rejection::new(ErrorCode::NotReady, "this node does not take clients now; try another")
 }
 
-pub(super) fn session_gone() -> Refusal {
-    Refusal::new(ErrorCode::SessionGone, "this session has ended; attach again")
+pub(super) fn session_gone() -> Rejection {
+    Rejection::new(ErrorCode::SessionGone, "this session has ended; attach again")
 }

@@ -1,11 +1,11 @@
-//! What follows from a changed slot: subscribers are told, losers are told, peers are learnt (C4, C7, D9).
+//! What follows from a changed slot: watchers are told, losers are told, peers are learnt (C4, C7, D9).
 
 use super::{Effect, Event, LinkId, Node, Notice, Output};
 use crate::map::{Outcome, Stored};
 use crate::member::{Client, Member, NODE_SERVICE, Record, Space, Status};
 use crate::mutant::Mutant;
-use crate::subscribe::Change;
 use crate::version::{Dot, NodeId};
+use crate::watch::Change;
 use crate::wire::{Item, Items, MAX_DRAIN_TAKEN, Message, next_claim};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl Node {
                 if merging { self.map.apply_merging(&item, self.clock) } else { self.map.apply(&item, self.clock) };
             match outcome {
                 Outcome::Known => self.counters.records_known += 1,
-                Outcome::Refused => self.counters.records_rejected += 1,
+                Outcome::Rejected => self.counters.records_rejected += 1,
                 Outcome::Outranked(loser) => {
                     self.counters.records_outranked += 1;
                     self.on_outranked(&loser, out);
@@ -54,7 +54,7 @@ impl Node {
     }
 
     pub(super) fn route_shown(&mut self, space: Space, id: &str, before: Option<Member>, out: &mut Output) {
-        self.subscribers.stamp += 1;
+        self.watchers.stamp += 1;
         if let (Some(before), Some(after)) = (before, self.shown_member(space, id))
             && before.status() != after.status()
             && let Some(slot) = self.map.slot_of(space, id)
@@ -63,7 +63,7 @@ impl Node {
         }
     }
 
-    /// Tells subscribers; members shown as `left` count as not there.
+    /// Tells watchers; members shown as `left` count as not there.
     pub(super) fn route(
         &mut self,
         slot: u32,
@@ -74,18 +74,18 @@ impl Node {
     ) {
         let visible = |member: Option<&Member>| member.is_some_and(|m| m.status() != Status::Left);
         let (was, is) = (visible(before), visible(after));
-        self.subscribers.stamp += 1;
+        self.watchers.stamp += 1;
         if !was && !is {
             return;
         }
         self.publish(before, after, out);
-        if self.subscribers.is_empty() {
+        if self.watchers.is_empty() {
             return;
         }
-        let (limit, mutation) = (self.config.limits.subscriber_queue, self.mutation);
+        let (limit, mutation) = (self.config.limits.watcher_queue, self.mutation);
         let gone = after.filter(|_| !is).map(Member::version);
         let change = Change { slot, before: before.filter(|_| was), after: after.filter(|_| is), freed, gone };
-        self.counters.watcher_events += self.subscribers.route(change, limit, mutation, out);
+        self.counters.watcher_events += self.watchers.route(change, limit, mutation, out);
     }
 
     /// A slot was removed: collected elsewhere (D8).
@@ -110,7 +110,7 @@ impl Node {
             let after = self.map.member(new);
             self.route(new.slot, before.as_ref(), Some(&after), false, out);
         } else {
-            self.subscribers.stamp += 1;
+            self.watchers.stamp += 1;
         }
         let me = self.map.origins.me();
         if new.origin.index == me {

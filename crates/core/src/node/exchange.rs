@@ -398,7 +398,7 @@ impl Node {
         self.relayed_all(evidence, node, out);
         self.try_readmit_all(out);
         self.apply_peer_forgetting(context, out);
-        self.subscribers.stamp += 1;
+        self.watchers.stamp += 1;
         if self.has_been_ready(node) {
             self.slept = Duration::ZERO;
             self.map.origins.count_all_silence_of_outlived(self.clock);
@@ -415,6 +415,6 @@ fn evidence(map: &CausalMap, clock: Clock) -> Vec<EvidenceItem> {
 
 fn evidence_item(entry: &OriginEntry, clock: Clock) -> EvidenceItem {
     let age_ms = entry.evidence.heard.silence(clock).as_millis() as u64;
-    let (life, written) = (entry.evidence.life, entry.evidence.written);
-    EvidenceItem { origin: entry.origin.id.clone(), life, written, age_ms }
+    let (liveness_counter, written) = (entry.evidence.liveness_counter, entry.evidence.written);
+    EvidenceItem { origin: entry.origin.id.clone(), liveness_counter, written, age_ms }
 }

@@ -46,7 +46,12 @@ impl Node {
         let able = matches!(self.phase, Phase::Ready { .. }) && due(&Space::Member);
         let expires = able && self.is_responsible_for(&entry.origin.id);
         let expires = [Space::Name, Space::Member].into_iter().find(due).filter(|_| expires);
-        Look { life: entry.evidence.life, stores: entry.stores, written_off: entry.written_off, expires }
+        Look {
+            liveness_counter: entry.evidence.liveness_counter,
+            stores: entry.stores,
+            written_off: entry.written_off,
+            expires,
+        }
     }
 
     fn is_responsible_for(&self, origin: &OriginId) -> bool {
@@ -56,7 +61,7 @@ impl Node {
     /// Writes an inferred `left` for each live record of a lost origin (L4): its members, and if `due` its names as well.
     fn expire_records_of(&mut self, index: u32, due: Space, out: &mut Output) {
         let entry = self.map.origins.entry(index);
-        let life = entry.evidence.life;
+        let liveness_counter = entry.evidence.liveness_counter;
         let slots: Vec<u32> = entry.stated.values().copied().collect();
         for slot in slots {
             let record = self.map.at(slot).clone();
@@ -71,7 +76,7 @@ impl Node {
                 continue;
             }
             let before = self.map.member(&record);
-            self.map.write_inferred(&record, life, self.clock);
+            self.map.write_inferred(&record, liveness_counter, self.clock);
             let after = self.map.member(&record);
             self.route(slot, Some(&before), Some(&after), false, out);
         }

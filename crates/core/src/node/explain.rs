@@ -29,7 +29,7 @@ pub struct Explanation {
 /// The youngest sign of life of the owner's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvidenceView {
-    pub life: u64,
+    pub liveness_counter: u64,
     pub age: Duration,
     /// Who passed it on; `None` = heard directly.
     pub via: Option<NodeId>,
@@ -39,7 +39,7 @@ pub struct EvidenceView {
 pub struct InferredView {
     pub by: NodeId,
     /// No life after this number was known when it was written.
-    pub life: u64,
+    pub liveness_counter: u64,
     pub applies: bool,
 }
 
@@ -64,8 +64,11 @@ impl Node {
         };
         let inferred = self.map.inferred(&record.key()).map(|inferred| InferredView {
             by: inferred.origin.id.node.clone(),
-            life: inferred.life,
-            applies: owner.standing.judges(record.n).is_some_and(|life| inferred.applies(record, life)),
+            liveness_counter: inferred.liveness_counter,
+            applies: owner
+                .standing
+                .judges(record.n)
+                .is_some_and(|liveness_counter| inferred.applies(record, liveness_counter)),
         });
         let session = self.sessions.of_slot(record.slot).and_then(|id| self.sessions.get(id));
         let session = session.map(|session| SessionView {
@@ -83,7 +86,11 @@ impl Node {
             client: record.client.id.to_string(),
             claim: record.claim,
             owner_admitted: owner.standing.is_admitted(),
-            evidence: EvidenceView { life: owner.evidence.life, age, via: owner.evidence.via.clone() },
+            evidence: EvidenceView {
+                liveness_counter: owner.evidence.liveness_counter,
+                age,
+                via: owner.evidence.via.clone(),
+            },
             inferred,
             responsible: (!owner.standing.is_admitted()).then(|| self.responsible_for(&record.origin.id)).flatten(),
             session,

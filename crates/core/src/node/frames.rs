@@ -4,7 +4,7 @@ use super::{Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase};
 use crate::peer::LinkPhase;
 use crate::time::{Heard, Time};
 use crate::version::NodeId;
-use crate::wire::{CodecError, Message, RefuseReason};
+use crate::wire::{CodecError, Message, RejectReason};
 use bytes::Bytes;
 
 impl Node {
@@ -25,7 +25,7 @@ impl Node {
         if let Err(error) = handled {
             self.counters.frames_malformed += 1;
             let node = self.peers.links.get(&link).and_then(|link| link.peer.clone());
-            out.events.push(Event::PeerRefused { node, reason: error.to_string() });
+            out.events.push(Event::PeerRejected { node, reason: error.to_string() });
             self.close(link, LossReason::Malformed, out);
         }
     }
@@ -36,8 +36,8 @@ impl Node {
         match (link.phase, link.dialed, message) {
             (LinkPhase::Handshake, false, Message::Hello(hello)) => self.handle_hello(id, &hello, out),
             (LinkPhase::Handshake, true, Message::Welcome(hello)) => self.handle_welcome(id, &hello, out),
-            (LinkPhase::Handshake, true, Message::Refuse { reason, node, heard }) => {
-                self.handle_refuse(id, reason, node, heard, out);
+            (LinkPhase::Handshake, true, Message::Reject { reason, node, heard }) => {
+                self.handle_reject(id, reason, node, heard, out);
             }
             (LinkPhase::Handshake | LinkPhase::Candidate, _, _) => return Err(CodecError::Invalid("message order")),
             (LinkPhase::Up, _, message) => self.handle_up(id, message, frame, out)?,
@@ -59,10 +59,10 @@ impl Node {
         if let Some(candidate) = self.peers.peers.get_mut(&node).and_then(|peer| peer.candidate.take()) {
             self.peers.links.remove(&candidate);
             let node = self.me.node.clone();
-            self.send(candidate, &Message::Refuse { reason: RefuseReason::Linked, node, heard: None }, out);
+            self.send(candidate, &Message::Reject { reason: RejectReason::Linked, node, heard: None }, out);
             out.effects.push(Effect::CloseLink { link: candidate });
         }
-        let ping = if let Message::Ping(ping) = &message { Some((ping.life, ping.written)) } else { None };
+        let ping = if let Message::Ping(ping) = &message { Some((ping.liveness_counter, ping.written)) } else { None };
         self.direct_evidence(&origin, ping, out);
         match message {
             Message::Ping(ping) => self.handle_ping(id, &node, ping, out),
@@ -84,7 +84,7 @@ impl Node {
             }
             Message::Drain { id: member, drain } => self.handle_drain(id, member, drain, out),
             Message::Goodbye { leaving } => self.handle_goodbye(id, &node, leaving, out),
-            Message::Refuse { heard, .. } => self.handle_late_refuse(heard, out),
+            Message::Reject { heard, .. } => self.handle_late_reject(heard, out),
             Message::Hello(_) | Message::Welcome(_) => return Err(CodecError::Invalid("message order")),
         }
         Ok(())

@@ -1,11 +1,11 @@
-//! Hello, Welcome, Refuse; one link per pair; who is who (P2, P5, N1, N4).
+//! Hello, Welcome, Reject; one link per pair; who is who (P2, P5, N1, N4).
 
 use super::{Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase, RestartReason, StopReason};
 use crate::mutant::Mutant;
 use crate::peer::{LinkPhase, Peer};
 use crate::time::Heard;
 use crate::version::{Incarnation, NodeId, OriginId};
-use crate::wire::{Context, Hello, Message, PROTOCOL_VERSION, RefuseReason};
+use crate::wire::{Context, Hello, Message, PROTOCOL_VERSION, RejectReason};
 
 /// So often a process starts a new run because its number is taken; then it gives in.
 const COLLISIONS_MAX: u32 = 3;
@@ -33,31 +33,31 @@ impl Node {
         }
     }
 
-    fn objection(&self, hello: &Hello) -> Option<RefuseReason> {
+    fn objection(&self, hello: &Hello) -> Option<RejectReason> {
         if hello.cluster != self.config.cluster && !self.mutation.is(Mutant::AnyClusterAccepted) {
-            Some(RefuseReason::Cluster)
+            Some(RejectReason::Cluster)
         } else if hello.version != PROTOCOL_VERSION {
-            Some(RefuseReason::Version)
+            Some(RejectReason::Version)
         } else if hello.origin == self.me {
-            Some(RefuseReason::Oneself)
+            Some(RejectReason::Oneself)
         } else if hello.origin.node == self.me.node {
-            Some(RefuseReason::Identity)
+            Some(RejectReason::Identity)
         } else if !self.peers.peers.contains_key(&hello.origin.node)
             && self.peers.peers.len() >= self.config.limits.peers
         {
-            Some(RefuseReason::Full)
+            Some(RejectReason::Full)
         } else {
             None
         }
     }
 
-    fn refuse(&mut self, id: LinkId, node: NodeId, reason: RefuseReason, heard: Option<Incarnation>, out: &mut Output) {
+    fn reject(&mut self, id: LinkId, node: NodeId, reason: RejectReason, heard: Option<Incarnation>, out: &mut Output) {
         self.counters.handshakes_rejected += 1;
-        if reason != RefuseReason::Oneself {
-            out.events.push(Event::PeerRefused { node: Some(node), reason: format!("{reason:?}") });
+        if reason != RejectReason::Oneself {
+            out.events.push(Event::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
         }
         let me = self.me.node.clone();
-        self.send(id, &Message::Refuse { reason, node: me, heard }, out);
+        self.send(id, &Message::Reject { reason, node: me, heard }, out);
         self.close(id, LossReason::Closed, out);
     }
 
@@ -65,16 +65,16 @@ impl Node {
     pub(super) fn handle_hello(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
         let node = hello.origin.node.clone();
         if let Some(reason) = self.objection(hello) {
-            let heard = (reason == RefuseReason::Identity).then_some(self.me.incarnation);
-            self.refuse(id, node, reason, heard, out);
-            if reason == RefuseReason::Identity {
+            let heard = (reason == RejectReason::Identity).then_some(self.me.incarnation);
+            self.reject(id, node, reason, heard, out);
+            if reason == RejectReason::Identity {
                 self.meet_namesake(hello.origin.incarnation, hello.ready, out);
             }
             return;
         }
         if let Some(current) = self.in_use_by_another(hello) {
-            // Both are alive: this one is refused, and the older of the two has to go (N4).
-            self.refuse(id, node.clone(), RefuseReason::Identity, Some(current), out);
+            // Both are alive: this one is rejected, and the older of the two has to go (N4).
+            self.reject(id, node.clone(), RejectReason::Identity, Some(current), out);
             if hello.ready
                 && hello.origin.incarnation > current
                 && let Some(link) = self.peers.link_to(&node)
@@ -82,7 +82,7 @@ impl Node {
                 let link = link.id;
                 let heard = Some(hello.origin.incarnation);
                 let me = self.me.node.clone();
-                self.send(link, &Message::Refuse { reason: RefuseReason::Identity, node: me, heard }, out);
+                self.send(link, &Message::Reject { reason: RejectReason::Identity, node: me, heard }, out);
             }
             return;
         }
@@ -123,15 +123,15 @@ impl Node {
     pub(super) fn handle_welcome(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
         let node = hello.origin.node.clone();
         if let Some(reason) = self.objection(hello) {
-            self.note_seed(id, &node, reason == RefuseReason::Oneself);
-            self.refuse(id, node, reason, None, out);
+            self.note_seed(id, &node, reason == RejectReason::Oneself);
+            self.reject(id, node, reason, None, out);
             return;
         }
         if self.numbered_too_low(hello.heard, out) {
             return;
         }
-        if let Phase::Starting { refused, .. } = &mut self.phase {
-            *refused = None;
+        if let Phase::Starting { rejected, .. } = &mut self.phase {
+            *rejected = None;
         }
         self.note_seed(id, &node, false);
         // Both dialed at once, and the other's dial is up already: the smaller id's stays (P5).
@@ -227,34 +227,34 @@ impl Node {
         }
     }
 
-    pub(super) fn handle_refuse(
+    pub(super) fn handle_reject(
         &mut self,
         id: LinkId,
-        reason: RefuseReason,
+        reason: RejectReason,
         node: NodeId,
         heard: Option<Incarnation>,
         out: &mut Output,
     ) {
         match reason {
-            RefuseReason::Linked => self.note_seed(id, &node, false),
-            RefuseReason::Oneself => {
+            RejectReason::Linked => self.note_seed(id, &node, false),
+            RejectReason::Oneself => {
                 let me = self.me.node.clone();
                 self.note_seed(id, &me, true);
             }
-            RefuseReason::Identity => {
+            RejectReason::Identity => {
                 if let Some(heard) = heard {
                     self.meet_namesake(heard, true, out);
                 }
             }
-            RefuseReason::Cluster | RefuseReason::Version | RefuseReason::Full => {
-                out.events.push(Event::PeerRefused { node: Some(node), reason: format!("{reason:?}") });
+            RejectReason::Cluster | RejectReason::Version | RejectReason::Full => {
+                out.events.push(Event::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
             }
         }
         self.close(id, LossReason::Closed, out);
     }
 
     /// A peer says on an established link that a newer process with this node's id is alive.
-    pub(super) fn handle_late_refuse(&mut self, heard: Option<Incarnation>, out: &mut Output) {
+    pub(super) fn handle_late_reject(&mut self, heard: Option<Incarnation>, out: &mut Output) {
         if let Some(heard) = heard {
             self.meet_namesake(heard, true, out);
         }
@@ -266,11 +266,11 @@ impl Node {
             return;
         }
         match &mut self.phase {
-            Phase::Starting { refused, .. } => {
+            Phase::Starting { rejected, .. } => {
                 let patience = self.config.timers.heartbeat_timeout;
-                match *refused {
+                match *rejected {
                     None => {
-                        *refused = Some(self.clock.now);
+                        *rejected = Some(self.clock.now);
                         out.events.push(Event::IdInUse { patience });
                     }
                     Some(since) if self.clock.now.since(since) >= patience => {

@@ -38,7 +38,7 @@ impl Node {
         let newest = self.map.origins.incarnations(&about).max_by_key(|(incarnation, _)| *incarnation);
         let evidence = newest
             .map(|(_, index)| self.evidence_of(index))
-            .filter(|evidence| evidence.life > 0 && evidence.origin != self.me);
+            .filter(|evidence| evidence.liveness_counter > 0 && evidence.origin != self.me);
         self.send(link, &Message::HealthReport { query, about, state, evidence }, out);
     }
 

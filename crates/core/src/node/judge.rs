@@ -16,11 +16,11 @@ impl Node {
         let Some(index) = self.map.admit_origin(origin, self.clock) else { return };
         let heard = Heard::now(self.clock);
         let entry = self.map.origins.entry_mut(index);
-        if let Some((life, written)) = ping
-            && life > entry.evidence.life
+        if let Some((liveness_counter, written)) = ping
+            && liveness_counter > entry.evidence.liveness_counter
         {
             let written = entry.evidence.written.max(written);
-            entry.evidence = Evidence { life, written, heard, via: None, assumed: false };
+            entry.evidence = Evidence { liveness_counter, written, heard, via: None, assumed: false };
             self.judge(index, Sign::Young, out);
         }
     }
@@ -38,9 +38,10 @@ impl Node {
         let heard = Heard::ago(self.clock, age);
         let outlived = self.map.origins.is_outlived(&item.origin);
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
-        let (first, newer) = (evidence.assumed, item.life > evidence.life);
-        let unheard = first && item.life == 0;
-        if (unheard || outlived && item.life == evidence.life) && evidence.heard.is_after(heard) {
+        let (first, newer) = (evidence.assumed, item.liveness_counter > evidence.liveness_counter);
+        let unheard = first && item.liveness_counter == 0;
+        if (unheard || outlived && item.liveness_counter == evidence.liveness_counter) && evidence.heard.is_after(heard)
+        {
             evidence.heard = heard;
             if unheard && !young {
                 self.judge(index, Sign::Quiet, out);
@@ -50,7 +51,7 @@ impl Node {
             return;
         }
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
-        evidence.life = evidence.life.max(item.life);
+        evidence.liveness_counter = evidence.liveness_counter.max(item.liveness_counter);
         evidence.written = evidence.written.max(item.written);
         if first || heard.is_after(evidence.heard) {
             (evidence.heard, evidence.via, evidence.assumed) = (heard, Some(via.clone()), false);
@@ -90,7 +91,7 @@ impl Node {
             (false, true) => out.events.push(Event::OriginReturned { origin }),
             _ => {}
         }
-        self.subscribers.stamp += 1;
+        self.watchers.stamp += 1;
         for (slot, before) in before {
             let after = self.map.member(self.map.at(slot));
             if after.status() != before.status() {

@@ -2,7 +2,7 @@
 
 use super::attach::session_gone;
 use super::{ConnId, DegradedReason, Effect, Event, Node, Output, Phase, SessionId};
-use crate::error::Refusal;
+use crate::error::Rejection;
 use crate::member::{Liveness, Record, Status};
 use crate::mutant::Mutant;
 use crate::time::{Duration, Heard, Time};
@@ -15,7 +15,7 @@ const SOUND: Duration = Duration::from_millis(100);
 
 impl Node {
     /// The client lives. No allocation, no lock, nothing replicated.
-    pub fn heartbeat(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Refusal> {
+    pub fn heartbeat(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Rejection> {
         self.observe_client(now, out)?;
         self.counters.heartbeats += 1;
         let superseded_counts = self.mutation.is(Mutant::OldSessionHeartbeats);
@@ -36,7 +36,7 @@ impl Node {
     }
 
     /// Clean close: all members of the session are unregistered at once.
-    pub fn close_session(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Refusal> {
+    pub fn close_session(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Rejection> {
         self.observe_client(now, out)?;
         let result = self.session(session).map(|_| ());
         if result.is_ok()
@@ -46,7 +46,7 @@ impl Node {
                 self.write_left(slot, out);
             }
         }
-        self.count_refusal(result)
+        self.count_rejection(result)
     }
 
     /// The connection of a client is gone. That alone changes nothing, except with `fast` liveness.
@@ -68,7 +68,7 @@ impl Node {
         for id in ids {
             self.sessions.detach(id);
         }
-        self.subscribers.remove_all();
+        self.watchers.remove_all();
         out.effects.push(Effect::CloseAllClients);
     }
 

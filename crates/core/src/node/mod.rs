@@ -33,16 +33,16 @@ pub use explain::{EvidenceView, Explanation, InferredView, SessionView};
 pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotView};
 
 use crate::config::{Config, ConfigError};
-use crate::error::Refusal;
+use crate::error::Rejection;
 use crate::map::CausalMap;
 use crate::member::{Client, Record};
 use crate::mutant::{Mutant, Mutation};
 use crate::peer::Peers;
 use crate::sessions::Sessions;
-use crate::subscribe::Subscribers;
 use crate::time::{Clock, Duration, Time};
 use crate::timers::{Timer, Timers};
 use crate::version::{Incarnation, OriginId};
+use crate::watch::Watchers;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -88,13 +88,13 @@ pub struct Node {
     map: CausalMap,
     sessions: Sessions,
     peers: Peers,
-    subscribers: Subscribers,
+    watchers: Watchers,
     timers: Timers,
     random: fastrand::Rng,
     /// [`Start::collisions`].
     collisions: u32,
-    /// Own life number (L2).
-    life: u64,
+    /// Own liveness counter (L2).
+    liveness_counter: u64,
     /// Names registered by the application, kept to be claimed again if an older run of this node had them.
     own_names: BTreeMap<SmolStr, SmolStr>,
     /// Names of older runs have been dealt with (N2).
@@ -121,7 +121,7 @@ enum Phase {
         /// One has been met: there is a registry to be had.
         met: bool,
         /// Since when others say that this id is in use.
-        refused: Option<Time>,
+        rejected: Option<Time>,
     },
     Ready {
         since: Time,
@@ -158,13 +158,13 @@ impl Node {
             woke: now,
             awake_since: now,
             wall_ms: start.wall_ms,
-            phase: Phase::Starting { since: now, met: false, refused: None },
+            phase: Phase::Starting { since: now, met: false, rejected: None },
             map,
             sessions: Sessions::default(),
-            subscribers: Subscribers::default(),
+            watchers: Watchers::default(),
             timers: Timers::default(),
             collisions: start.collisions,
-            life: 0,
+            liveness_counter: 0,
             own_names: BTreeMap::new(),
             names_settled: false,
             restated_at: 0,
@@ -240,15 +240,15 @@ impl Node {
     }
 
     /// A client's message: not carried out if it was waiting while the node slept.
-    fn observe_client(&mut self, now: Time, out: &mut Output) -> Result<(), Refusal> {
+    fn observe_client(&mut self, now: Time, out: &mut Output) -> Result<(), Rejection> {
         let awake = self.observe(now, out);
-        self.count_refusal(if awake { Ok(()) } else { Err(attach::session_gone()) })
+        self.count_rejection(if awake { Ok(()) } else { Err(attach::session_gone()) })
     }
 
     /// Everything periodic.
     fn tick(&mut self, out: &mut Output) {
         self.timers.set(self.clock.now + self.config.timers.ping_interval, Timer::Tick);
-        self.life += 1;
+        self.liveness_counter += 1;
         self.judge_origins(out);
         self.forget_the_lost(out);
         self.check_readiness(out);
@@ -260,13 +260,13 @@ impl Node {
         self.ping_all(out);
         self.ask_who_is_due(out);
         self.settle_names_in_time(out);
-        self.subscribers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, out);
+        self.watchers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, out);
     }
 
     fn collect(&mut self, out: &mut Output) {
         let collected = self.map.collect(self.clock, self.tombstone_timeout());
         self.counters.tombstones_collected += collected.len() as u64;
-        self.subscribers.collected(&collected, self.config.limits.subscriber_queue, out);
+        self.watchers.collected(&collected, self.config.limits.watcher_queue, out);
         self.schedule_collection();
     }
 

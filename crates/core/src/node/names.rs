@@ -1,7 +1,7 @@
 //! Names: registrations a node makes on its own behalf, its own member record, and drain marks (C7).
 
 use super::{Event, NameView, Node, Output, Phase};
-use crate::error::{ErrorCode, Refusal};
+use crate::error::{ErrorCode, Rejection};
 use crate::member::{Kind, Metadata, NODE_SERVICE, Record, Space, Status, check_name};
 use crate::mutant::Mutant;
 use crate::time::Time;
@@ -11,24 +11,24 @@ use smol_str::SmolStr;
 use std::sync::Arc;
 
 impl Node {
-    /// Registers a name at a location; again = new location. A name held by another live node is refused.
+    /// Registers a name at a location; again = new location. A name held by another live node is rejected.
     pub fn register_name(
         &mut self,
         now: Time,
         name: &str,
         location: &str,
         out: &mut Output,
-    ) -> Result<Version, Refusal> {
+    ) -> Result<Version, Rejection> {
         self.observe(now, out);
         let result = self.check_register_name(name, location);
         let result = result.map(|()| {
             self.own_names.insert(SmolStr::new(name), SmolStr::new(location));
             self.write_name(name, location, out)
         });
-        self.count_refusal(result)
+        self.count_rejection(result)
     }
 
-    fn check_register_name(&self, name: &str, location: &str) -> Result<(), Refusal> {
+    fn check_register_name(&self, name: &str, location: &str) -> Result<(), Rejection> {
         if !matches!(self.phase, Phase::Ready { .. }) {
             return Err(super::attach::not_ready());
         }
@@ -37,12 +37,12 @@ impl Node {
         match held {
             Some(record) if record.origin.id.node != self.me.node && self.map.shown(record) == Status::Up => {
                 let message = format!("name {name:?} is registered by node {}", record.origin.id.node);
-                Err(Refusal::new(ErrorCode::AlreadyRegistered, message).field("name"))
+                Err(Rejection::new(ErrorCode::AlreadyRegistered, message).field("name"))
             }
             None if !self.map.has_room(Space::Name) => {
                 let limit = self.config.limits.names;
                 let message = format!("{limit} names are registered already, or remembered as gone");
-                Err(Refusal::new(ErrorCode::ResourceExhausted, message).field("name").limit(limit))
+                Err(Rejection::new(ErrorCode::ResourceExhausted, message).field("name").limit(limit))
             }
             _ => Ok(()),
         }
@@ -115,7 +115,7 @@ impl Node {
     }
 
     /// Unregisters a name of this node.
-    pub fn unregister_name(&mut self, now: Time, name: &str, out: &mut Output) -> Result<(), Refusal> {
+    pub fn unregister_name(&mut self, now: Time, name: &str, out: &mut Output) -> Result<(), Rejection> {
         self.observe(now, out);
         let result = if self.own_names.remove(name).is_some() {
             if let Some(slot) = self.map.slot_of(Space::Name, name)
@@ -127,9 +127,9 @@ impl Node {
             Ok(())
         } else {
             let message = format!("name {name:?} is not registered by this node");
-            Err(Refusal::new(ErrorCode::NotRegistered, message).field("name"))
+            Err(Rejection::new(ErrorCode::NotRegistered, message).field("name"))
         };
-        self.count_refusal(result)
+        self.count_rejection(result)
     }
 
     /// Where a name is. It is shown while its node is silent and expires like the members of a lost node (L4).
@@ -224,16 +224,16 @@ impl Node {
     }
 
     /// Sets or clears the drain mark of a member, wherever its owner is.
-    pub fn drain(&mut self, now: Time, id: &str, drained: bool, out: &mut Output) -> Result<(), Refusal> {
+    pub fn drain(&mut self, now: Time, id: &str, drained: bool, out: &mut Output) -> Result<(), Rejection> {
         self.observe(now, out);
         let result = self.do_drain(id, drained, out);
-        self.count_refusal(result)
+        self.count_rejection(result)
     }
 
-    fn do_drain(&mut self, id: &str, drained: bool, out: &mut Output) -> Result<(), Refusal> {
+    fn do_drain(&mut self, id: &str, drained: bool, out: &mut Output) -> Result<(), Rejection> {
         let held = self.map.record(Space::Member, id).filter(|r| self.map.shown(r) != Status::Left).cloned();
         let Some(held) = held else {
-            return Err(Refusal::new(ErrorCode::NotFound, format!("no member {id:?}")).field("id"));
+            return Err(Rejection::new(ErrorCode::NotFound, format!("no member {id:?}")).field("id"));
         };
         if held.drained() == drained {
             return Ok(());
@@ -246,7 +246,7 @@ impl Node {
         let owner = &held.origin.id.node;
         let Some(link) = self.peers.link_to(owner) else {
             let message = format!("member {id:?} belongs to node {owner}, which cannot be reached from here now");
-            return Err(Refusal::new(ErrorCode::NotReady, message).field("id"));
+            return Err(Rejection::new(ErrorCode::NotReady, message).field("id"));
         };
         let link = link.id;
         self.send(link, &Message::Drain { id, drain }, out);
@@ -254,7 +254,7 @@ impl Node {
     }
 
     /// Marks this node as drained, or not: it stays, but pickers and discovery leave it out.
-    pub fn drain_node(&mut self, now: Time, drained: bool, out: &mut Output) -> Result<(), Refusal> {
+    pub fn drain_node(&mut self, now: Time, drained: bool, out: &mut Output) -> Result<(), Rejection> {
         let id = self.member_id.clone();
         self.drain(now, &id, drained, out)
     }

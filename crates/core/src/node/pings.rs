@@ -30,7 +30,7 @@ impl Node {
         }
     }
 
-    /// A first ping on a new link: it carries the life number that lets others know this node lives.
+    /// A first ping on a new link: it carries the liveness counter that lets others know this node lives.
     pub(super) fn ping(&mut self, link: LinkId, out: &mut Output) {
         let ask = self.unlinked_origins();
         self.ping_with(link, ask, out);
@@ -56,16 +56,17 @@ impl Node {
         let evidence: Vec<EvidenceItem> = asked
             .iter()
             .filter_map(|origin| self.map.origins.index_of(origin))
-            .filter(|index| self.map.origins.entry(*index).evidence.life > 0)
+            .filter(|index| self.map.origins.entry(*index).evidence.liveness_counter > 0)
             .map(|index| self.evidence_of(index))
             .collect();
-        let (life, ready, context_hash) = (self.life, self.is_ready(), self.map.origins.context_hash());
+        let (liveness_counter, ready, context_hash) =
+            (self.liveness_counter, self.is_ready(), self.map.origins.context_hash());
         let regions = self.linked_regions();
         let written = self.written();
         let clock = self.clock;
         let Some(link) = self.peers.links.get_mut(&id) else { return };
         let (seq, echo) = (link.next_ping(clock), link.heard_seq);
-        let ping = Ping { seq, echo, life, written, context_hash, ready, regions, ask, evidence };
+        let ping = Ping { seq, echo, liveness_counter, written, context_hash, ready, regions, ask, evidence };
         self.send(id, &Message::Ping(ping), out);
     }
 

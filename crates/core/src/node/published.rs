@@ -9,7 +9,7 @@ use crate::member::{Member, Space, Status};
 impl Node {
     /// Whether anybody wants to know how members looked before and after a change.
     pub(super) fn is_watched(&self) -> bool {
-        self.publish || !self.subscribers.is_empty()
+        self.publish || !self.watchers.is_empty()
     }
 
     /// Notes how a slot is shown from now on; `left` means no longer.

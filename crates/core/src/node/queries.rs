@@ -74,9 +74,9 @@ pub struct Sizes {
     pub names: usize,
     pub tombstones: usize,
     pub sessions: usize,
-    pub subscribers: usize,
-    /// Longest subscriber queue.
-    pub subscriber_queue: usize,
+    pub watchers: usize,
+    /// Longest watcher queue.
+    pub watcher_queue: usize,
     pub links: usize,
     pub origins: usize,
     pub retired: usize,
@@ -159,7 +159,7 @@ impl Node {
             incarnation: peer.incarnation,
             ready: peer.ready,
             evidence: heard.map(|evidence| EvidenceView {
-                life: evidence.life,
+                liveness_counter: evidence.liveness_counter,
                 age: evidence.heard.silence(self.clock),
                 via: evidence.via.clone(),
             }),
@@ -252,8 +252,8 @@ impl Node {
             names: self.map.live_names(),
             tombstones: self.map.tombstones(),
             sessions: self.sessions.len(),
-            subscribers: self.subscribers.len(),
-            subscriber_queue: self.subscribers.longest_queue(),
+            watchers: self.watchers.len(),
+            watcher_queue: self.watchers.longest_queue(),
             links: self.peers.links.len(),
             origins: self.map.origins.len(),
             retired: self.map.origins.retired().len(),

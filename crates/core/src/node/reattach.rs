@@ -1,7 +1,7 @@
 //! Clients without a memory of their own, as those that speak HTTP: the registry remembers for them (C8).
 
 use super::{Attach, AttachMember, Attached, ConnId, Feeder, Node, Output, Reattach};
-use crate::error::{ErrorCode, Refusal};
+use crate::error::{ErrorCode, Rejection};
 use crate::member::{MemberSpec, Record, Space, Status};
 use crate::mutant::Mutant;
 use crate::time::Time;
@@ -16,16 +16,16 @@ impl Node {
         conn: ConnId,
         request: &Reattach,
         out: &mut Output,
-    ) -> Result<Attached, Refusal> {
+    ) -> Result<Attached, Rejection> {
         self.observe_client(now, out)?;
         match self.recall(request) {
             Ok(attach) => self.attach(now, wall_ms, conn, &attach, out),
-            Err(refusal) => self.count_refusal(Err(refusal)),
+            Err(rejection) => self.count_rejection(Err(rejection)),
         }
     }
 
     /// What the client would say if it remembered.
-    fn recall(&self, request: &Reattach) -> Result<Attach, Refusal> {
+    fn recall(&self, request: &Reattach) -> Result<Attach, Rejection> {
         if !self.is_ready() {
             return Err(self.takes_no_clients(&request.client));
         }
@@ -38,7 +38,7 @@ impl Node {
             let highest = previous.unwrap_or(0);
             if others.iter().any(|record| record.claim > highest && self.map.shown(record) == Status::Up) {
                 let message = format!("another process with client id {:?} took over", request.client);
-                return Err(Refusal::new(ErrorCode::Superseded, message).field("client"));
+                return Err(Rejection::new(ErrorCode::Superseded, message).field("client"));
             }
             if previous.is_none() {
                 return Err(super::attach::session_gone());

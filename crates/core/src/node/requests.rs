@@ -2,7 +2,7 @@
 
 use super::attach::session_gone;
 use super::{AttachMember, Node, Output, SessionId};
-use crate::error::{ErrorCode, Refusal};
+use crate::error::{ErrorCode, Rejection};
 use crate::member::{Metadata, MetadataUpdate, Record, Space};
 use crate::mutant::Mutant;
 use crate::sessions::Session;
@@ -20,11 +20,11 @@ impl Node {
         seq: u64,
         member: &AttachMember,
         out: &mut Output,
-    ) -> Result<Version, Refusal> {
+    ) -> Result<Version, Rejection> {
         self.observe_client(now, out)?;
         self.wall_ms = wall_ms;
         let result = self.do_register(session, seq, member, out);
-        self.count_refusal(result)
+        self.count_rejection(result)
     }
 
     fn do_register(
@@ -33,7 +33,7 @@ impl Node {
         seq: u64,
         member: &AttachMember,
         out: &mut Output,
-    ) -> Result<Version, Refusal> {
+    ) -> Result<Version, Rejection> {
         self.check_request(session, seq)?;
         member.spec.check(&self.config.limits)?;
         let (client, claim, members) = {
@@ -45,7 +45,7 @@ impl Node {
         let own = slot.is_some_and(|slot| self.sessions.of_slot(slot) == Some(session));
         if members >= limit && !own {
             let message = format!("this session has {limit} members already");
-            return Err(Refusal::new(ErrorCode::ResourceExhausted, message).field("id").limit(limit));
+            return Err(Rejection::new(ErrorCode::ResourceExhausted, message).field("id").limit(limit));
         }
         if own && let Some(slot) = slot {
             return self.register_again(session, seq, slot, member, out);
@@ -56,7 +56,7 @@ impl Node {
         let own_tombstone = held.is_some_and(|held| held.claim == claim && held.client == client && !held.is_live());
         let known = self.map.known_claim(Space::Member, &member.spec.id);
         if known >= claim && !own_tombstone {
-            return Err(Refusal::stale_claim(known));
+            return Err(Rejection::stale_claim(known));
         }
         let version = self.claim_member(session, &client, claim, member, out)?;
         self.executed(session, seq, out);
@@ -71,7 +71,7 @@ impl Node {
         slot: u32,
         member: &AttachMember,
         out: &mut Output,
-    ) -> Result<Version, Refusal> {
+    ) -> Result<Version, Rejection> {
         let held = self.map.at(slot).clone();
         let spec = &member.spec;
         let draft = Record {
@@ -85,7 +85,7 @@ impl Node {
         };
         if !draft.same_attributes(&held) {
             let message = format!("member {:?} is registered with other attributes; unregister it first", spec.id);
-            return Err(Refusal::new(ErrorCode::AlreadyRegistered, message).field("id"));
+            return Err(Rejection::new(ErrorCode::AlreadyRegistered, message).field("id"));
         }
         let stored = self.write(draft, out);
         self.executed(session, seq, out);
@@ -103,10 +103,10 @@ impl Node {
         update: &MetadataUpdate,
         expected: Option<Version>,
         out: &mut Output,
-    ) -> Result<Version, Refusal> {
+    ) -> Result<Version, Rejection> {
         self.observe_client(now, out)?;
         let result = self.do_update(session, seq, id, update, expected, out);
-        self.count_refusal(result)
+        self.count_rejection(result)
     }
 
     fn do_update(
@@ -117,7 +117,7 @@ impl Node {
         update: &MetadataUpdate,
         expected: Option<Version>,
         out: &mut Output,
-    ) -> Result<Version, Refusal> {
+    ) -> Result<Version, Rejection> {
         self.check_request(session, seq)?;
         let slot = self.own_slot(session, id)?;
         let held = self.map.at(slot).clone();
@@ -126,7 +126,7 @@ impl Node {
             && expected != version
         {
             let message = format!("member {id:?} has version {version}, not {expected}; read it again");
-            return Err(Refusal::new(ErrorCode::StaleVersion, message).field("version"));
+            return Err(Rejection::new(ErrorCode::StaleVersion, message).field("version"));
         }
         let metadata = update.apply(&held.metadata, &self.config.limits)?;
         self.executed(session, seq, out);
@@ -147,28 +147,28 @@ impl Node {
         seq: u64,
         id: &str,
         out: &mut Output,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         self.observe_client(now, out)?;
         let result = self.check_request(session, seq).and_then(|()| self.own_slot(session, id)).map(|slot| {
             self.executed(session, seq, out);
             self.sessions.take(slot);
             self.write_left(slot, out);
         });
-        self.count_refusal(result)
+        self.count_rejection(result)
     }
 
-    pub(super) fn session(&self, id: SessionId) -> Result<&Session, Refusal> {
+    pub(super) fn session(&self, id: SessionId) -> Result<&Session, Rejection> {
         self.sessions.get(id).filter(|session| !session.superseded).ok_or_else(session_gone)
     }
 
     /// Accepts a request number of an existing session: higher than every number before it (C5). The number counts from
     /// here on, whether the request is executed or rejected. A copy of a rejected request that arrives later is not
     /// executed: its client has acted on the rejection.
-    fn check_request(&mut self, id: SessionId, seq: u64) -> Result<(), Refusal> {
+    fn check_request(&mut self, id: SessionId, seq: u64) -> Result<(), Rejection> {
         let last = self.session(id)?.last_seq;
         if seq <= last && !self.mutation.is(Mutant::OldRequestsExecuted) {
             let message = format!("request {seq} arrived after request {last}");
-            return Err(Refusal::new(ErrorCode::InvalidArgument, message).field("seq"));
+            return Err(Rejection::new(ErrorCode::InvalidArgument, message).field("seq"));
         }
         if let Some(session) = self.sessions.get_mut(id)
             && !self.mutation.is(Mutant::RejectedRequestsRunLater)
@@ -188,7 +188,7 @@ impl Node {
         }
     }
 
-    fn own_slot(&self, session: SessionId, id: &str) -> Result<u32, Refusal> {
+    fn own_slot(&self, session: SessionId, id: &str) -> Result<u32, Rejection> {
         let slot = self.map.slot_of(Space::Member, id);
         if let Some(slot) = slot.filter(|slot| self.sessions.of_slot(*slot) == Some(session)) {
             return Ok(slot);
@@ -196,13 +196,13 @@ impl Node {
         match slot.map(|slot| self.map.at(slot)) {
             Some(record) if record.is_live() => {
                 let message = format!("member {id:?} belongs to another session; only its own client may change it");
-                Err(Refusal::new(ErrorCode::PermissionDenied, message).field("id"))
+                Err(Rejection::new(ErrorCode::PermissionDenied, message).field("id"))
             }
-            _ => Err(Refusal::new(ErrorCode::NotRegistered, format!("member {id:?} is not registered")).field("id")),
+            _ => Err(Rejection::new(ErrorCode::NotRegistered, format!("member {id:?} is not registered")).field("id")),
         }
     }
 
-    pub(super) fn count_refusal<T>(&mut self, result: Result<T, Refusal>) -> Result<T, Refusal> {
+    pub(super) fn count_rejection<T>(&mut self, result: Result<T, Rejection>) -> Result<T, Rejection> {
         if result.is_err() {
             self.counters.requests_rejected += 1;
         }

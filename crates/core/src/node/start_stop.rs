@@ -6,7 +6,7 @@ use super::{
     Effect, Event, HandoverTarget, Legacy, LossReason, Node, Notice, Output, PeerState, Phase, RestartReason,
     SessionId, StopReason,
 };
-use crate::error::{ErrorCode, Refusal};
+use crate::error::{ErrorCode, Rejection};
 use crate::map::{CausalMap, OriginEntry};
 use crate::member::{Deployment, Record, Space};
 use crate::mutant::Mutant;
@@ -63,7 +63,7 @@ impl Node {
         self.restate_tombstones(out);
     }
 
-    /// What the run before in this process had unregistered. Others may have refused to hear it, because its number was too
+    /// What the run before in this process had unregistered. Others may have rejected to hear it, because its number was too
     /// low: they had retired higher ones (N1, D10).
     fn restate_tombstones(&mut self, out: &mut Output) {
         for end in std::mem::take(&mut self.inherited_ends) {
@@ -92,7 +92,7 @@ impl Node {
     /// ready node holds a part of its registry and has reason to wait longer for the rest.
     pub(super) fn check_readiness(&mut self, out: &mut Output) {
         let now = self.clock.now;
-        let Phase::Starting { since, met, refused } = &mut self.phase else { return };
+        let Phase::Starting { since, met, rejected } = &mut self.phase else { return };
         let reachable: Vec<(&NodeId, bool)> =
             self.peers.up().filter_map(|(node, _)| Some((node, self.peers.peers.get(node)?.ready))).collect();
         if reachable.iter().any(|(_, ready)| *ready) {
@@ -102,7 +102,7 @@ impl Node {
         let timers = &self.config.timers;
         let wait = if *met { timers.heartbeat_timeout.max(timers.lone_start_wait) } else { timers.lone_start_wait };
         let lowest = reachable.iter().all(|(node, _)| self.me.node < **node);
-        if refused.is_none() && lowest && now >= *since + wait {
+        if rejected.is_none() && lowest && now >= *since + wait {
             self.become_ready(true, timers.heartbeat_timeout, out);
         }
     }
@@ -219,8 +219,8 @@ impl Node {
         alone || self.peers.up().any(|(_, link)| pushed_to(link))
     }
 
-    /// The refusal of a client that comes now. A stopping node says where to go instead, to each client always the same (N6).
-    pub(super) fn takes_no_clients(&self, client: &str) -> Refusal {
+    /// The rejection of a client that comes now. A stopping node says where to go instead, to each client always the same (N6).
+    pub(super) fn takes_no_clients(&self, client: &str) -> Rejection {
         if !matches!(self.phase, Phase::Stopping { .. }) {
             return not_ready();
         }
@@ -230,7 +230,7 @@ impl Node {
             Some(target) => format!("this node is stopping; go on at {}", target.client_address),
             None => "this node is stopping; go on at another".to_owned(),
         };
-        Refusal::new(ErrorCode::NotReady, message)
+        Rejection::new(ErrorCode::NotReady, message)
     }
 
     /// Where sessions can go: to ready peers, and of these to where clients would go by themselves, which is to drained nodes last
@@ -278,14 +278,14 @@ impl Node {
         self.stop_now(StopReason::Graceful, out);
     }
 
-    /// Removes a peer for good, until it is heard of again. Refused while it is connected.
-    pub fn forget(&mut self, now: Time, node: &NodeId, out: &mut Output) -> Result<(), Refusal> {
+    /// Removes a peer for good, until it is heard of again. Rejected while it is connected.
+    pub fn forget(&mut self, now: Time, node: &NodeId, out: &mut Output) -> Result<(), Rejection> {
         self.observe(now, out);
         let result = match self.peers.peers.get(node) {
-            None => Err(Refusal::new(ErrorCode::NotFound, format!("no node {node}")).field("node")),
+            None => Err(Rejection::new(ErrorCode::NotFound, format!("no node {node}")).field("node")),
             Some(peer) if peer.state == super::PeerState::Up => {
                 let message = format!("node {node} is connected; stop it first");
-                Err(Refusal::new(ErrorCode::InvalidArgument, message).field("node"))
+                Err(Rejection::new(ErrorCode::InvalidArgument, message).field("node"))
             }
             Some(_) => {
                 self.peers.peers.remove(node);
@@ -293,6 +293,6 @@ impl Node {
                 Ok(())
             }
         };
-        self.count_refusal(result)
+        self.count_rejection(result)
     }
 }

@@ -1,33 +1,32 @@
-//! Subscriptions: subscribing, resuming, taking (W1–W6).
+//! Watches: watching, resuming, taking (W1–W6).
 
-use super::{Interest, Node, Output, Phase, ResetReason, Resume, StreamEvent, SubscriberId};
-use crate::error::{ErrorCode, Refusal};
-use crate::subscribe::{Begin, Resumption, TakeContext, Token, Walk};
+use super::{Interest, Node, Output, Phase, ResetReason, Resume, StreamEvent, WatcherId};
+use crate::error::{ErrorCode, Rejection};
 use crate::time::Time;
+use crate::watch::{Begin, Resumption, TakeContext, Token, Walk};
 use std::collections::BTreeMap;
 
 impl Node {
     /// Subscribes to members or names; the stream starts with what the resume state leaves to be told.
-    pub fn subscribe(
+    pub fn watch(
         &mut self,
         now: Time,
         interest: Interest,
         resume: Resume,
         out: &mut Output,
-    ) -> Result<SubscriberId, Refusal> {
+    ) -> Result<WatcherId, Rejection> {
         self.observe_client(now, out)?;
-        let result =
-            self.check_subscribe(&resume).map(|absence_from| self.begin_stream(&interest, resume, absence_from));
-        let result = result.map(|begin| self.subscribers.insert(interest, begin, out));
-        self.count_refusal(result)
+        let result = self.check_watch(&resume).map(|absence_from| self.begin_stream(&interest, resume, absence_from));
+        let result = result.map(|begin| self.watchers.insert(interest, begin, out));
+        self.count_rejection(result)
     }
 
-    fn check_subscribe(&self, resume: &Resume) -> Result<Time, Refusal> {
+    fn check_watch(&self, resume: &Resume) -> Result<Time, Rejection> {
         let Phase::Ready { absence_from, .. } = self.phase else { return Err(super::attach::not_ready()) };
         let limits = &self.config.limits;
-        if self.subscribers.len() >= limits.subscribers {
-            let message = format!("this node has {} subscribers already; try another", limits.subscribers);
-            return Err(Refusal::new(ErrorCode::ResourceExhausted, message).limit(limits.subscribers));
+        if self.watchers.len() >= limits.watchers {
+            let message = format!("this node has {} watchers already; try another", limits.watchers);
+            return Err(Rejection::new(ErrorCode::ResourceExhausted, message).limit(limits.watchers));
         }
         let known = match resume {
             Resume::Fresh => 0,
@@ -36,7 +35,7 @@ impl Node {
         };
         if known > limits.resume_known {
             let message = format!("{known} known versions, at most {} fit", limits.resume_known);
-            return Err(Refusal::new(ErrorCode::TooLarge, message).field("known").limit(limits.resume_known));
+            return Err(Rejection::new(ErrorCode::TooLarge, message).field("known").limit(limits.resume_known));
         }
         Ok(absence_from)
     }
@@ -62,18 +61,18 @@ impl Node {
         }
     }
 
-    /// This subscriber gets a mark whenever it has been told everything there is, and not only now and then.
-    pub fn mark_eagerly(&mut self, subscriber: SubscriberId) {
-        self.subscribers.mark_eagerly(subscriber);
+    /// This watcher gets a mark whenever it has been told everything there is, and not only now and then.
+    pub fn mark_eagerly(&mut self, watcher: WatcherId) {
+        self.watchers.mark_eagerly(watcher);
     }
 
-    pub fn unsubscribe(&mut self, subscriber: SubscriberId) {
-        self.subscribers.remove(subscriber);
+    pub fn unwatch(&mut self, watcher: WatcherId) {
+        self.watchers.remove(watcher);
     }
 
-    /// Takes up to `max` events (at least two). Snapshots are walked here, at the subscriber's pace. Returns whether there
+    /// Takes up to `max` events (at least two). Snapshots are walked here, at the watcher's pace. Returns whether there
     /// is more right now; if not, `Effect::Readable` will say when there is.
-    pub fn take(&mut self, now: Time, subscriber: SubscriberId, max: usize, events: &mut Vec<StreamEvent>) -> bool {
+    pub fn take(&mut self, now: Time, watcher: WatcherId, max: usize, events: &mut Vec<StreamEvent>) -> bool {
         let absence_from = match self.phase {
             Phase::Ready { absence_from, .. } => absence_from,
             _ => Time::ZERO,
@@ -86,7 +85,7 @@ impl Node {
             mutation: self.mutation,
         };
         let before = events.len();
-        let more = self.subscribers.take(subscriber, &context, max, events);
+        let more = self.watchers.take(watcher, &context, max, events);
         let resets = events[before..].iter().filter(|event| matches!(event, StreamEvent::Reset(_))).count();
         self.counters.watcher_resets += resets as u64;
         more

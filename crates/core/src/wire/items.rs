@@ -51,7 +51,7 @@ pub(crate) struct InferredItem<'a> {
     pub(crate) claim: u64,
     pub(crate) about: &'a OriginId,
     pub(crate) about_n: u64,
-    pub(crate) life: u64,
+    pub(crate) liveness_counter: u64,
     /// How long ago the sender learnt of it, if it is a tombstone.
     pub(crate) age: Duration,
 }
@@ -78,7 +78,7 @@ impl PairsItem<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EvidenceItem {
     pub(crate) origin: OriginId,
-    pub(crate) life: u64,
+    pub(crate) liveness_counter: u64,
     /// How many writes the origin had made by then.
     pub(crate) written: u64,
     pub(crate) age_ms: u64,
@@ -144,9 +144,19 @@ fn decode_item<'f: 'i, 'i>(
     if tag & !RECORD_NAME == INFERRED {
         let about = origin_at(reader, origins)?;
         let about_n = reader.bounded("n", COUNTER_MAX)?;
-        let life = reader.bounded("life", COUNTER_MAX)?;
+        let liveness_counter = reader.bounded("life", COUNTER_MAX)?;
         let age = decode_age(reader)?;
-        return Ok(Item::Inferred(InferredItem { origin, n, space: space(tag), id, claim, about, about_n, life, age }));
+        return Ok(Item::Inferred(InferredItem {
+            origin,
+            n,
+            space: space(tag),
+            id,
+            claim,
+            about,
+            about_n,
+            liveness_counter,
+            age,
+        }));
     }
     if tag & !(RECORD_NAME | RECORD_LEFT | RECORD_DOWN) != RECORD {
         return Err(CodecError::Invalid("item"));
@@ -296,7 +306,7 @@ impl ItemsWriter {
         let about = self.origin(&inferred.about.id);
         self.body.varint(about);
         self.body.varint(inferred.about_n);
-        self.body.varint(inferred.life);
+        self.body.varint(inferred.liveness_counter);
         self.body.varint(age.as_millis() as u64);
     }
 

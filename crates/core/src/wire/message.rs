@@ -75,7 +75,7 @@ pub(crate) struct Ping {
     pub(crate) seq: u64,
     /// Highest sequence received from the other side.
     pub(crate) echo: u64,
-    pub(crate) life: u64,
+    pub(crate) liveness_counter: u64,
     /// How many writes the sender has made (L3).
     pub(crate) written: u64,
     pub(crate) context_hash: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Chunk<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RefuseReason {
+pub(crate) enum RejectReason {
     Cluster,
     Version,
     Identity,
@@ -127,9 +127,9 @@ pub(crate) enum LinkState {
 pub(crate) enum Message<'a> {
     Hello(Hello),
     Welcome(Hello),
-    /// `node` says who refuses.
-    Refuse {
-        reason: RefuseReason,
+    /// `node` says who rejects.
+    Reject {
+        reason: RejectReason,
         node: NodeId,
         heard: Option<Incarnation>,
     },
@@ -221,7 +221,7 @@ impl Message<'_> {
         match self {
             Message::Hello(hello) => encode_hello(&mut w, 0, hello),
             Message::Welcome(hello) => encode_hello(&mut w, 1, hello),
-            Message::Refuse { reason, node, heard } => {
+            Message::Reject { reason, node, heard } => {
                 w.byte(2);
                 w.byte(*reason as u8);
                 w.text(node.as_str());
@@ -231,7 +231,7 @@ impl Message<'_> {
                 w.byte(3);
                 w.varint(ping.seq);
                 w.varint(ping.echo);
-                w.varint(ping.life);
+                w.varint(ping.liveness_counter);
                 w.varint(ping.written);
                 w.fixed64(ping.context_hash);
                 w.flag(ping.ready);
@@ -296,20 +296,20 @@ impl<'a> Message<'a> {
             1 => Message::Welcome(decode_hello(reader)?),
             2 => {
                 let reason = match reader.byte("reason")? {
-                    0 => RefuseReason::Cluster,
-                    1 => RefuseReason::Version,
-                    2 => RefuseReason::Identity,
-                    3 => RefuseReason::Oneself,
-                    4 => RefuseReason::Full,
-                    5 => RefuseReason::Linked,
+                    0 => RejectReason::Cluster,
+                    1 => RejectReason::Version,
+                    2 => RejectReason::Identity,
+                    3 => RejectReason::Oneself,
+                    4 => RejectReason::Full,
+                    5 => RejectReason::Linked,
                     _ => return Err(CodecError::Invalid("reason")),
                 };
-                Message::Refuse { reason, node: decode_node_id(reader)?, heard: decode_heard(reader)? }
+                Message::Reject { reason, node: decode_node_id(reader)?, heard: decode_heard(reader)? }
             }
             3 => Message::Ping(Ping {
                 seq: reader.bounded("seq", COUNTER_MAX)?,
                 echo: reader.bounded("echo", COUNTER_MAX)?,
-                life: reader.bounded("life", COUNTER_MAX)?,
+                liveness_counter: reader.bounded("life", COUNTER_MAX)?,
                 written: reader.bounded("written", COUNTER_MAX)?,
                 context_hash: reader.fixed64("context hash")?,
                 ready: reader.flag("ready")?,
@@ -447,7 +447,7 @@ fn encode_evidence(w: &mut Writer, evidence: &[EvidenceItem]) {
     w.count(evidence.len());
     for item in evidence {
         encode_origin(w, &item.origin);
-        w.varint(item.life);
+        w.varint(item.liveness_counter);
         w.varint(item.written);
         w.varint(item.age_ms);
     }
@@ -458,7 +458,7 @@ fn decode_evidence(reader: &mut Reader<'_>) -> Result<Vec<EvidenceItem>, CodecEr
         .map(|_| {
             Ok(EvidenceItem {
                 origin: decode_origin(reader)?,
-                life: reader.bounded("life", COUNTER_MAX)?,
+                liveness_counter: reader.bounded("life", COUNTER_MAX)?,
                 written: reader.bounded("written", COUNTER_MAX)?,
                 age_ms: reader.bounded("age", COUNTER_MAX)?,
             })

@@ -1,4 +1,4 @@
-//! The wire form of peer messages: versioned, bounded, and refused before anything is allocated or changed (P7).
+//! The wire form of peer messages: versioned, bounded, and rejected before anything is allocated or changed (P7).
 //!
 //! Integers are varints; strings are length-prefixed; every frame that carries records has one table of the origins and clients it
 //! mentions. Decoding borrows from the frame: a message is checked to its last byte before the first record is applied.
@@ -11,9 +11,9 @@ pub(crate) use convoke_base::codec::{COUNTER_MAX, Reader, Writer};
 pub(crate) use items::{
     EvidenceItem, InferredItem, Item, Items, ItemsWriter, RecordItem, decode_origin, encode_origin,
 };
-pub(crate) use message::{Chunk, Context, Hello, LinkState, Message, Ping, RefuseReason, decode_clock, encode_clock};
+pub(crate) use message::{Chunk, Context, Hello, LinkState, Message, Ping, RejectReason, decode_clock, encode_clock};
 
-/// Version of this format, named in every Hello. Peers of another version are refused, not guessed at.
+/// Version of this format, named in every Hello. Peers of another version are rejected, not guessed at.
 pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Hard bounds of the format; no configuration may allow more.
@@ -22,7 +22,7 @@ pub(crate) const ID_BYTES_MAX: u64 = 1024;
 pub(crate) const ADDRESS_BYTES_MAX: u64 = 1024;
 pub(crate) const PAIRS_MAX: u64 = 4 * 1024;
 
-/// Claims, sequences and counters above these are not reachable by counting; they are refused as hostile.
+/// Claims, sequences and counters above these are not reachable by counting; they are rejected as hostile.
 pub(crate) const MAX_CLAIM: u64 = 1 << 48;
 
 pub(crate) const MAX_DRAIN: u32 = u32::MAX / 2;

@@ -50,7 +50,7 @@ fn assert_same(item: &Item<'_>, content: &Content) {
             assert_eq!((item.origin, item.n, item.id), (&inferred.origin.id, inferred.n, id.as_str()));
             assert_eq!(item.space, samples::space_of(id));
             assert_eq!((item.about, item.about_n), (&inferred.about.id, inferred.about_n));
-            assert_eq!((item.claim, item.life), (inferred.claim, inferred.life));
+            assert_eq!((item.claim, item.liveness_counter), (inferred.claim, inferred.liveness_counter));
             assert_eq!(item.age, samples::age_of_inferred(inferred));
         }
         _ => panic!("{item:?} was written as {content:?}"),

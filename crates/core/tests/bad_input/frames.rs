@@ -44,7 +44,7 @@ fn malformed_frames_close_their_link_and_are_counted() {
     for (count, frame) in bad.iter().enumerate() {
         let link = lone.connect();
         let events = lone.closes_on(link, frame);
-        assert!(matches!(events[..], [Event::PeerRefused { node: None, .. }]), "{events:?}");
+        assert!(matches!(events[..], [Event::PeerRejected { node: None, .. }]), "{events:?}");
         assert_eq!(lone.node.counters().frames_malformed, count as u64 + 1);
     }
     assert!(lone.node.peers().is_empty());
@@ -53,7 +53,7 @@ fn malformed_frames_close_their_link_and_are_counted() {
 #[test]
 fn whatever_comes_before_a_hello_closes_the_link() {
     let mut lone = Lone::new();
-    // Goodbye, a welcome nobody asked for, a refusal, an acknowledgement, a question: all well-formed.
+    // Goodbye, a welcome nobody asked for, a rejection, an acknowledgement, a question: all well-formed.
     let mut welcome = hello(|_| ());
     welcome[0] = 1;
     for frame in
@@ -61,14 +61,14 @@ fn whatever_comes_before_a_hello_closes_the_link() {
     {
         let link = lone.connect();
         let events = lone.closes_on(link, &frame);
-        assert!(matches!(&events[..], [Event::PeerRefused { reason, .. }] if reason.contains("message order")));
+        assert!(matches!(&events[..], [Event::PeerRejected { reason, .. }] if reason.contains("message order")));
     }
     assert_eq!(lone.node.counters().frames_malformed, 6);
     assert!(!lone.node.member("m").unwrap().drained());
 }
 
 #[test]
-fn another_cluster_another_version_and_oneself_are_refused() {
+fn another_cluster_another_version_and_oneself_are_rejected() {
     let mut lone = Lone::new();
     let mut another_version = hello(|_| ());
     assert_eq!(u32::from(another_version[1]), PROTOCOL_VERSION, "the version stands first");
@@ -80,7 +80,7 @@ fn another_cluster_another_version_and_oneself_are_refused() {
     {
         let link = lone.connect();
         let events = lone.closes_on(link, &frame);
-        assert!(matches!(&events[..], [Event::PeerRefused { reason: found, .. }] if found == reason), "{events:?}");
+        assert!(matches!(&events[..], [Event::PeerRejected { reason: found, .. }] if found == reason), "{events:?}");
         // The other side is told why.
         let told = lone.out.effects.iter().any(|e| matches!(e, Effect::Send { frame, .. } if frame[0] == 2));
         assert!(told, "{:?}", lone.out.effects);

@@ -1,11 +1,11 @@
-//! Bad input (R-06, P7): refused with the right code, naming field and limit, and nothing has changed.
+//! Bad input (R-06, P7): rejected with the right code, naming field and limit, and nothing has changed.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod frames;
 mod requests;
 
-use convoke_core::error::{ErrorCode, Refusal};
+use convoke_core::error::{ErrorCode, Rejection};
 use convoke_core::member::MemberSpec;
 use convoke_core::node::{Attach, AttachMember, ConnId, Effect, Event, LinkId, SessionId, Start};
 use convoke_core::version::NodeId;
@@ -40,28 +40,28 @@ impl Lone {
         Lone { node, out, now, session: attached.session, links: 0 }
     }
 
-    /// The call is refused, counted, and leaves no trace.
+    /// The call is rejected, counted, and leaves no trace.
     #[track_caller]
-    fn refused<T: std::fmt::Debug>(
+    fn rejected<T: std::fmt::Debug>(
         &mut self,
-        call: impl FnOnce(&mut Node, Time, SessionId, &mut Output) -> Result<T, Refusal>,
-    ) -> Refusal {
+        call: impl FnOnce(&mut Node, Time, SessionId, &mut Output) -> Result<T, Rejection>,
+    ) -> Rejection {
         let before =
             (self.node.slots(), self.node.context(), self.node.sizes(), self.node.counters().requests_rejected);
         self.out = Output::default();
-        let refusal = call(&mut self.node, self.now, self.session, &mut self.out).unwrap_err();
-        assert_eq!(self.node.slots(), before.0, "{refusal}");
-        assert_eq!(self.node.context(), before.1, "{refusal}");
-        assert_eq!(self.node.sizes(), before.2, "{refusal}");
-        assert_eq!(self.node.counters().requests_rejected, before.3 + 1, "{refusal}");
-        assert!(self.out.is_empty(), "{refusal}: {:?}", self.out);
-        assert!(!refusal.message.is_empty());
-        refusal
+        let rejection = call(&mut self.node, self.now, self.session, &mut self.out).unwrap_err();
+        assert_eq!(self.node.slots(), before.0, "{rejection}");
+        assert_eq!(self.node.context(), before.1, "{rejection}");
+        assert_eq!(self.node.sizes(), before.2, "{rejection}");
+        assert_eq!(self.node.counters().requests_rejected, before.3 + 1, "{rejection}");
+        assert!(self.out.is_empty(), "{rejection}: {:?}", self.out);
+        assert!(!rejection.message.is_empty());
+        rejection
     }
 
     #[track_caller]
-    fn attach_refused(&mut self, request: &Attach) -> Refusal {
-        self.refused(|node, now, _, out| node.attach(now, 2, ConnId(2), request, out))
+    fn attach_rejected(&mut self, request: &Attach) -> Rejection {
+        self.rejected(|node, now, _, out| node.attach(now, 2, ConnId(2), request, out))
     }
 
     /// Somebody connects; the number of the link.
@@ -123,6 +123,6 @@ fn spec(change: impl FnOnce(&mut MemberSpec)) -> MemberSpec {
 }
 
 #[track_caller]
-fn assert_refusal(refusal: &Refusal, code: ErrorCode, field: &str, limit: Option<u64>) {
-    assert_eq!((refusal.code, refusal.field, refusal.limit), (code, Some(field), limit), "{refusal}");
+fn assert_rejection(rejection: &Rejection, code: ErrorCode, field: &str, limit: Option<u64>) {
+    assert_eq!((rejection.code, rejection.field, rejection.limit), (code, Some(field), limit), "{rejection}");
 }

@@ -1,6 +1,6 @@
 //! Requests of clients and of the application.
 
-use super::{Lone, assert_refusal, attach, member, spec};
+use super::{Lone, assert_rejection, attach, member, spec};
 use convoke_core::ErrorCode;
 use convoke_core::filter::Filter;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Space};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Claims above this are not reachable by counting.
 const CLAIM_MAX: u64 = 1 << 48;
 
-/// Everything that can be wrong with a member, with what the refusal says.
+/// Everything that can be wrong with a member, with what the rejection says.
 fn bad_specs() -> Vec<(MemberSpec, ErrorCode, &'static str, Option<u64>)> {
     let long = |len: usize| "x".repeat(len);
     let pairs = |count: usize| (0..count).map(|i| (i.to_string(), String::new())).collect::<BTreeMap<_, _>>();
@@ -57,26 +57,26 @@ fn bad_specs() -> Vec<(MemberSpec, ErrorCode, &'static str, Option<u64>)> {
 }
 
 #[test]
-fn bad_members_are_refused_in_attach_and_in_register() {
+fn bad_members_are_rejected_in_attach_and_in_register() {
     let mut lone = Lone::new();
     for (spec, code, field, limit) in bad_specs() {
         // In any position: the good members around it are not registered either.
         let mut request = attach("other", 9, &["good-1", "good-2"]);
         request.members.insert(1, member(spec.clone()));
-        assert_refusal(&lone.attach_refused(&request), code, field, limit);
-        let refusal =
-            lone.refused(|node, now, session, out| node.register(now, 2, session, 1, &member(spec.clone()), out));
-        assert_refusal(&refusal, code, field, limit);
+        assert_rejection(&lone.attach_rejected(&request), code, field, limit);
+        let rejection =
+            lone.rejected(|node, now, session, out| node.register(now, 2, session, 1, &member(spec.clone()), out));
+        assert_rejection(&rejection, code, field, limit);
     }
     lone.serves();
 }
 
 #[test]
-fn bad_attaches_are_refused() {
+fn bad_attaches_are_rejected() {
     let mut lone = Lone::new();
     let base = attach("other", 9, &["x"]);
     let check = |lone: &mut Lone, request: Attach, code, field, limit| {
-        assert_refusal(&lone.attach_refused(&request), code, field, limit);
+        assert_rejection(&lone.attach_rejected(&request), code, field, limit);
     };
     let invalid = ErrorCode::InvalidArgument;
     for client in [String::new(), "a\nb".to_owned()] {
@@ -98,15 +98,15 @@ fn bad_attaches_are_refused() {
 
 /// What cannot be registered need not be unregistered either: otherwise any text becomes a replicated tombstone.
 #[test]
-fn control_characters_in_unregistered_ids_are_refused() {
+fn control_characters_in_unregistered_ids_are_rejected() {
     let mut lone = Lone::new();
     let request = Attach { unregistered: vec!["a\0b".to_owned()], ..attach("other", 9, &["x"]) };
-    let refusal = lone.attach_refused(&request);
-    assert_eq!((refusal.code, refusal.field), (ErrorCode::InvalidMember, Some("id")));
+    let rejection = lone.attach_rejected(&request);
+    assert_eq!((rejection.code, rejection.field), (ErrorCode::InvalidMember, Some("id")));
 }
 
 #[test]
-fn bounds_on_what_a_node_holds_are_refused() {
+fn bounds_on_what_a_node_holds_are_rejected() {
     let mut lone = Lone::with(|config| {
         config.limits = Limits { members_per_session: 3, sessions: 2, names: 1, members: 4, ..Limits::default() };
     });
@@ -114,9 +114,9 @@ fn bounds_on_what_a_node_holds_are_refused() {
     // Unregistrations count: each is a write.
     let mut request = attach("other", 9, &["x", "y"]);
     request.unregistered = vec!["p".to_owned(), "q".to_owned()];
-    assert_refusal(&lone.attach_refused(&request), exhausted, "members", Some(3));
-    let refusal = lone.refused(|node, now, _, out| node.register_name(now, "another", "", out));
-    assert_refusal(&refusal, exhausted, "name", Some(1));
+    assert_rejection(&lone.attach_rejected(&request), exhausted, "members", Some(3));
+    let rejection = lone.rejected(|node, now, _, out| node.register_name(now, "another", "", out));
+    assert_rejection(&rejection, exhausted, "name", Some(1));
 
     let session = lone.session;
     for (seq, id) in ["m2", "m3"].into_iter().enumerate() {
@@ -124,26 +124,27 @@ fn bounds_on_what_a_node_holds_are_refused() {
         lone.node.register(lone.now, 2, session, seq as u64 + 1, &member, &mut lone.out).unwrap();
     }
     let fourth = member(MemberSpec::new("m4", "s"));
-    let refusal = lone.refused(|node, now, session, out| node.register(now, 2, session, 3, &fourth, out));
-    assert_refusal(&refusal, exhausted, "id", Some(3));
+    let rejection = lone.rejected(|node, now, session, out| node.register(now, 2, session, 3, &fourth, out));
+    assert_rejection(&rejection, exhausted, "id", Some(3));
 
     // The registry is full (three members and the node itself): the session is accepted, its member is not.
     let request = attach("other", 9, &["x"]);
     let attached = lone.node.attach(lone.now, 2, ConnId(2), &request, &mut lone.out).unwrap();
     assert!(attached.versions.is_empty());
-    let [(id, refusal)] = &attached.refused[..] else { panic!("{attached:?}") };
+    let [(id, rejection)] = &attached.rejected[..] else { panic!("{attached:?}") };
     assert_eq!(id, "x");
-    assert_refusal(refusal, exhausted, "id", Some(4));
-    assert_refusal(&lone.attach_refused(&attach("third", 9, &[])), exhausted, "client", Some(2));
+    assert_rejection(rejection, exhausted, "id", Some(4));
+    assert_rejection(&lone.attach_rejected(&attach("third", 9, &[])), exhausted, "client", Some(2));
     lone.serves();
 }
 
 #[test]
-fn bad_updates_are_refused() {
+fn bad_updates_are_rejected() {
     let mut lone = Lone::new();
     let mut check = |id: &str, update: MetadataUpdate, expected: Option<Version>, code, field, limit| {
-        let refusal = lone.refused(|node, now, session, out| node.update(now, session, 1, id, &update, expected, out));
-        assert_refusal(&refusal, code, field, limit);
+        let rejection =
+            lone.rejected(|node, now, session, out| node.update(now, session, 1, id, &update, expected, out));
+        assert_rejection(&rejection, code, field, limit);
     };
     let set = |key: &str, value: String| MetadataUpdate::set(key, value);
     let invalid = ErrorCode::InvalidMember;
@@ -169,46 +170,46 @@ fn members_of_other_sessions_cannot_be_changed() {
     let mut lone = Lone::new();
     let other = lone.node.attach(lone.now, 2, ConnId(2), &attach("other", 1, &["x"]), &mut lone.out).unwrap().session;
     let update = MetadataUpdate::set("k", "v");
-    let refusal = lone.refused(|node, now, _, out| node.update(now, other, 1, "m", &update, None, out));
-    assert_refusal(&refusal, ErrorCode::PermissionDenied, "id", None);
-    let refusal = lone.refused(|node, now, _, out| node.unregister(now, other, 1, "m", out));
-    assert_refusal(&refusal, ErrorCode::PermissionDenied, "id", None);
-    let refusal = lone.refused(|node, now, session, out| node.unregister(now, session, 1, "absent", out));
-    assert_refusal(&refusal, ErrorCode::NotRegistered, "id", None);
+    let rejection = lone.rejected(|node, now, _, out| node.update(now, other, 1, "m", &update, None, out));
+    assert_rejection(&rejection, ErrorCode::PermissionDenied, "id", None);
+    let rejection = lone.rejected(|node, now, _, out| node.unregister(now, other, 1, "m", out));
+    assert_rejection(&rejection, ErrorCode::PermissionDenied, "id", None);
+    let rejection = lone.rejected(|node, now, session, out| node.unregister(now, session, 1, "absent", out));
+    assert_rejection(&rejection, ErrorCode::NotRegistered, "id", None);
     let taken = member(MemberSpec::new("m", "s"));
-    let refusal = lone.refused(|node, now, _, out| node.register(now, 2, other, 1, &taken, out));
-    assert_refusal(&refusal, ErrorCode::AlreadyRegistered, "id", None);
+    let rejection = lone.rejected(|node, now, _, out| node.register(now, 2, other, 1, &taken, out));
+    assert_rejection(&rejection, ErrorCode::AlreadyRegistered, "id", None);
     // Only who wants to take it has a reason to attach again with a higher claim.
     let taken = AttachMember { takeover: true, ..taken };
-    let refusal = lone.refused(|node, now, _, out| node.register(now, 2, other, 1, &taken, out));
-    assert_eq!((refusal.code, refusal.known), (ErrorCode::StaleClaim, Some(1)));
+    let rejection = lone.rejected(|node, now, _, out| node.register(now, 2, other, 1, &taken, out));
+    assert_eq!((rejection.code, rejection.known), (ErrorCode::StaleClaim, Some(1)));
 }
 
 #[test]
-fn overtaken_requests_are_refused() {
+fn overtaken_requests_are_rejected() {
     let mut lone = Lone::new();
     let session = lone.session;
     let update = MetadataUpdate::set("k", "v");
     lone.node.update(lone.now, session, 5, "m", &update, None, &mut lone.out).unwrap();
     for seq in [0, 4, 5] {
         let again = MetadataUpdate::set("k", "older");
-        let refusal = lone.refused(|node, now, session, out| node.update(now, session, seq, "m", &again, None, out));
-        assert_refusal(&refusal, ErrorCode::InvalidArgument, "seq", None);
-        let refusal = lone.refused(|node, now, session, out| node.unregister(now, session, seq, "m", out));
-        assert_refusal(&refusal, ErrorCode::InvalidArgument, "seq", None);
+        let rejection = lone.rejected(|node, now, session, out| node.update(now, session, seq, "m", &again, None, out));
+        assert_rejection(&rejection, ErrorCode::InvalidArgument, "seq", None);
+        let rejection = lone.rejected(|node, now, session, out| node.unregister(now, session, seq, "m", out));
+        assert_rejection(&rejection, ErrorCode::InvalidArgument, "seq", None);
         let one_more = member(MemberSpec::new("x", "s"));
-        let refusal = lone.refused(|node, now, session, out| node.register(now, 2, session, seq, &one_more, out));
-        assert_refusal(&refusal, ErrorCode::InvalidArgument, "seq", None);
+        let rejection = lone.rejected(|node, now, session, out| node.register(now, 2, session, seq, &one_more, out));
+        assert_rejection(&rejection, ErrorCode::InvalidArgument, "seq", None);
     }
-    // A refused request does not use up its number.
-    lone.refused(|node, now, session, out| node.update(now, session, 6, "absent", &update, None, out));
+    // A rejected request does not use up its number.
+    lone.rejected(|node, now, session, out| node.update(now, session, 6, "absent", &update, None, out));
     lone.node.unregister(lone.now, session, 6, "m", &mut lone.out).unwrap();
 }
 
 #[test]
-fn bad_subscriptions_are_refused() {
+fn bad_watches_are_rejected() {
     let mut lone = Lone::with(|config| {
-        config.limits = Limits { subscribers: 1, resume_known: 2, ..Limits::default() };
+        config.limits = Limits { watchers: 1, resume_known: 2, ..Limits::default() };
     });
     let error = Filter::parse("service = \"s\"").unwrap_err();
     assert!(!error.to_string().is_empty(), "a filter that cannot be read never gets to the node");
@@ -219,46 +220,46 @@ fn bad_subscriptions_are_refused() {
         Resume::Known(known.clone()),
         Resume::Token { token: Vec::new(), recent: BTreeMap::new(), known: Some(known.clone()) },
     ] {
-        let refusal = lone.refused(|node, now, _, out| node.subscribe(now, interest(), resume, out));
-        assert_refusal(&refusal, ErrorCode::TooLarge, "known", Some(2));
+        let rejection = lone.rejected(|node, now, _, out| node.watch(now, interest(), resume, out));
+        assert_rejection(&rejection, ErrorCode::TooLarge, "known", Some(2));
     }
     // A token that is not one is no error: the stream starts over, and says so.
     let garbage = Resume::Token { token: vec![0xff; 100], recent: BTreeMap::new(), known: None };
-    let subscriber = lone.node.subscribe(lone.now, interest(), garbage, &mut lone.out).unwrap();
+    let watcher = lone.node.watch(lone.now, interest(), garbage, &mut lone.out).unwrap();
     let mut events = Vec::new();
-    lone.node.take(lone.now, subscriber, 100, &mut events);
+    lone.node.take(lone.now, watcher, 100, &mut events);
     assert!(matches!(events[0], StreamEvent::Reset(_)), "{events:?}");
     assert!(events.iter().any(|event| matches!(event, StreamEvent::Snapshot(member) if member.id() == "m")));
-    let refusal = lone.refused(|node, now, _, out| node.subscribe(now, interest(), Resume::Fresh, out));
-    assert_eq!((refusal.code, refusal.limit), (ErrorCode::ResourceExhausted, Some(1)));
+    let rejection = lone.rejected(|node, now, _, out| node.watch(now, interest(), Resume::Fresh, out));
+    assert_eq!((rejection.code, rejection.limit), (ErrorCode::ResourceExhausted, Some(1)));
     lone.serves();
 }
 
 #[test]
-fn bad_names_and_drains_are_refused() {
+fn bad_names_and_drains_are_rejected() {
     let mut lone = Lone::new();
     let mut check = |name: &str, location: &str, field, limit| {
-        let refusal = lone.refused(|node, now, _, out| node.register_name(now, name, location, out));
-        assert_refusal(&refusal, ErrorCode::InvalidArgument, field, limit);
+        let rejection = lone.rejected(|node, now, _, out| node.register_name(now, name, location, out));
+        assert_rejection(&rejection, ErrorCode::InvalidArgument, field, limit);
     };
     check("", "here", "name", None);
     check(&"n".repeat(257), "here", "name", Some(256));
     check("a\u{0}", "here", "name", None);
     check("new", &"l".repeat(4097), "location", Some(4096));
     check("new", "a\nb", "location", None);
-    let refusal = lone.refused(|node, now, _, out| node.unregister_name(now, "absent", out));
-    assert_refusal(&refusal, ErrorCode::NotRegistered, "name", None);
+    let rejection = lone.rejected(|node, now, _, out| node.unregister_name(now, "absent", out));
+    assert_rejection(&rejection, ErrorCode::NotRegistered, "name", None);
     for id in ["absent", "", "n"] {
-        let refusal = lone.refused(|node, now, _, out| node.drain(now, id, true, out));
-        assert_refusal(&refusal, ErrorCode::NotFound, "id", None);
+        let rejection = lone.rejected(|node, now, _, out| node.drain(now, id, true, out));
+        assert_rejection(&rejection, ErrorCode::NotFound, "id", None);
     }
-    let refusal = lone.refused(|node, now, _, out| node.forget(now, &NodeId::new("b").unwrap(), out));
-    assert_refusal(&refusal, ErrorCode::NotFound, "node", None);
+    let rejection = lone.rejected(|node, now, _, out| node.forget(now, &NodeId::new("b").unwrap(), out));
+    assert_rejection(&rejection, ErrorCode::NotFound, "node", None);
     lone.serves();
 }
 
 #[test]
-fn a_starting_node_and_an_ended_session_refuse_everything() {
+fn a_starting_node_and_an_ended_session_reject_everything() {
     let mut config = Config::new(NodeId::new("b").unwrap());
     config.seeds = vec!["a:1".to_owned()];
     let mut node = Node::new(config, Start::default(), Time::ZERO).unwrap();
@@ -268,21 +269,21 @@ fn a_starting_node_and_an_ended_session_refuse_everything() {
     assert_eq!(node.attach(Time::ZERO, 1, ConnId(1), &request, &mut out).unwrap_err().code, ErrorCode::NotReady);
     assert_eq!(node.register_name(Time::ZERO, "n", "", &mut out).unwrap_err().code, ErrorCode::NotReady);
     let interest = Interest { space: Space::Member, filter: Filter::all() };
-    assert_eq!(node.subscribe(Time::ZERO, interest, Resume::Fresh, &mut out).unwrap_err().code, ErrorCode::NotReady);
+    assert_eq!(node.watch(Time::ZERO, interest, Resume::Fresh, &mut out).unwrap_err().code, ErrorCode::NotReady);
     assert!(node.slots().is_empty() && node.context().is_empty());
 
     let mut lone = Lone::new();
     lone.node.close_session(lone.now, lone.session, &mut lone.out).unwrap();
     let update = MetadataUpdate::set("k", "v");
     let one = member(MemberSpec::new("x", "s"));
-    let refusals = [
-        lone.refused(|node, now, session, out| node.register(now, 2, session, 9, &one, out)),
-        lone.refused(|node, now, session, out| node.update(now, session, 9, "m", &update, None, out)),
-        lone.refused(|node, now, session, out| node.unregister(now, session, 9, "m", out)),
-        lone.refused(Node::heartbeat),
-        lone.refused(Node::close_session),
+    let rejections = [
+        lone.rejected(|node, now, session, out| node.register(now, 2, session, 9, &one, out)),
+        lone.rejected(|node, now, session, out| node.update(now, session, 9, "m", &update, None, out)),
+        lone.rejected(|node, now, session, out| node.unregister(now, session, 9, "m", out)),
+        lone.rejected(Node::heartbeat),
+        lone.rejected(Node::close_session),
     ];
-    assert!(refusals.iter().all(|refusal| refusal.code == ErrorCode::SessionGone), "{refusals:?}");
+    assert!(rejections.iter().all(|rejection| rejection.code == ErrorCode::SessionGone), "{rejections:?}");
 }
 
 #[test]
@@ -290,7 +291,7 @@ fn a_port_has_no_sign() {
     let mut lone = Lone::new();
     let mut request = attach("other", 9, &["x"]);
     request.members[0].spec.address = "host:+1".to_owned();
-    assert_refusal(&lone.attach_refused(&request), ErrorCode::InvalidMember, "address", None);
+    assert_rejection(&lone.attach_rejected(&request), ErrorCode::InvalidMember, "address", None);
 }
 
 /// Accepted means registered: what an attach both registers and unregisters must not be acknowledged and gone.
@@ -334,8 +335,8 @@ fn the_highest_claim_of_one_client_does_not_shut_the_others_out() {
         let request = attach("honest", claim, &["fresh"]);
         match lone.node.attach(lone.now, 3, ConnId(3), &request, &mut lone.out) {
             Ok(_) => return,
-            Err(refusal) => claim = refusal.known.unwrap_or_else(|| panic!("{refusal}")) + 1,
+            Err(rejection) => claim = rejection.known.unwrap_or_else(|| panic!("{rejection}")) + 1,
         }
     }
-    panic!("an honest client was refused with claim {claim}");
+    panic!("an honest client was rejected with claim {claim}");
 }

@@ -1,6 +1,6 @@
 //! A few nodes in virtual time. Frames travel through one queue, in order, with a fixed delay.
 
-use convoke_core::error::Refusal;
+use convoke_core::error::Rejection;
 use convoke_core::member::{Member, MemberSpec};
 use convoke_core::node::{
     Attach, AttachMember, Attached, ConnId, DialId, Effect, Event, LinkId, Notice, PeerState, Start, StopReason,
@@ -327,7 +327,7 @@ impl Cluster {
         }
     }
 
-    pub fn attach(&mut self, at: usize, conn: u64, request: &Attach) -> Result<Attached, Refusal> {
+    pub fn attach(&mut self, at: usize, conn: u64, request: &Attach) -> Result<Attached, Rejection> {
         let wall = self.now.as_micros() / 1000;
         self.call(at, |node, now, out| node.attach(now, wall, ConnId(conn), request, out))
     }

@@ -36,7 +36,7 @@ fn a_member_that_is_up_is_explained_by_its_owner_and_by_others() {
     let there = explain(&cluster, B, "orders-1");
     assert_eq!((there.shown, there.session.clone(), there.version), (Status::Up, None, here.version));
     assert_eq!(there.evidence.via, None, "B hears A itself");
-    assert!(there.evidence.life > 0 && there.evidence.age <= Duration::from_secs(1));
+    assert!(there.evidence.liveness_counter > 0 && there.evidence.age <= Duration::from_secs(1));
     assert!(cluster.node(B).explain("unknown").is_none());
 }
 
@@ -95,7 +95,10 @@ fn a_member_of_a_node_that_stays_away_is_written_off_by_one_node() {
         let left = explain(&cluster, at, "orders-1");
         assert_eq!((left.shown, left.stated, left.owner_admitted), (Status::Left, Status::Up, false));
         let inferred = left.inferred.clone().expect("somebody wrote it off");
-        assert_eq!((&inferred.by, inferred.applies, inferred.life), (&responsible, true, left.evidence.life));
+        assert_eq!(
+            (&inferred.by, inferred.applies, inferred.liveness_counter),
+            (&responsible, true, left.evidence.liveness_counter)
+        );
         assert!(cluster.node(at).member("orders-1").is_none());
     }
     let written: u64 = [B, C].iter().map(|at| cluster.node(*at).counters().members_expired).sum();

@@ -128,7 +128,7 @@ fn peers_that_dial_each_other_again_at_once_settle_on_one_link() {
 
 /// R-46a: the address of a dead node is given to a node of another cluster.
 #[test]
-fn a_foreign_cluster_is_refused_even_at_a_reused_address() {
+fn a_foreign_cluster_is_rejected_even_at_a_reused_address() {
     let mut cluster = Cluster::new(&["a", "b", "stranger"]);
     cluster.config(2).cluster = "another".to_owned();
     cluster.config(2).peer_address = "a:7000".to_owned();
@@ -145,9 +145,9 @@ fn a_foreign_cluster_is_refused_even_at_a_reused_address() {
     cluster.run(Duration::from_millis(15_500));
 
     assert!(cluster.node(2).is_ready(), "it is alone in its own cluster");
-    let refused = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerRefused { reason, .. }) if reason == "Cluster");
-    assert!(cluster.times(1, refused).len() >= 2, "both ways, again and again");
-    assert!(!cluster.times(2, refused).is_empty());
+    let rejected = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerRejected { reason, .. }) if reason == "Cluster");
+    assert!(cluster.times(1, rejected).len() >= 2, "both ways, again and again");
+    assert!(!cluster.times(2, rejected).is_empty());
     assert_eq!(cluster.peer_state(1, "a"), PeerState::Failed, "a stranger's answer is no proof of life");
     assert!(cluster.node(2).peers().is_empty());
     assert!(cluster.node(2).member("orders-1").is_none());

@@ -18,7 +18,7 @@ fn secs(secs: u64) -> Duration {
 fn drain(cluster: &mut Cluster, at: usize, id: &str, drained: bool) -> Result<(), ErrorCode> {
     let result = cluster.call(at, |node, now, out| node.drain(now, id, drained, out));
     cluster.run(Duration::from_millis(10));
-    result.map_err(|refusal| refusal.code)
+    result.map_err(|rejection| rejection.code)
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_member_is_drained_and_undrained_from_any_node() {
 }
 
 #[test]
-fn draining_what_is_not_there_or_cannot_be_reached_is_refused() {
+fn draining_what_is_not_there_or_cannot_be_reached_is_rejected() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
     cluster.run(secs(1));
@@ -273,9 +273,9 @@ fn a_graceful_stop_shows_nobody_down_whose_connection_it_closed() {
     cluster.run(secs(3));
     assert!(cluster.is_running(A));
     assert_eq!(cluster.member(B, "fast").status(), Status::Up);
-    let refusal = cluster.attach(A, 3, &Attach { claim: 2, ..fast }).unwrap_err();
+    let rejection = cluster.attach(A, 3, &Attach { claim: 2, ..fast }).unwrap_err();
     assert_eq!(
-        (refusal.code, refusal.message.as_str()),
+        (rejection.code, rejection.message.as_str()),
         (ErrorCode::NotReady, "this node is stopping; go on at b:7001")
     );
 }

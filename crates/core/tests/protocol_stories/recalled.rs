@@ -17,7 +17,7 @@ fn request(raise: u64) -> Reattach {
 fn reattach(cluster: &mut Cluster, at: usize, conn: u64, request: &Reattach) -> Result<Attached, ErrorCode> {
     let wall = cluster.now.as_micros() / 1000;
     let result = cluster.call(at, |node, now, out| node.reattach(now, wall, ConnId(conn), request, out));
-    result.map_err(|refusal| refusal.code)
+    result.map_err(|rejection| rejection.code)
 }
 
 fn ids(attached: &Attached) -> Vec<&str> {
@@ -27,7 +27,7 @@ fn ids(attached: &Attached) -> Vec<&str> {
 }
 
 fn heartbeat(cluster: &mut Cluster, at: usize, session: SessionId) -> Result<(), ErrorCode> {
-    cluster.call(at, |node, now, out| node.heartbeat(now, session, out)).map_err(|refusal| refusal.code)
+    cluster.call(at, |node, now, out| node.heartbeat(now, session, out)).map_err(|rejection| rejection.code)
 }
 
 fn unregister(cluster: &mut Cluster, at: usize, session: SessionId, seq: u64, id: &str) {
@@ -62,7 +62,7 @@ fn the_registry_says_what_the_client_had() {
     cluster.run(Duration::from_secs(10));
     assert_eq!(cluster.node(B).fed_by("http", 7).unwrap().state, PeerState::Failed);
     let again = reattach(&mut cluster, B, 1, &request(3)).unwrap();
-    assert_eq!((ids(&again), again.refused.len()), (vec!["a", "b"], 0));
+    assert_eq!((ids(&again), again.rejected.len()), (vec!["a", "b"], 0));
     cluster.run(Duration::from_millis(10));
     let after = cluster.member(C, "a");
     assert_eq!((after.status(), after.owner().node), (Status::Up, "b"));

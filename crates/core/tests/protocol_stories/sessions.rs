@@ -1,7 +1,7 @@
 //! The life of one client's session (C5, C6, R-05, R-12, R-13).
 
 use crate::cluster::{Cluster, attach};
-use convoke_core::error::{ErrorCode, Refusal};
+use convoke_core::error::{ErrorCode, Rejection};
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, Status, UpdateMode};
 use convoke_core::node::{Attach, AttachMember, Attached, ConnId, Event, SessionId};
 use convoke_core::version::Version;
@@ -23,7 +23,7 @@ fn attached() -> (Cluster, SessionId) {
 }
 
 fn heartbeat(cluster: &mut Cluster, session: SessionId) -> Result<(), ErrorCode> {
-    cluster.call(A, |node, now, out| node.heartbeat(now, session, out)).map_err(|refusal| refusal.code)
+    cluster.call(A, |node, now, out| node.heartbeat(now, session, out)).map_err(|rejection| rejection.code)
 }
 
 fn update(
@@ -35,7 +35,7 @@ fn update(
 ) -> Result<Version, ErrorCode> {
     let update = MetadataUpdate::set("k", value);
     let result = cluster.call(A, |node, now, out| node.update(now, session, seq, "orders-1", &update, expected, out));
-    result.map_err(|refusal| refusal.code)
+    result.map_err(|rejection| rejection.code)
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn a_silent_client_is_down_then_left_and_its_session_is_gone() {
     assert_eq!(heartbeat(&mut cluster, session), Err(ErrorCode::SessionGone));
     assert_eq!(update(&mut cluster, session, 1, "v", None), Err(ErrorCode::SessionGone));
     // It attaches again, with a higher claim than its tombstone.
-    let refusal = cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap_err();
-    assert_eq!((refusal.code, refusal.known), (ErrorCode::StaleClaim, Some(1)));
+    let rejection = cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap_err();
+    assert_eq!((rejection.code, rejection.known), (ErrorCode::StaleClaim, Some(1)));
     cluster.attach(A, 1, &attach("client", 2, &["orders-1"])).unwrap();
     cluster.run(secs(1));
     assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
@@ -186,8 +186,8 @@ fn metadata_is_merged_deleted_and_replaced_and_attributes_stay() {
 
     let mut other = AttachMember { spec: MemberSpec::new("orders-1", "orders"), takeover: false };
     other.spec.locality = "elsewhere".to_owned();
-    let refusal = cluster.call(A, |node, now, out| node.register(now, 9, session, 100, &other, out)).unwrap_err();
-    assert_eq!(refusal.code, ErrorCode::AlreadyRegistered, "attributes are fixed within a session");
+    let rejection = cluster.call(A, |node, now, out| node.register(now, 9, session, 100, &other, out)).unwrap_err();
+    assert_eq!(rejection.code, ErrorCode::AlreadyRegistered, "attributes are fixed within a session");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn clients_with_a_short_timeout_beat_more_often_and_do_not_hide_a_death() {
     assert!((1..20).all(|i| cluster.member(B, &format!("m{i}")).status() == Status::Up));
 }
 
-/// What has left is remembered, and that has a bound as well: beyond it new members are refused, unregistrations never, until
+/// What has left is remembered, and that has a bound as well: beyond it new members are rejected, unregistrations never, until
 /// something was forgotten (D8).
 #[test]
 fn members_that_come_and_go_do_not_fill_the_registry_without_end() {
@@ -272,21 +272,25 @@ fn members_that_come_and_go_do_not_fill_the_registry_without_end() {
         let member = AttachMember { spec: MemberSpec::new(&id, "jobs"), takeover: false };
         cluster.call(A, |node, now, out| node.register(now, 1, session, seq - 1, &member, out))?;
         cluster.call(A, |node, now, out| node.unregister(now, session, seq, &id, out)).unwrap();
-        Ok::<(), Refusal>(())
+        Ok::<(), Rejection>(())
     };
     let mut remembered = 0;
-    let refusal = loop {
+    let rejection = loop {
         match come_and_go(&mut cluster) {
             Ok(()) => remembered += 1,
-            Err(refusal) => break refusal,
+            Err(rejection) => break rejection,
         }
         assert!(remembered < 100);
     };
-    assert_eq!((refusal.code, remembered), (ErrorCode::ResourceExhausted, 19), "with the node's own member twice ten");
+    assert_eq!(
+        (rejection.code, remembered),
+        (ErrorCode::ResourceExhausted, 19),
+        "with the node's own member twice ten"
+    );
     for _ in 0..200 {
         cluster.run(secs(10));
         heartbeat(&mut cluster, session).unwrap();
     }
     let attached = cluster.attach(A, 2, &attach("client", 2, &["again"])).unwrap();
-    assert_eq!((attached.versions.len(), attached.refused.len()), (1, 0));
+    assert_eq!((attached.versions.len(), attached.rejected.len()), (1, 0));
 }

@@ -1,4 +1,4 @@
-//! Subscribers' streams (W1–W5).
+//! Watchers' streams (W1–W5).
 
 use crate::cluster::{Cluster, attach};
 use convoke_core::Output;
@@ -16,9 +16,9 @@ fn a_walk_over_what_does_not_match_pauses() {
     let interest = Interest { space: Space::Member, filter: Filter::parse("id == 'm9999'").unwrap() };
     cluster.call(0, |node, now, _| {
         let mut out = Output::default();
-        let subscriber = node.subscribe(now, interest, Resume::Fresh, &mut out).unwrap();
+        let watcher = node.watch(now, interest, Resume::Fresh, &mut out).unwrap();
         let (mut events, mut pauses) = (Vec::new(), 0);
-        while node.take(now, subscriber, 100, &mut events) {
+        while node.take(now, watcher, 100, &mut events) {
             pauses += 1;
         }
         assert_eq!(pauses, 2);

@@ -21,26 +21,26 @@ fn takeover(client: &str, claim: u64, id: &str) -> Attach {
 }
 
 #[test]
-fn a_claim_that_is_not_higher_than_what_is_known_is_refused_with_what_is_known() {
+fn a_claim_that_is_not_higher_than_what_is_known_is_rejected_with_what_is_known() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     cluster.attach(A, 1, &attach("client", 7, &["orders-1"])).unwrap();
     cluster.run(secs(1));
     for at in [A, B] {
         for claim in [1, 7] {
-            let refusal = cluster.attach(at, 2, &attach("client", claim, &["orders-1"])).unwrap_err();
-            assert_eq!((refusal.code, refusal.known), (ErrorCode::StaleClaim, Some(7)), "claim {claim}");
+            let rejection = cluster.attach(at, 2, &attach("client", claim, &["orders-1"])).unwrap_err();
+            assert_eq!((rejection.code, rejection.known), (ErrorCode::StaleClaim, Some(7)), "claim {claim}");
         }
     }
     // Known for the client's session here, even if no member is named; unknown elsewhere.
-    let refusal = cluster.attach(A, 2, &attach("client", 7, &[])).unwrap_err();
-    assert_eq!(refusal.known, Some(7));
+    let rejection = cluster.attach(A, 2, &attach("client", 7, &[])).unwrap_err();
+    assert_eq!(rejection.known, Some(7));
     cluster.attach(B, 2, &attach("client", 8, &["orders-1"])).unwrap();
     cluster.run(secs(1));
     assert_eq!(cluster.member(A, "orders-1").owner().node, "b");
 }
 
 #[test]
-fn a_member_of_another_live_client_is_refused_here_and_elsewhere() {
+fn a_member_of_another_live_client_is_rejected_here_and_elsewhere() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
     cluster.run(secs(1));
@@ -48,8 +48,11 @@ fn a_member_of_another_live_client_is_refused_here_and_elsewhere() {
     for (at, claim) in [(A, 2), (B, 4)] {
         let attached = cluster.attach(at, 2, &attach("rival", claim, &["orders-1", "mine"])).unwrap();
         assert_eq!(attached.versions.len(), 1, "the rest of the session is accepted");
-        let [(id, refusal)] = &attached.refused[..] else { panic!("{attached:?}") };
-        assert_eq!((id.as_str(), refusal.code, refusal.field), ("orders-1", ErrorCode::AlreadyRegistered, Some("id")));
+        let [(id, rejection)] = &attached.rejected[..] else { panic!("{attached:?}") };
+        assert_eq!(
+            (id.as_str(), rejection.code, rejection.field),
+            ("orders-1", ErrorCode::AlreadyRegistered, Some("id"))
+        );
         cluster.run(secs(1));
         assert_eq!(cluster.node(A).slot("orders-1"), before);
     }
@@ -58,7 +61,7 @@ fn a_member_of_another_live_client_is_refused_here_and_elsewhere() {
     cluster.run(secs(25));
     assert_eq!(cluster.member(B, "orders-1").status(), Status::Down);
     let attached = cluster.attach(B, 2, &attach("rival", 9, &["orders-1"])).unwrap();
-    assert!(attached.refused.is_empty());
+    assert!(attached.rejected.is_empty());
 }
 
 #[test]
@@ -68,7 +71,7 @@ fn a_takeover_that_is_asked_for_tells_the_loser_and_leaves_it_the_rest() {
         let loser = cluster.attach(A, 1, &attach("client", 1, &["orders-1", "orders-2"])).unwrap().session;
         cluster.run(secs(1));
         let attached = cluster.attach(winner_at, 2, &takeover("rival", 2, "orders-1")).unwrap();
-        assert!(attached.refused.is_empty());
+        assert!(attached.rejected.is_empty());
         cluster.run(secs(1));
         let told = [Notice::TakenOver { id: "orders-1".to_owned() }];
         assert_eq!(cluster.notices(A, ConnId(1)), told, "at {winner_at}");
@@ -79,8 +82,8 @@ fn a_takeover_that_is_asked_for_tells_the_loser_and_leaves_it_the_rest() {
         // Its session goes on with the rest.
         let update = MetadataUpdate::set("k", "v");
         cluster.call(A, |node, now, out| node.update(now, loser, 1, "orders-2", &update, None, out)).unwrap();
-        let refusal = cluster.call(A, |node, now, out| node.update(now, loser, 2, "orders-1", &update, None, out));
-        assert_eq!(refusal.unwrap_err().code, ErrorCode::PermissionDenied);
+        let rejection = cluster.call(A, |node, now, out| node.update(now, loser, 2, "orders-1", &update, None, out));
+        assert_eq!(rejection.unwrap_err().code, ErrorCode::PermissionDenied);
         cluster.run(secs(30));
         assert_eq!(cluster.member(A, "orders-1").status(), Status::Down, "by its own client's silence");
     }
@@ -174,8 +177,8 @@ fn a_second_process_with_the_same_client_id_supersedes_the_first() {
         // The first process tries to come back: it says that its own last claim was 1.
         for at in [A, B] {
             let back = Attach { previous_claim: 1, ..attach("client", 3, &["orders-1"]) };
-            let refusal = cluster.attach(at, 1, &back).unwrap_err();
-            assert_eq!((refusal.code, refusal.field), (ErrorCode::Superseded, Some("client")), "at {at}");
+            let rejection = cluster.attach(at, 1, &back).unwrap_err();
+            assert_eq!((rejection.code, rejection.field), (ErrorCode::Superseded, Some("client")), "at {at}");
         }
         // A third process, started anew, knows of no claim and takes over.
         let third = Attach { nonce: 3, ..attach("client", 3, &["orders-1"]) };
@@ -249,13 +252,13 @@ fn clients_cannot_change_the_member_that_stands_for_a_node() {
             let member = AttachMember { spec, takeover: true };
             let request = Attach { members: vec![member.clone()], ..attach("rival", 100, &[]) };
             assert_eq!(cluster.attach(A, 2, &request).unwrap_err().code, ErrorCode::PermissionDenied);
-            let refusal = cluster.call(A, |node, now, out| node.register(now, 1, session, 1, &member, out));
-            assert_eq!(refusal.unwrap_err().code, ErrorCode::PermissionDenied);
+            let rejection = cluster.call(A, |node, now, out| node.register(now, 1, session, 1, &member, out));
+            assert_eq!(rejection.unwrap_err().code, ErrorCode::PermissionDenied);
         }
-        let refusal = cluster.call(A, |node, now, out| node.update(now, session, 1, id, &update, None, out));
-        assert_eq!(refusal.unwrap_err().code, ErrorCode::PermissionDenied);
-        let refusal = cluster.call(A, |node, now, out| node.unregister(now, session, 1, id, out));
-        assert_eq!(refusal.unwrap_err().code, ErrorCode::PermissionDenied);
+        let rejection = cluster.call(A, |node, now, out| node.update(now, session, 1, id, &update, None, out));
+        assert_eq!(rejection.unwrap_err().code, ErrorCode::PermissionDenied);
+        let rejection = cluster.call(A, |node, now, out| node.unregister(now, session, 1, id, out));
+        assert_eq!(rejection.unwrap_err().code, ErrorCode::PermissionDenied);
         // Repeating an unregistration of what another holds is ignored.
         let request = Attach { unregistered: vec![id.to_owned()], ..attach("rival", 100 + id.len() as u64, &[]) };
         let _ = cluster.attach(B, 3, &request);

@@ -2,7 +2,7 @@
 
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
 use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
-use crate::id::{ReplicaId, RequestId, SessionId};
+use crate::id::{LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
 use crate::limits::{KEY_BYTES_MAX, REPLICAS_MAX, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
 use crate::time::LogTime;
@@ -69,7 +69,7 @@ impl Command {
             LAST_REQUEST => Command::Request(decode_request(r, bytes, true)?),
             EXPIRE => Command::Expire(Expire {
                 epoch: epoch(r)?,
-                session: SessionId(r.counter("session")?),
+                session: LogSessionId(r.counter("session")?),
                 activity: r.counter("activity")?,
             }),
             _ => return Err(CodecError::Invalid("command")),
@@ -98,7 +98,7 @@ fn decode_open(r: &mut Reader<'_>) -> Result<Open, CodecError> {
         client: r.option("client", |r| {
             let name = SmolStr::new(r.text("client.name", TEXT_BYTES_MAX)?);
             // No session has id 0: the first entry has index 1.
-            let replaces = Some(r.counter("client.replaces")?).filter(|id| *id > 0).map(SessionId);
+            let replaces = Some(r.counter("client.replaces")?).filter(|id| *id > 0).map(LogSessionId);
             Ok(Client { name, replaces })
         })?,
     })
@@ -118,7 +118,7 @@ fn encode_request(w: &mut Writer, request: &Request) {
 }
 
 fn decode_request(r: &mut Reader<'_>, bytes: &Bytes, last: bool) -> Result<Request, CodecError> {
-    let session = SessionId(r.counter("session")?);
+    let session = LogSessionId(r.counter("session")?);
     let number = r.counter("number")?;
     let request = Request {
         session,
@@ -178,10 +178,10 @@ fn decode_body(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Body, CodecError> {
     let key = |r: &mut Reader<'_>, what| r.sized(what, KEY_BYTES_MAX).map(|key| bytes.slice_ref(key));
     Ok(match r.byte("body")? {
         FENCE => {
-            let session = SessionId(r.counter("fence.session")?);
+            let session = LogSessionId(r.counter("fence.session")?);
             Body::Fence(RequestId::new(session, r.bounded("fence.number", COUNTER_MAX)?))
         }
-        END => Body::End(SessionId(r.counter("end.session")?)),
+        END => Body::End(LogSessionId(r.counter("end.session")?)),
         PUT => Body::Put(Put {
             key: key(r, "key")?,
             value: bytes.slice_ref(r.sized("value", VALUE_BYTES_MAX)?),

@@ -2,7 +2,7 @@
 
 use super::command::{decode_replicas, encode_replicas};
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
-use crate::id::{Position, ReplicaId, SessionId};
+use crate::id::{LogSessionId, Position, ReplicaId};
 use crate::keys::{Changed, Keys, Record};
 use crate::limits::{COUNT_MAX, KEY_BYTES_MAX, Limits, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
 use crate::machine::{
@@ -108,7 +108,7 @@ pub(crate) fn encode_session(w: &mut Writer, session: &Session) {
 
 pub(crate) fn decode_session(r: &mut Reader<'_>) -> Result<Session, CodecError> {
     let mut session = Session {
-        id: SessionId(r.counter("session")?),
+        id: LogSessionId(r.counter("session")?),
         client: r.option("client", |r| r.text("client", TEXT_BYTES_MAX).map(SmolStr::new))?,
         nonce: r.fixed64("nonce")?,
         ttl: Duration::from_micros(r.counter("ttl")?),

@@ -1,6 +1,6 @@
 //! Bodies of requests.
 
-use crate::id::{ReplicaId, RequestId, SessionId};
+use crate::id::{LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
 use bytes::Bytes;
 use smol_str::SmolStr;
@@ -12,7 +12,7 @@ pub enum Body {
     /// Makes the fate of a request of any session final (F6).
     Fence(RequestId),
     /// Ends a session, its own or another one (LS4).
-    End(SessionId),
+    End(LogSessionId),
     Put(Put),
     Delete(Delete),
     DeleteRange(DeleteRange),

@@ -6,7 +6,7 @@ mod body;
 
 pub use body::{Body, Change, Delete, DeleteRange, Put, ReplicaLocation};
 
-use crate::id::{Epoch, RequestId, SessionId};
+use crate::id::{Epoch, LogSessionId, RequestId};
 use crate::machine::Field;
 use crate::time::LogTime;
 use convoke_base::codec::COUNTER_MAX;
@@ -35,13 +35,13 @@ pub struct Open {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
     pub name: SmolStr,
-    pub replaces: Option<SessionId>,
+    pub replaces: Option<LogSessionId>,
 }
 
 /// A numbered request of a session (A2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    pub session: SessionId,
+    pub session: LogSessionId,
     /// Request number, starting at 1 and rising.
     pub number: u64,
     /// The lowest number that the client still wants; equal to `number` if the client has one request at a time.
@@ -60,7 +60,7 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expire {
     pub epoch: Epoch,
-    pub session: SessionId,
+    pub session: LogSessionId,
     /// The session's activity when the leader proposed the expiry.
     pub activity: u64,
 }
@@ -77,7 +77,7 @@ impl Command {
 
 impl Request {
     /// Creates a request that abandons all earlier ones.
-    pub fn new(session: SessionId, number: u64, epoch: Epoch, body: Body) -> Self {
+    pub fn new(session: LogSessionId, number: u64, epoch: Epoch, body: Body) -> Self {
         let previous = number.saturating_sub(1);
         Request { session, number, abandon_below: number, previous, epoch, deadline: None, last: false, body }
     }

@@ -48,8 +48,8 @@ fn k2_a_request_that_changes_nothing_leaves_the_revision() {
     assert_eq!(keys.delete(&limits, &delete("b")), Ok(Changed::default()));
     let range = DeleteRange { range: KeyRange::prefix("x"), previous: false };
     assert_eq!(keys.delete_range(&limits, &range), Ok(Changed::default()));
-    let refused = keys.put(&limits, &Put { if_revision: Some(0), ..put("a", "2") });
-    assert_eq!(refused, Err(Reason::Precondition { revision: 1 }));
+    let rejected = keys.put(&limits, &Put { if_revision: Some(0), ..put("a", "2") });
+    assert_eq!(rejected, Err(Reason::Precondition { revision: 1 }));
     assert_eq!(keys.revision(), 1);
 }
 

@@ -1,7 +1,7 @@
 //! Admission of commands to the leader's log, and barrier reads (LR4).
 
 use crate::command::Command;
-use crate::id::{Epoch, Position, SessionId};
+use crate::id::{Epoch, LogSessionId, Position};
 use crate::machine::Machine;
 use crate::mutant::{Mutant, Mutation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ pub struct Gate {
     mutation: Mutation,
     tickets: u64,
     /// Open sessions; bounded by the session limit.
-    lanes: BTreeMap<SessionId, Lane>,
+    lanes: BTreeMap<LogSessionId, Lane>,
 }
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ struct Lane {
 #[must_use = "an admission that is never settled keeps barrier reads waiting"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Admission {
-    lane: Option<SessionId>,
+    lane: Option<LogSessionId>,
     ticket: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct Admission {
 #[must_use]
 #[derive(Debug)]
 pub struct Barrier {
-    session: SessionId,
+    session: LogSessionId,
     ticket: u64,
 }
 
@@ -89,7 +89,7 @@ impl Gate {
     /// Raises the volatile floor: the leader appends no request below it for the session in this term.
     pub fn barrier(
         &mut self,
-        session: SessionId,
+        session: LogSessionId,
         epoch: Epoch,
         below: u64,
         machine: &Machine,
@@ -121,7 +121,7 @@ impl Gate {
     }
 
     /// Removes an ended session.
-    pub fn forget(&mut self, session: SessionId) {
+    pub fn forget(&mut self, session: LogSessionId) {
         self.lanes.remove(&session);
     }
 

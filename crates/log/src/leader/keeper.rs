@@ -1,7 +1,7 @@
 //! Tracks keep-alives and selects sessions to expire (LS6).
 
 use crate::command::Expire;
-use crate::id::{Epoch, SessionId};
+use crate::id::{Epoch, LogSessionId};
 use crate::machine::Machine;
 use crate::mutant::{Mutant, Mutation};
 use convoke_base::Time;
@@ -33,9 +33,9 @@ pub struct Keeper {
     last_call: Time,
     /// Time for which this leader was running in its term. All silence is measured in it.
     running: Duration,
-    sessions: BTreeMap<SessionId, Kept>,
+    sessions: BTreeMap<LogSessionId, Kept>,
     /// The same sessions by due time, without those whose expiry is proposed.
-    due: BTreeSet<(Duration, SessionId)>,
+    due: BTreeSet<(Duration, LogSessionId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,13 +64,13 @@ impl Keeper {
         keeper
     }
 
-    pub fn opened(&mut self, now: Time, session: SessionId, ttl: Duration) {
+    pub fn opened(&mut self, now: Time, session: LogSessionId, ttl: Duration) {
         self.account(now);
         self.set(session, ttl, self.running + ttl);
     }
 
     /// Records a keep-alive or another sign of life of the session's client.
-    pub fn renew(&mut self, now: Time, session: SessionId) -> KeepAlive {
+    pub fn renew(&mut self, now: Time, session: LogSessionId) -> KeepAlive {
         self.account(now);
         match self.sessions.get(&session) {
             None => KeepAlive::Unknown,
@@ -82,14 +82,14 @@ impl Keeper {
         }
     }
 
-    pub fn ended(&mut self, session: SessionId) {
+    pub fn ended(&mut self, session: LogSessionId) {
         if let Some(kept) = self.sessions.remove(&session) {
             self.due.remove(&(kept.due, session));
         }
     }
 
     /// Grants another ttl to a session whose proposed expiry did not end it.
-    pub fn not_expired(&mut self, now: Time, session: SessionId) {
+    pub fn not_expired(&mut self, now: Time, session: LogSessionId) {
         self.account(now);
         if let Some(kept) = self.sessions.get(&session) {
             self.set(session, kept.ttl, self.running + kept.ttl);
@@ -133,7 +133,7 @@ impl Keeper {
         self.sessions.is_empty()
     }
 
-    fn set(&mut self, session: SessionId, ttl: Duration, due: Duration) {
+    fn set(&mut self, session: LogSessionId, ttl: Duration, due: Duration) {
         if let Some(before) = self.sessions.insert(session, Kept { ttl, due, expiring: false }) {
             self.due.remove(&(before.due, session));
         }

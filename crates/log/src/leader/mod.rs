@@ -13,7 +13,7 @@ pub use keeper::{KeepAlive, Keeper};
 pub use stamper::Stamper;
 
 use crate::command::Expire;
-use crate::id::{Position, SessionId};
+use crate::id::{LogSessionId, Position};
 use crate::machine::{Applied, Machine, NotExpired, Reply};
 use crate::time::LogTime;
 use convoke_base::Time;
@@ -75,7 +75,7 @@ impl Leadership {
     /// Starts a barrier read (LR4, step 1). The caller then confirms its leadership and waits.
     pub fn barrier(
         &mut self,
-        session: SessionId,
+        session: LogSessionId,
         epoch: crate::Epoch,
         below: u64,
         machine: &Machine,

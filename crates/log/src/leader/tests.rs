@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::command::{Body, Command, Open, Request};
-use crate::id::{Epoch, SessionId};
+use crate::id::{Epoch, LogSessionId};
 use crate::limits::Limits;
 use crate::machine::{Entry, Machine};
 use crate::mutant::{Mutant, Mutation};
@@ -11,7 +11,7 @@ use std::time::Duration;
 const TTL: Duration = Duration::from_secs(10);
 const FIRST: Position = Position { index: 3, epoch: EPOCH };
 const EPOCH: Epoch = Epoch { term: 2, leader: crate::ReplicaId(1) };
-const ONE: SessionId = SessionId(1);
+const ONE: LogSessionId = LogSessionId(1);
 
 fn seconds(seconds: u64) -> Time {
     Time::from_secs(seconds)
@@ -29,12 +29,12 @@ fn machine() -> Machine {
     machine
 }
 
-fn request(session: SessionId, number: u64) -> Command {
+fn request(session: LogSessionId, number: u64) -> Command {
     Command::Request(Request::new(session, number, EPOCH, Body::delete("k")))
 }
 
 /// Calls the keeper as often as it requires.
-fn attend(leadership: &mut Leadership, from: u64, until: u64, machine: &Machine) -> Vec<SessionId> {
+fn attend(leadership: &mut Leadership, from: u64, until: u64, machine: &Machine) -> Vec<LogSessionId> {
     let mut found = Vec::new();
     for millis in (from * 1_000..=until * 1_000).step_by(250) {
         let due = leadership.due(Time::from_micros(millis * 1_000), machine);
@@ -57,21 +57,21 @@ fn ls6_nobody_is_expired_before_a_ttl_of_the_term_has_passed() {
     let mut leadership = Leadership::elected(seconds(100), FIRST, LogTime::ZERO, &machine);
     assert_eq!(attend(&mut leadership, 100, 109, &machine), []);
     assert_eq!(leadership.keeper.renew(seconds(109), ONE), KeepAlive::Kept);
-    assert_eq!(attend(&mut leadership, 109, 111, &machine), [SessionId(2)]);
-    assert_eq!(leadership.keeper.renew(seconds(111), SessionId(2)), KeepAlive::Expiring);
+    assert_eq!(attend(&mut leadership, 109, 111, &machine), [LogSessionId(2)]);
+    assert_eq!(leadership.keeper.renew(seconds(111), LogSessionId(2)), KeepAlive::Expiring);
     assert_eq!(attend(&mut leadership, 111, 118, &machine), [], "each is named once");
     assert_eq!(attend(&mut leadership, 118, 120, &machine), [ONE]);
-    assert_eq!(leadership.keeper.renew(seconds(120), SessionId(9)), KeepAlive::Unknown);
+    assert_eq!(leadership.keeper.renew(seconds(120), LogSessionId(9)), KeepAlive::Unknown);
 }
 
 #[test]
 fn ls6_a_session_that_was_not_expired_has_another_ttl() {
     let machine = machine();
     let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
-    assert_eq!(attend(&mut leadership, 0, 10, &machine), [ONE, SessionId(2)]);
+    assert_eq!(attend(&mut leadership, 0, 10, &machine), [ONE, LogSessionId(2)]);
     leadership.keeper.not_expired(seconds(10), ONE);
     assert_eq!(leadership.keeper.renew(seconds(11), ONE), KeepAlive::Kept);
-    leadership.keeper.ended(SessionId(2));
+    leadership.keeper.ended(LogSessionId(2));
     assert_eq!(leadership.keeper.len(), 1);
     assert_eq!(attend(&mut leadership, 11, 20, &machine), []);
     assert_eq!(attend(&mut leadership, 20, 22, &machine), [ONE]);
@@ -98,7 +98,7 @@ fn e3_a_command_of_another_epoch_is_not_appended() {
     let Command::Request(mut stale) = request(ONE, 1) else { unreachable!() };
     stale.epoch = Epoch::new(1, 1);
     assert_eq!(gate.admit(&Command::Request(stale), &machine), Err(NotAppended::StaleEpoch { current: EPOCH }));
-    assert_eq!(gate.admit(&request(SessionId(7), 1), &machine), Err(NotAppended::SessionNotOpen));
+    assert_eq!(gate.admit(&request(LogSessionId(7), 1), &machine), Err(NotAppended::SessionNotOpen));
     let later = Position { index: 9, ..FIRST };
     assert_eq!(Gate::new(later, Mutation::none()).admit(&request(ONE, 1), &machine), Err(NotAppended::NotReady));
 }
@@ -118,13 +118,13 @@ fn lr4_a_barrier_read_waits_for_what_was_appended_and_lets_nothing_given_up_pass
     assert_eq!(gate.wait_for(&barrier, 3), Some(8), "what is admitted later is not waited for");
     assert_eq!(gate.wait_for(&barrier, 12), Some(12));
     gate.settle(third, None);
-    let other = gate.barrier(SessionId(2), EPOCH, 9, &machine).unwrap();
+    let other = gate.barrier(LogSessionId(2), EPOCH, 9, &machine).unwrap();
     assert_eq!(gate.wait_for(&other, 1), Some(FIRST.index), "at least the first entry of the term");
     assert_eq!(
         gate.barrier(ONE, Epoch::new(1, 1), 3, &machine).unwrap_err(),
         NotAppended::StaleEpoch { current: EPOCH }
     );
-    assert_eq!(gate.barrier(SessionId(7), EPOCH, 3, &machine).unwrap_err(), NotAppended::SessionNotOpen);
+    assert_eq!(gate.barrier(LogSessionId(7), EPOCH, 3, &machine).unwrap_err(), NotAppended::SessionNotOpen);
 }
 
 #[test]
@@ -140,10 +140,10 @@ fn what_was_applied_reaches_keeper_and_gate() {
     let open = Command::Open(Open { epoch: EPOCH, ttl: TTL, nonce: 9, client: None });
     let machine = apply(&mut leadership, seconds(1), 4, open);
     assert_eq!(leadership.keeper.len(), 3);
-    assert_eq!(attend(&mut leadership, 1, 10, &machine), [ONE, SessionId(2)]);
+    assert_eq!(attend(&mut leadership, 1, 10, &machine), [ONE, LogSessionId(2)]);
     // Request 1 of session 1 was in flight when its expiry was proposed, so the session stays open.
     apply(&mut leadership, seconds(10), 5, request(ONE, 1));
-    let expire = |session, activity| Command::Expire(Expire { epoch: EPOCH, session: SessionId(session), activity });
+    let expire = |session, activity| Command::Expire(Expire { epoch: EPOCH, session: LogSessionId(session), activity });
     apply(&mut leadership, seconds(11), 6, expire(1, 1));
     let machine = apply(&mut leadership, seconds(11), 7, expire(2, 2));
     assert_eq!(machine.sessions().map(|session| session.id.0).collect::<Vec<_>>(), [1, 4]);

@@ -2,7 +2,7 @@
 
 use super::outcome::{Field, Outcome};
 use super::session::EndReason;
-use crate::id::{Epoch, RequestId, SessionId};
+use crate::id::{Epoch, LogSessionId, RequestId};
 use crate::time::LogTime;
 use convoke_base::ErrorCode;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 pub struct Applied {
     pub reply: Reply,
     /// Sessions that ended with this entry, for any reason.
-    pub ended: Vec<(SessionId, EndReason)>,
+    pub ended: Vec<(LogSessionId, EndReason)>,
     /// Log time after the entry, the base for deadlines.
     pub log_time: LogTime,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    Opened(Result<Opened, Refused>),
+    Opened(Result<Opened, Rejected>),
     Request(Answer),
     /// `Ok` if the session ended, otherwise why it did not.
     Expired(Result<(), NotExpired>),
@@ -28,9 +28,9 @@ pub enum Reply {
 /// An opened session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    pub session: SessionId,
+    pub session: LogSessionId,
     /// The session that ended in the same entry (LS2).
-    pub replaced: Option<SessionId>,
+    pub replaced: Option<LogSessionId>,
 }
 
 /// The answer to a request.
@@ -38,7 +38,7 @@ pub struct Opened {
 pub struct Answer {
     pub id: RequestId,
     /// The outcome, or why this copy did nothing.
-    pub verdict: Result<Arc<Outcome>, Refused>,
+    pub verdict: Result<Arc<Outcome>, Rejected>,
     /// The fate of the previous request, or of the fenced one (A5).
     pub previous: Option<(RequestId, Fate)>,
 }
@@ -65,7 +65,7 @@ impl Fate {
 
 /// Why an entry did nothing. Nothing is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum Rejected {
     #[error("the log session has ended ({0}); the request never takes effect")]
     SessionEnded(EndReason),
     #[error("the log session is unknown or was dropped; open a new one")]
@@ -81,7 +81,7 @@ pub enum Refused {
     #[error("the session keeps its limit of {limit} outcomes or outcome bytes; raise abandon_below")]
     WindowFull { limit: u64 },
     #[error("log session {holder} holds the client name; open again with replaces={holder}")]
-    NameHeld { holder: SessionId },
+    NameHeld { holder: LogSessionId },
     #[error("the limit of {limit} log sessions is reached, and none is idle for longer than its ttl")]
     SessionsFull { limit: u64 },
     #[error("{field} is invalid")]
@@ -90,22 +90,22 @@ pub enum Refused {
     OutOfRange { field: Field, found: u64, min: u64, max: u64 },
 }
 
-impl Refused {
+impl Rejected {
     /// Returns whether a retry of the same request is pointless.
     pub fn is_final(&self) -> bool {
-        !matches!(self, Refused::StaleEpoch { .. } | Refused::Gap { .. } | Refused::WindowFull { .. })
+        !matches!(self, Rejected::StaleEpoch { .. } | Rejected::Gap { .. } | Rejected::WindowFull { .. })
     }
 
     /// The error code of the interface.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Refused::SessionEnded(_) | Refused::SessionUnknown => ErrorCode::SessionGone,
-            Refused::Superseded => ErrorCode::Superseded,
-            Refused::TooOld => ErrorCode::Compacted,
-            Refused::StaleEpoch { .. } => ErrorCode::StaleEpoch,
-            Refused::Gap { .. } | Refused::NameHeld { .. } => ErrorCode::FailedPrecondition,
-            Refused::WindowFull { .. } | Refused::SessionsFull { .. } => ErrorCode::ResourceExhausted,
-            Refused::Invalid { .. } | Refused::OutOfRange { .. } => ErrorCode::InvalidArgument,
+            Rejected::SessionEnded(_) | Rejected::SessionUnknown => ErrorCode::SessionGone,
+            Rejected::Superseded => ErrorCode::Superseded,
+            Rejected::TooOld => ErrorCode::Compacted,
+            Rejected::StaleEpoch { .. } => ErrorCode::StaleEpoch,
+            Rejected::Gap { .. } | Rejected::NameHeld { .. } => ErrorCode::FailedPrecondition,
+            Rejected::WindowFull { .. } | Rejected::SessionsFull { .. } => ErrorCode::ResourceExhausted,
+            Rejected::Invalid { .. } | Rejected::OutOfRange { .. } => ErrorCode::InvalidArgument,
         }
     }
 }

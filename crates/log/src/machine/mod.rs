@@ -12,7 +12,7 @@ mod request;
 mod session;
 mod sessions;
 
-pub use answer::{Answer, Applied, Fate, NotExpired, Opened, Refused, Reply};
+pub use answer::{Answer, Applied, Fate, NotExpired, Opened, Rejected, Reply};
 pub use membership::Configuration;
 pub(crate) use membership::Membership;
 pub use outcome::{Field, Outcome, Reason, Response};
@@ -21,7 +21,7 @@ pub(crate) use session::{Ended, Session};
 pub(crate) use sessions::Sessions;
 
 use crate::command::{Command, Expire};
-use crate::id::{Epoch, Position, ReplicaId, RequestId, SessionId};
+use crate::id::{Epoch, LogSessionId, Position, ReplicaId, RequestId};
 use crate::keys::Keys;
 use crate::limits::{Limits, LimitsError};
 use crate::mutant::{Mutant, Mutation};
@@ -62,7 +62,7 @@ pub struct OutOfOrder {
 /// Public view of an open session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionState<'a> {
-    pub id: SessionId,
+    pub id: LogSessionId,
     pub client: Option<&'a str>,
     pub ttl: Duration,
     pub floor: u64,
@@ -151,7 +151,7 @@ impl Machine {
         &self.limits
     }
 
-    pub fn session(&self, id: SessionId) -> Option<SessionState<'_>> {
+    pub fn session(&self, id: LogSessionId) -> Option<SessionState<'_>> {
         self.sessions.open.get(&id).map(|session| session.state())
     }
 
@@ -164,7 +164,7 @@ impl Machine {
         self.sessions.open.len()
     }
 
-    fn end(&mut self, id: SessionId, reason: EndReason, ended: &mut Vec<(SessionId, EndReason)>) -> bool {
+    fn end(&mut self, id: LogSessionId, reason: EndReason, ended: &mut Vec<(LogSessionId, EndReason)>) -> bool {
         let kept = if self.mutation.is(Mutant::EndedForgotten) { 0 } else { self.limits.ended_sessions };
         let found = self.sessions.end(id, reason, kept);
         if found {
@@ -178,7 +178,7 @@ impl Machine {
         &mut self,
         at: Position,
         expire: Expire,
-        ended: &mut Vec<(SessionId, EndReason)>,
+        ended: &mut Vec<(LogSessionId, EndReason)>,
     ) -> Result<(), NotExpired> {
         let session = self.sessions.open.get(&expire.session).ok_or(NotExpired::NotOpen)?;
         if expire.epoch != at.epoch && !self.mutation.is(Mutant::ExpiryIgnoresEpoch) {

@@ -1,11 +1,11 @@
 //! Opening sessions: names, bounds, eviction (LS1, LS2, LS7).
 
 use super::Machine;
-use super::answer::{Opened, Refused};
+use super::answer::{Opened, Rejected};
 use super::outcome::Field;
 use super::session::{EndReason, Session};
 use crate::command::{Client, Open};
-use crate::id::{Position, SessionId};
+use crate::id::{LogSessionId, Position};
 use crate::limits::micros;
 use crate::mutant::Mutant;
 use std::collections::VecDeque;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 enum Name {
     Free,
     /// Held by a session that the open replaces.
-    Replaced(SessionId),
+    Replaced(LogSessionId),
     /// Held by a session that a copy of the same open created.
-    Own(SessionId),
+    Own(LogSessionId),
 }
 
 impl Machine {
@@ -25,13 +25,13 @@ impl Machine {
         &mut self,
         at: Position,
         open: &Open,
-        ended: &mut Vec<(SessionId, EndReason)>,
-    ) -> Result<Opened, Refused> {
+        ended: &mut Vec<(LogSessionId, EndReason)>,
+    ) -> Result<Opened, Rejected> {
         if !self.mutation.is(Mutant::TtlUnchecked) {
             self.check_open(open)?;
         }
         if open.epoch != at.epoch && !self.mutation.is(Mutant::EpochIgnored) {
-            return Err(Refused::StaleEpoch { current: at.epoch });
+            return Err(Rejected::StaleEpoch { current: at.epoch });
         }
         let replaced = match open.client.as_ref().map_or(Ok(Name::Free), |client| self.name(client, open.nonce))? {
             Name::Own(session) => return Ok(Opened { session, replaced: None }),
@@ -44,7 +44,7 @@ impl Machine {
                 self.end(session, reason, ended);
             }
         }
-        let id = SessionId(at.index);
+        let id = LogSessionId(at.index);
         self.sessions.insert(Arc::new(Session {
             id,
             client: open.client.as_ref().map(|client| client.name.clone()),
@@ -60,39 +60,39 @@ impl Machine {
         Ok(Opened { session: id, replaced })
     }
 
-    fn check_open(&self, open: &Open) -> Result<(), Refused> {
+    fn check_open(&self, open: &Open) -> Result<(), Rejected> {
         let (min, max, found) = (micros(self.limits.ttl_min), micros(self.limits.ttl_max), micros(open.ttl));
         if found < min || found > max {
-            return Err(Refused::OutOfRange { field: Field::Ttl, found, min, max });
+            return Err(Rejected::OutOfRange { field: Field::Ttl, found, min, max });
         }
         if let Some(client) = &open.client {
             let (found, max) = (client.name.len() as u64, self.limits.client_name_bytes);
             if found == 0 || found > max {
-                return Err(Refused::OutOfRange { field: Field::ClientName, found, min: 1, max });
+                return Err(Rejected::OutOfRange { field: Field::ClientName, found, min: 1, max });
             }
         }
         Ok(())
     }
 
     /// Compares the client's knowledge of its name with the state (LS2).
-    fn name(&self, client: &Client, nonce: u64) -> Result<Name, Refused> {
+    fn name(&self, client: &Client, nonce: u64) -> Result<Name, Rejected> {
         let Some(holder) = self.sessions.holder(&client.name) else { return Ok(Name::Free) };
         if holder.nonce == nonce {
             Ok(Name::Own(holder.id))
         } else if client.replaces == Some(holder.id) || self.mutation.is(Mutant::OpenUncompared) {
             Ok(Name::Replaced(holder.id))
         } else {
-            Err(Refused::NameHeld { holder: holder.id })
+            Err(Rejected::NameHeld { holder: holder.id })
         }
     }
 
     /// Returns the session to evict so that one more fits (LS7).
-    fn room(&self, replaced: Option<SessionId>) -> Result<Option<SessionId>, Refused> {
+    fn room(&self, replaced: Option<LogSessionId>) -> Result<Option<LogSessionId>, Rejected> {
         let limit = self.limits.sessions;
         if replaced.is_some() || (self.sessions.open.len() as u64) < limit || self.mutation.is(Mutant::SessionsUncapped)
         {
             return Ok(None);
         }
-        self.sessions.idle_longest(self.log_time, self.mutation).map(Some).ok_or(Refused::SessionsFull { limit })
+        self.sessions.idle_longest(self.log_time, self.mutation).map(Some).ok_or(Rejected::SessionsFull { limit })
     }
 }

@@ -1,17 +1,17 @@
 //! The apply rule (A3), step by step, and the execution of bodies.
 
-use super::answer::{Answer, Fate, Refused};
+use super::answer::{Answer, Fate, Rejected};
 use super::outcome::{Outcome, Reason, Response};
 use super::session::EndReason;
 use super::{Machine, Session};
 use crate::command::{Body, Put, Request};
-use crate::id::{Position, RequestId, SessionId};
+use crate::id::{LogSessionId, Position, RequestId};
 use crate::limits::Limits;
 use crate::mutant::{Mutant, Mutation};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-type Ending = Vec<(SessionId, EndReason)>;
+type Ending = Vec<(LogSessionId, EndReason)>;
 
 impl Machine {
     pub(super) fn request(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Answer {
@@ -25,8 +25,8 @@ impl Machine {
         Answer { id: request.id(), verdict, previous: about.map(|id| (id, self.peek(id))) }
     }
 
-    fn decide(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Result<Arc<Outcome>, Refused> {
-        request.check().map_err(|field| Refused::Invalid { field })?;
+    fn decide(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Result<Arc<Outcome>, Rejected> {
+        request.check().map_err(|field| Rejected::Invalid { field })?;
         // Step 1, log time, precedes every command. Step 2:
         let Some(session) = self.sessions.open.get(&request.session) else {
             return self.decide_without_session(at, request, ended);
@@ -39,16 +39,16 @@ impl Machine {
         }
         // Step 4.
         if request.number < session.floor && !self.mutation.is(Mutant::SupersededExecuted) {
-            return Err(if request.number <= session.horizon { Refused::TooOld } else { Refused::Superseded });
+            return Err(if request.number <= session.horizon { Rejected::TooOld } else { Rejected::Superseded });
         }
         // Step 5.
         if request.epoch != at.epoch && !self.mutation.is(Mutant::EpochIgnored) {
-            return Err(Refused::StaleEpoch { current: at.epoch });
+            return Err(Rejected::StaleEpoch { current: at.epoch });
         }
         // Step 6.
         let missing = request.previous;
         if missing >= request.abandon_below && missing >= session.floor && !self.mutation.is(Mutant::GapIgnored) {
-            return Err(Refused::Gap { missing });
+            return Err(Rejected::Gap { missing });
         }
         self.check_window(session, request)?;
         // Step 7.
@@ -67,26 +67,26 @@ impl Machine {
         at: Position,
         request: &Request,
         ended: &mut Ending,
-    ) -> Result<Arc<Outcome>, Refused> {
-        let Some(over) = self.sessions.ended.get(&request.session) else { return Err(Refused::SessionUnknown) };
+    ) -> Result<Arc<Outcome>, Rejected> {
+        let Some(over) = self.sessions.ended.get(&request.session) else { return Err(Rejected::SessionUnknown) };
         let reason = over.reason;
         match over.fate(request.number) {
             Fate::Done(outcome) => Ok(outcome),
-            Fate::TooOld => Err(Refused::TooOld),
+            Fate::TooOld => Err(Rejected::TooOld),
             _ if self.mutation.is(Mutant::EndedSessionsExecute) => Ok(Arc::new(self.execute(at, request, ended))),
-            _ => Err(Refused::SessionEnded(reason)),
+            _ => Err(Rejected::SessionEnded(reason)),
         }
     }
 
     /// Rejects a request of a client that never raises `abandon_below`, before its outcomes fill the memory (F5).
-    fn check_window(&self, session: &Session, request: &Request) -> Result<(), Refused> {
+    fn check_window(&self, session: &Session, request: &Request) -> Result<(), Rejected> {
         let (count, bytes) = session.kept_from(session.wanted.max(request.abandon_below));
         if self.mutation.is(Mutant::WindowIgnored) {
             Ok(())
         } else if count >= self.limits.window {
-            Err(Refused::WindowFull { limit: self.limits.window })
+            Err(Rejected::WindowFull { limit: self.limits.window })
         } else if bytes >= self.limits.outcome_bytes {
-            Err(Refused::WindowFull { limit: self.limits.outcome_bytes })
+            Err(Rejected::WindowFull { limit: self.limits.outcome_bytes })
         } else {
             Ok(())
         }
@@ -142,7 +142,12 @@ impl Machine {
         Ok(Response::Fenced)
     }
 
-    fn end_by_request(&mut self, own: SessionId, target: SessionId, ended: &mut Ending) -> Result<Response, Reason> {
+    fn end_by_request(
+        &mut self,
+        own: LogSessionId,
+        target: LogSessionId,
+        ended: &mut Ending,
+    ) -> Result<Response, Reason> {
         if own == target || self.end(target, EndReason::Requested, ended) {
             Ok(Response::Ended)
         } else {

@@ -2,7 +2,7 @@
 
 use super::answer::Fate;
 use super::outcome::Outcome;
-use crate::id::SessionId;
+use crate::id::LogSessionId;
 use crate::limits::Limits;
 use crate::mutant::{Mutant, Mutation};
 use crate::time::LogTime;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The replicated state of an open session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
-    pub(crate) id: SessionId,
+    pub(crate) id: LogSessionId,
     pub(crate) client: Option<SmolStr>,
     pub(crate) nonce: u64,
     pub(crate) ttl: Duration,
@@ -98,14 +98,14 @@ impl Session {
 }
 
 impl Keyed for Session {
-    type Key = SessionId;
-    type Bound = SessionId;
+    type Key = LogSessionId;
+    type Bound = LogSessionId;
 
-    fn key(&self) -> &SessionId {
+    fn key(&self) -> &LogSessionId {
         &self.id
     }
 
-    fn bound(&self) -> SessionId {
+    fn bound(&self) -> LogSessionId {
         self.id
     }
 }
@@ -130,14 +130,14 @@ impl Ended {
 }
 
 impl Keyed for Ended {
-    type Key = SessionId;
-    type Bound = SessionId;
+    type Key = LogSessionId;
+    type Bound = LogSessionId;
 
-    fn key(&self) -> &SessionId {
+    fn key(&self) -> &LogSessionId {
         &self.session.id
     }
 
-    fn bound(&self) -> SessionId {
+    fn bound(&self) -> LogSessionId {
         self.session.id
     }
 }
@@ -146,7 +146,7 @@ impl Keyed for Ended {
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) name: SmolStr,
-    pub(crate) session: SessionId,
+    pub(crate) session: LogSessionId,
 }
 
 impl Keyed for Holder {

@@ -2,7 +2,7 @@
 
 use super::answer::Fate;
 use super::session::{EndReason, Ended, Holder, Session};
-use crate::id::SessionId;
+use crate::id::LogSessionId;
 use crate::mutant::{Mutant, Mutation};
 use crate::time::LogTime;
 use crate::tree::Tree;
@@ -19,7 +19,7 @@ pub(crate) struct Sessions {
     /// Holders of client names. Derived from `open`.
     names: Tree<Holder>,
     /// Ended sessions in order of ending. Derived from `ended`.
-    order: VecDeque<SessionId>,
+    order: VecDeque<LogSessionId>,
 }
 
 impl Sessions {
@@ -41,7 +41,7 @@ impl Sessions {
 
     /// Ends an open session and keeps its outcomes until `kept` other sessions have ended (LS8). Returns false if it is
     /// not open.
-    pub(crate) fn end(&mut self, id: SessionId, reason: EndReason, kept: u64) -> bool {
+    pub(crate) fn end(&mut self, id: LogSessionId, reason: EndReason, kept: u64) -> bool {
         let Some(session) = self.open.remove(&id) else { return false };
         if let Some(name) = &session.client {
             self.names.remove(name);
@@ -67,14 +67,14 @@ impl Sessions {
     }
 
     /// Returns the session to evict, if there is one (LS7).
-    pub(crate) fn idle_longest(&self, log_time: LogTime, mutation: Mutation) -> Option<SessionId> {
+    pub(crate) fn idle_longest(&self, log_time: LogTime, mutation: Mutation) -> Option<LogSessionId> {
         let is_idle = |session: &Session| log_time.since(session.active_at) >= session.ttl;
         let idle = self.open.iter().filter(|session| is_idle(session) || mutation.is(Mutant::BusyEvicted));
         idle.min_by_key(|session| (session.active_at, session.id)).map(|session| session.id)
     }
 
     /// Returns the fate of a request at the applied index `applied` (A5, LS8).
-    pub(crate) fn fate(&self, id: SessionId, number: u64, applied: u64) -> Fate {
+    pub(crate) fn fate(&self, id: LogSessionId, number: u64, applied: u64) -> Fate {
         if let Some(session) = self.open.get(&id) {
             session.fate(number)
         } else if let Some(ended) = self.ended.get(&id) {

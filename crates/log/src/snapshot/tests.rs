@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::command::{Body, Change, Client, Command, Delete, Open, ReplicaLocation, Request};
-use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
+use crate::id::{Epoch, LogSessionId, ReplicaId, RequestId};
 use crate::limits::Limits;
 use crate::machine::Entry;
 use crate::time::LogTime;
@@ -17,11 +17,11 @@ fn apply(machine: &mut Machine, command: Command) {
 }
 
 fn request(session: u64, number: u64, body: Body) -> Command {
-    Command::Request(Request::new(SessionId(session), number, EPOCH, body))
+    Command::Request(Request::new(LogSessionId(session), number, EPOCH, body))
 }
 
 fn open(nonce: u64, name: Option<&str>) -> Command {
-    let client = name.map(|name| Client { name: name.into(), replaces: Some(SessionId(1)) });
+    let client = name.map(|name| Client { name: name.into(), replaces: Some(LogSessionId(1)) });
     Command::Open(Open { epoch: EPOCH, ttl: Duration::from_secs(1), nonce, client })
 }
 
@@ -37,7 +37,7 @@ fn machine() -> Machine {
     apply(&mut machine, request(3, 5, Body::put("l", "w")));
     apply(&mut machine, request(3, 6, Body::put("", "w")));
     apply(&mut machine, request(3, 7, Body::Delete(delete)));
-    apply(&mut machine, request(3, 8, Body::Fence(RequestId::new(SessionId(1), 9))));
+    apply(&mut machine, request(3, 8, Body::Fence(RequestId::new(LogSessionId(1), 9))));
     let voters = [(ReplicaId(1), ReplicaLocation { node: "a".into(), address: "h:1".into() })].into();
     apply(&mut machine, request(3, 9, Body::Membership(Change { replaces: 0, voters, learners: [].into() })));
     apply(&mut machine, open(3, None));
@@ -113,7 +113,7 @@ fn a_flipped_bit_is_noticed_wherever_it_is() {
 }
 
 #[test]
-fn a_snapshot_that_ends_early_or_goes_on_is_refused() {
+fn a_snapshot_that_ends_early_or_goes_on_is_rejected() {
     let frames = frames(&machine());
     let bytes = frames.concat();
     for len in 0..bytes.len() {
@@ -125,7 +125,7 @@ fn a_snapshot_that_ends_early_or_goes_on_is_refused() {
 }
 
 #[test]
-fn frames_that_are_missing_doubled_or_swapped_are_refused() {
+fn frames_that_are_missing_doubled_or_swapped_are_rejected() {
     let frames = frames(&machine());
     assert_eq!(frames.len(), 5);
     for at in 0..frames.len() {
@@ -142,7 +142,7 @@ fn frames_that_are_missing_doubled_or_swapped_are_refused() {
 }
 
 #[test]
-fn a_frame_too_large_is_refused_before_room_is_made_for_it() {
+fn a_frame_too_large_is_rejected_before_room_is_made_for_it() {
     let mut head = [0xff; FRAME_HEAD_BYTES];
     let limit = FRAME_CONTENT_BYTES_MAX;
     assert_eq!(frame_bytes(&head), Err(SnapshotError::FrameTooLarge { found: u32::MAX as usize, limit }));
@@ -151,7 +151,7 @@ fn a_frame_too_large_is_refused_before_room_is_made_for_it() {
 }
 
 #[test]
-fn what_is_no_snapshot_of_this_version_is_refused() {
+fn what_is_no_snapshot_of_this_version_is_rejected() {
     assert_eq!(Machine::from_snapshot(&[]).unwrap_err(), SnapshotError::Incomplete);
     assert_eq!(Machine::from_snapshot(&frame(b"\0convict\x01")).unwrap_err(), SnapshotError::Magic);
     let error = Machine::from_snapshot(&frame(b"\0convoke\x02")).unwrap_err();
@@ -159,7 +159,7 @@ fn what_is_no_snapshot_of_this_version_is_refused() {
 }
 
 #[test]
-fn contradictions_inside_are_refused_though_checksums_are_right() {
+fn contradictions_inside_are_rejected_though_checksums_are_right() {
     let frames = frames(&machine());
     let keys = frames.iter().find(|frame| frame[FRAME_HEAD_BYTES] == Section::Keys as u8).unwrap();
     let content = &keys[FRAME_HEAD_BYTES..];

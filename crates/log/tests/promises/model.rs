@@ -7,7 +7,7 @@ mod reference;
 mod sessions;
 mod steps;
 
-use convoke_log::{Limits, Machine, Mutant, Mutation, RequestId, SessionId};
+use convoke_log::{Limits, LogSessionId, Machine, Mutant, Mutation, RequestId};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
@@ -56,7 +56,7 @@ fn look(machine: &Machine, model: &Model) -> Result<(), Difference> {
     same("configuration", machine.configuration(), &model.configuration)?;
     for session in 0..=machine.applied().index + 1 {
         for number in 1..20 {
-            let fate = ModelFate::of(&machine.peek(RequestId::new(SessionId(session), number)));
+            let fate = ModelFate::of(&machine.peek(RequestId::new(LogSessionId(session), number)));
             same(format_args!("fate of {session}/{number}"), &fate, &model.fate(session, number))?;
         }
     }
@@ -125,16 +125,16 @@ const ANSWERS: &[&str] = &[
     "NotExpired.StaleEpoch",
     "NotExpired.TooEarly",
     "Opened",
-    "Refused.Gap",
-    "Refused.NameHeld",
-    "Refused.OutOfRange",
-    "Refused.SessionEnded",
-    "Refused.SessionUnknown",
-    "Refused.SessionsFull",
-    "Refused.StaleEpoch",
-    "Refused.Superseded",
-    "Refused.TooOld",
-    "Refused.WindowFull",
+    "Rejected.Gap",
+    "Rejected.NameHeld",
+    "Rejected.OutOfRange",
+    "Rejected.SessionEnded",
+    "Rejected.SessionUnknown",
+    "Rejected.SessionsFull",
+    "Rejected.StaleEpoch",
+    "Rejected.Superseded",
+    "Rejected.TooOld",
+    "Rejected.WindowFull",
 ];
 
 #[test]

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use convoke_log::command::{Body, Client, Expire, Open, Request};
-use convoke_log::machine::{Answer, Applied, EndReason, Fate, NotExpired, Opened, Outcome, Refused, Reply};
-use convoke_log::{Command, Entry, Epoch, Limits, LogTime, Machine, RequestId, SessionId};
+use convoke_log::machine::{Answer, Applied, EndReason, Fate, NotExpired, Opened, Outcome, Rejected, Reply};
+use convoke_log::{Command, Entry, Epoch, Limits, LogSessionId, LogTime, Machine, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) struct Script {
     pub(crate) machine: Machine,
     pub(crate) epoch: Epoch,
     pub(crate) now: LogTime,
-    pub(crate) ended: Vec<(SessionId, EndReason)>,
+    pub(crate) ended: Vec<(LogSessionId, EndReason)>,
 }
 
 impl Script {
@@ -36,7 +36,7 @@ impl Script {
         applied
     }
 
-    pub(crate) fn request(&self, session: SessionId, number: u64, body: Body) -> Request {
+    pub(crate) fn request(&self, session: LogSessionId, number: u64, body: Body) -> Request {
         Request::new(session, number, self.epoch, body)
     }
 
@@ -48,7 +48,7 @@ impl Script {
     }
 
     /// Submits and delivers a request.
-    pub(crate) fn submit(&mut self, session: SessionId, number: u64, body: Body) -> Answer {
+    pub(crate) fn submit(&mut self, session: LogSessionId, number: u64, body: Body) -> Answer {
         let request = self.request(session, number, body);
         self.deliver(&request)
     }
@@ -56,8 +56,8 @@ impl Script {
     pub(crate) fn try_open(
         &mut self,
         nonce: u64,
-        client: Option<(&str, Option<SessionId>)>,
-    ) -> Result<Opened, Refused> {
+        client: Option<(&str, Option<LogSessionId>)>,
+    ) -> Result<Opened, Rejected> {
         let client = client.map(|(name, replaces)| Client { name: name.into(), replaces });
         match self.apply(&Command::Open(Open { epoch: self.epoch, ttl: TTL, nonce, client })).reply {
             Reply::Opened(opened) => opened,
@@ -65,18 +65,18 @@ impl Script {
         }
     }
 
-    pub(crate) fn open(&mut self) -> SessionId {
+    pub(crate) fn open(&mut self) -> LogSessionId {
         self.try_open(0, None).unwrap().session
     }
 
-    pub(crate) fn expire(&mut self, session: SessionId, activity: u64, epoch: Epoch) -> Result<(), NotExpired> {
+    pub(crate) fn expire(&mut self, session: LogSessionId, activity: u64, epoch: Epoch) -> Result<(), NotExpired> {
         match self.apply(&Command::Expire(Expire { epoch, session, activity })).reply {
             Reply::Expired(expired) => expired,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(crate) fn peek(&self, session: SessionId, number: u64) -> Fate {
+    pub(crate) fn peek(&self, session: LogSessionId, number: u64) -> Fate {
         self.machine.peek(RequestId::new(session, number))
     }
 

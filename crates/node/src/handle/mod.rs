@@ -8,16 +8,16 @@ pub use status::{Counters, Status};
 
 use crate::changes::MemberChange;
 use crate::connection::Connection;
+use crate::event_loop::{Call, EventLoop, Input, WatchRequest};
 use crate::events::TimelineEvent;
-use crate::owner::{Call, Input, Owner, SubscribeRequest};
 use crate::shared::{Ending, LogConnection, Phase, Shared, stopped};
-use crate::subscription::Subscription;
 use crate::view::Page;
+use crate::watch::WatchHandle;
 use convoke_core::filter::Filter;
 use convoke_core::member::Member;
 use convoke_core::node::{Interest, Resume, ServiceView};
 use convoke_core::version::NodeId;
-use convoke_core::{Refusal, Time};
+use convoke_core::{Rejection, Time};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -81,7 +81,7 @@ impl NodeHandle {
     }
 
     /// Waits until the node is ready. Rejected if the node stops instead.
-    pub async fn ready(&self) -> Result<(), Refusal> {
+    pub async fn ready(&self) -> Result<(), Rejection> {
         let reached = |phase: &Phase| matches!(phase, Phase::Ready | Phase::Stopping | Phase::Stopped(_));
         match self.phases().wait_for(reached).await.as_deref() {
             Ok(Phase::Ready) => Ok(()),
@@ -119,7 +119,7 @@ impl NodeHandle {
     }
 
     /// Returns matching members, ordered by service and id, at most `limit`, starting at `cursor`. A cursor works at every node.
-    pub fn members(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<Page, Refusal> {
+    pub fn members(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<Page, Rejection> {
         self.shared.view.list(filter, cursor, limit)
     }
 
@@ -152,29 +152,24 @@ impl NodeHandle {
 /// Clients and watchers.
 impl NodeHandle {
     /// Opens a connection for a client.
-    pub fn connect(&self) -> Result<Connection, Refusal> {
+    pub fn connect(&self) -> Result<Connection, Rejection> {
         Connection::open(&self.shared)
     }
 
     /// Watches members or names. [`Resume`] continues where an earlier watch ended.
-    pub async fn subscribe(&self, interest: Interest, resume: Resume) -> Result<Subscription, Refusal> {
-        self.subscribe_as(interest, resume, false).await
+    pub async fn watch(&self, interest: Interest, resume: Resume) -> Result<WatchHandle, Rejection> {
+        self.watch_as(interest, resume, false).await
     }
 
     /// Watches with a progress mark after every batch, for readers that keep little state beyond the last mark.
-    pub async fn subscribe_marked(&self, interest: Interest, resume: Resume) -> Result<Subscription, Refusal> {
-        self.subscribe_as(interest, resume, true).await
+    pub async fn watch_marked(&self, interest: Interest, resume: Resume) -> Result<WatchHandle, Rejection> {
+        self.watch_as(interest, resume, true).await
     }
 
-    async fn subscribe_as(
-        &self,
-        interest: Interest,
-        resume: Resume,
-        eager_marks: bool,
-    ) -> Result<Subscription, Refusal> {
+    async fn watch_as(&self, interest: Interest, resume: Resume, eager_marks: bool) -> Result<WatchHandle, Rejection> {
         let (reply, answer) = oneshot::channel();
-        let request = SubscribeRequest { interest, resume, eager_marks, reply };
-        self.shared.submit(Input::Subscribe(Box::new(request)))?;
+        let request = WatchRequest { interest, resume, eager_marks, reply };
+        self.shared.submit(Input::Watch(Box::new(request)))?;
         answer.await.map_err(|_| stopped())?
     }
 }
@@ -183,8 +178,8 @@ impl NodeHandle {
     /// Runs a function in the event loop. Returns after its changes are published.
     async fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&mut Owner, Time) -> T + Send + 'static,
-    ) -> Result<T, Refusal> {
+        question: impl FnOnce(&mut EventLoop, Time) -> T + Send + 'static,
+    ) -> Result<T, Rejection> {
         let (reply, answer) = oneshot::channel();
         let call: Call = Box::new(move |owner, now| {
             let value = question(owner, now);

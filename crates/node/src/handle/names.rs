@@ -1,8 +1,8 @@
 //! Names: registrations that a node makes on its own behalf, for example for actors in its process.
 
 use super::NodeHandle;
-use crate::subscription::Subscription;
-use convoke_core::Refusal;
+use crate::watch::WatchHandle;
+use convoke_core::Rejection;
 use convoke_core::filter::Filter;
 use convoke_core::member::Space;
 use convoke_core::node::{Interest, NameView, Resume};
@@ -10,7 +10,7 @@ use convoke_core::version::Version;
 
 impl NodeHandle {
     /// Registers a name with a location, or changes the location. Rejected if another live node holds the name.
-    pub async fn register(&self, name: &str, location: &str) -> Result<Version, Refusal> {
+    pub async fn register(&self, name: &str, location: &str) -> Result<Version, Rejection> {
         let (name, location) = (name.to_owned(), location.to_owned());
         self.ask(move |owner, now| {
             let (core, out) = owner.core();
@@ -22,7 +22,7 @@ impl NodeHandle {
     }
 
     /// Unregisters a name of this node.
-    pub async fn unregister(&self, name: &str) -> Result<(), Refusal> {
+    pub async fn unregister(&self, name: &str) -> Result<(), Rejection> {
         let name = name.to_owned();
         self.ask(move |owner, now| {
             owner.names().remove(&name);
@@ -38,13 +38,13 @@ impl NodeHandle {
     }
 
     /// Watches names: a snapshot, then every change.
-    pub async fn subscribe_names(&self, resume: Resume) -> Result<Subscription, Refusal> {
-        self.subscribe(Interest { space: Space::Name, filter: Filter::all() }, resume).await
+    pub async fn watch_names(&self, resume: Resume) -> Result<WatchHandle, Rejection> {
+        self.watch(Interest { space: Space::Name, filter: Filter::all() }, resume).await
     }
 
     /// Declares, after a restart, that the application has registered all its names. Names of the earlier incarnation that
     /// were not repeated are unregistered now instead of one `heartbeat_timeout` after the start (N2).
-    pub async fn names_complete(&self) -> Result<(), Refusal> {
+    pub async fn names_complete(&self) -> Result<(), Rejection> {
         self.ask(|owner, now| {
             let (core, out) = owner.core();
             core.names_complete(now, out);

@@ -3,7 +3,7 @@
 use super::NodeHandle;
 use crate::counters::NetworkCounters;
 use crate::shared::Phase;
-use convoke_core::Refusal;
+use convoke_core::Rejection;
 use convoke_core::node::{DegradedReason, Sizes};
 use convoke_core::version::Incarnation;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Counters {
 }
 
 impl NodeHandle {
-    pub async fn status(&self) -> Result<Status, Refusal> {
+    pub async fn status(&self) -> Result<Status, Rejection> {
         let phase = self.phase();
         self.ask(move |owner, now| {
             let core = &*owner.core().0;
@@ -44,7 +44,7 @@ impl NodeHandle {
         .await
     }
 
-    pub async fn counters(&self) -> Result<Counters, Refusal> {
+    pub async fn counters(&self) -> Result<Counters, Rejection> {
         let registry = self.ask(|owner, _| *owner.core().0.counters()).await?;
         Ok(Counters { registry, network: self.shared.counting.read() })
     }

@@ -2,7 +2,7 @@
 
 use super::{Connected, tell};
 use crate::counters::add;
-use crate::owner::Input;
+use crate::event_loop::Input;
 use crate::shared::Shared;
 use convoke_base::framing::{LOG_PREAMBLE, REGISTRY_PREAMBLE};
 use std::net::SocketAddr;

@@ -2,7 +2,7 @@
 
 use super::{Connected, socket, tell};
 use crate::counters::add;
-use crate::owner::Input;
+use crate::event_loop::Input;
 use crate::shared::Shared;
 use convoke_base::framing::REGISTRY_PREAMBLE;
 use convoke_core::node::DialId;

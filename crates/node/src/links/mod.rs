@@ -3,17 +3,17 @@
 
 mod accept;
 mod dial;
-mod quiet;
+mod log_throttle;
 mod reader;
 mod writer;
 
 pub(crate) use accept::Acceptor;
 pub(crate) use dial::dial;
-pub(crate) use quiet::Quiet;
+pub(crate) use log_throttle::LogThrottle;
 pub(crate) use reader::Reading;
 pub(crate) use writer::{Full, Queue};
 
-use crate::owner::Input;
+use crate::event_loop::Input;
 use crate::shared::Shared;
 use convoke_core::node::LinkId;
 use std::net::SocketAddr;

@@ -3,7 +3,7 @@
 use super::writer::LINGER;
 use super::{Queue, tell};
 use crate::counters::add;
-use crate::owner::{Frames, Input};
+use crate::event_loop::{Frames, Input};
 use crate::shared::Shared;
 use bytes::BytesMut;
 use convoke_base::framing::next_frame;
@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const BUFFER_BYTES: usize = 64 * 1024;
 /// The first frame says who the peer is and whom it knows.
 const FIRST_FRAME_BYTES_MAX: usize = 1024 * 1024;
-/// Batches of one link that may wait for the owner task. Beyond, the peer waits: TCP holds it back.
+/// Batches of one link that may wait for the event loop. Beyond, the peer waits: TCP holds it back.
 const BATCHES_MAX: usize = 2;
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(super) async fn read(mut stream: OwnedReadHalf, mut reading: Reading) {
     }
 }
 
-/// Hands frames to the owner task until the connection ends or turns out to be no peer's.
+/// Hands frames to the event loop until the connection ends or turns out to be no peer's.
 async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) {
     let shared = reading.shared.clone();
     let room = Arc::new(Semaphore::new(BATCHES_MAX));

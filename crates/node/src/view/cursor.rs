@@ -1,6 +1,6 @@
 //! Where a listing goes on: after a member, named by service and id. So a cursor works at every node.
 
-use convoke_core::{ErrorCode, Refusal};
+use convoke_core::{ErrorCode, Rejection};
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,14 +10,14 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn parse(text: &'a str) -> Result<Self, Refusal> {
+    pub(super) fn parse(text: &'a str) -> Result<Self, Rejection> {
         let cursor = text.split_once(':').and_then(|(length, rest)| {
             let (service, id) = rest.split_at_checked(length.parse().ok()?)?;
             Some(Cursor { service, id })
         });
         cursor.ok_or_else(|| {
             let message = "this is no cursor: copy it unchanged from next_cursor of the page before";
-            Refusal::new(ErrorCode::InvalidArgument, message).field("cursor")
+            Rejection::new(ErrorCode::InvalidArgument, message).field("cursor")
         })
     }
 }
@@ -39,7 +39,7 @@ mod tests {
             assert_eq!(Cursor::parse(&cursor.to_string()), Ok(cursor));
         }
         for bad in ["", "orders", "-1:a", "9:short", "1:ü", "x:y"] {
-            assert_eq!(Cursor::parse(bad).map_err(|refusal| refusal.field), Err(Some("cursor")), "{bad}");
+            assert_eq!(Cursor::parse(bad).map_err(|rejection| rejection.field), Err(Some("cursor")), "{bad}");
         }
     }
 }

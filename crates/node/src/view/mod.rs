@@ -1,4 +1,4 @@
-//! The published view: what readers see, without ever waiting for the owner task.
+//! The published view: what readers see, without ever waiting for the event loop.
 //!
 //! The owner applies every change of what the core shows, in the turn in which it happened and before anything of that
 //! turn is acknowledged: who wrote reads its own write. Ids are looked up in a concurrent hash map. Order comes from one
@@ -13,7 +13,7 @@ mod tests;
 pub(crate) use publisher::Publisher;
 
 use arc_swap::ArcSwap;
-use convoke_core::Refusal;
+use convoke_core::Rejection;
 use convoke_core::filter::Filter;
 use convoke_core::member::Member;
 use convoke_core::node::{NameView, ServiceView};
@@ -80,7 +80,7 @@ impl View {
     }
 
     /// Members that match, ordered by service and id, at most `limit`, after `cursor`.
-    pub(crate) fn list(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<Page, Refusal> {
+    pub(crate) fn list(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<Page, Rejection> {
         let after = cursor.map(Cursor::parse).transpose()?;
         let limit = limit.max(1);
         let services = self.services.load();

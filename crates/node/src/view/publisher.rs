@@ -1,4 +1,4 @@
-//! The writing side of the view, held by the owner task.
+//! The writing side of the view, held by the event loop.
 
 use super::View;
 use super::services::{Service, State};

@@ -262,7 +262,7 @@ async fn record(plane: &Arc<Plane>, member: &Member, before: &Configuration) -> 
             convoke_log::machine::Outcome::Applied { .. } => Ok(()),
             convoke_log::machine::Outcome::NotApplied { reason, .. } => Err(reason.to_string()),
         },
-        Err(refused) => Err(refused.to_string()),
+        Err(rejected) => Err(rejected.to_string()),
     }
 }
 

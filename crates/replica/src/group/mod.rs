@@ -16,7 +16,7 @@ pub(crate) async fn probe(plane: &Plane, address: &str) -> Result<Probed, LinkEr
     let patience = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
     let link = link(&plane.config, &plane.dialer, &plane.counting, address, None, patience);
     let answer = link.ask(kind::PROBE, Vec::new()).await?;
-    Probed::decode(&answer).map_err(|error| LinkError::Refused { address: address.to_owned(), why: error.to_string() })
+    Probed::decode(&answer).map_err(|error| LinkError::Rejected { address: address.to_owned(), why: error.to_string() })
 }
 
 /// Makes a node a replica of this log.

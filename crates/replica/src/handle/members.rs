@@ -4,7 +4,7 @@ use super::LogHandle;
 use crate::group::probe;
 use crate::net::link::LinkError;
 use crate::net::message::Probed;
-use crate::refusal::{ChangeError, Refusal, SubmitError};
+use crate::rejection::{ChangeError, Rejection, SubmitError};
 use convoke_log::command::{Body, Change, ReplicaLocation};
 use convoke_log::machine::{Configuration, Outcome, Reason, Response};
 use convoke_log::{Machine, ReplicaId};
@@ -59,7 +59,7 @@ impl LogHandle {
         let machine = self.read(super::Consistency::Linearizable).await.map_err(SubmitError::from)?;
         if machine.configuration().number <= self.plane.inherited() {
             // The driver has not recorded the founders yet.
-            return Err(SubmitError::from(Refusal::NotReady).into());
+            return Err(SubmitError::from(Rejection::NotReady).into());
         }
         if replaces.is_some_and(|replaces| replaces != machine.configuration().number) {
             return Err(ChangeError::Replaced);
@@ -79,7 +79,7 @@ impl LogHandle {
                 let same = self.engine().is_ok_and(|engine| engine.log == log);
                 Err(ChangeError::HoldsReplica { node: node.clone(), of: if same { "this" } else { "another" } })
             }
-            Ok(Err(LinkError::Refused { why, .. })) => Err(ChangeError::NodeRefuses { node: node.clone(), why }),
+            Ok(Err(LinkError::Rejected { why, .. })) => Err(ChangeError::NodeRejects { node: node.clone(), why }),
             Ok(Ok(_) | Err(_)) | Err(_) => Ok(()),
         }
     }
@@ -95,7 +95,7 @@ impl LogHandle {
         let arrived = watch.wait_for(|settled| *settled >= number);
         match tokio::time::timeout(patience, arrived).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(SubmitError::from(Refusal::Stopped).into()),
+            Ok(Err(_)) => Err(SubmitError::from(Rejection::Stopped).into()),
             Err(_) => Err(ChangeError::NotSettled),
         }
     }
@@ -120,7 +120,7 @@ impl LogHandle {
             return Ok(());
         }
         let handed = engine.raft.trigger().transfer_leader(member.replica.0).await;
-        handed.map_err(|_| SubmitError::from(Refusal::Stopped).into())
+        handed.map_err(|_| SubmitError::from(Rejection::Stopped).into())
     }
 }
 

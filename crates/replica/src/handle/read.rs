@@ -4,9 +4,9 @@ use super::LogHandle;
 use crate::counters::add;
 use crate::engine::Engine;
 use crate::raft;
-use crate::refusal::Refusal;
+use crate::rejection::Rejection;
 use convoke_log::machine::Fate;
-use convoke_log::{Epoch, Machine, RequestId, SessionId};
+use convoke_log::{Epoch, LogSessionId, Machine, RequestId};
 use openraft::LinearizerOption;
 use openraft::error::{LinearizableReadError, RaftError};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ pub enum Consistency {
     Linearizable,
     /// Linearizable, and no request of the session below `below` can change the result later (LR4). The client has
     /// abandoned those requests and will not send them again.
-    Barrier { session: SessionId, epoch: Epoch, below: u64 },
+    Barrier { session: LogSessionId, epoch: Epoch, below: u64 },
 }
 
 impl LogHandle {
     /// Returns the state to read from. It is immutable, so all pages of a list can come from it.
-    pub async fn read(&self, consistency: Consistency) -> Result<Arc<Machine>, Refusal> {
+    pub async fn read(&self, consistency: Consistency) -> Result<Arc<Machine>, Rejection> {
         match consistency {
             Consistency::Local => self.local(),
             Consistency::Linearizable => self.engine()?.read_linearizable().await,
@@ -37,9 +37,9 @@ impl LogHandle {
     }
 
     /// Returns the applied state of this replica, whether or not there is a leader.
-    pub fn local(&self) -> Result<Arc<Machine>, Refusal> {
+    pub fn local(&self) -> Result<Arc<Machine>, Rejection> {
         let engine = self.engine().map_err(|why| match why {
-            Refusal::NotLeader(group) => Refusal::NoReplica(group),
+            Rejection::NotLeader(group) => Rejection::NoReplica(group),
             other => other,
         })?;
         add(&engine.counting.reads_local, 1);
@@ -47,19 +47,24 @@ impl LogHandle {
     }
 
     /// Returns the fate of a request without a log entry (A5).
-    pub async fn peek(&self, id: RequestId, consistency: Consistency) -> Result<Fate, Refusal> {
+    pub async fn peek(&self, id: RequestId, consistency: Consistency) -> Result<Fate, Rejection> {
         Ok(self.read(consistency).await?.peek(id))
     }
 }
 
 impl Engine {
-    async fn read_linearizable(&self) -> Result<Arc<Machine>, Refusal> {
+    async fn read_linearizable(&self) -> Result<Arc<Machine>, Rejection> {
         let _permit = self.permit()?;
         let index = self.confirm(None).await?;
         self.reach(index).await
     }
 
-    async fn read_behind_barrier(&self, session: SessionId, epoch: Epoch, below: u64) -> Result<Arc<Machine>, Refusal> {
+    async fn read_behind_barrier(
+        &self,
+        session: LogSessionId,
+        epoch: Epoch,
+        below: u64,
+    ) -> Result<Arc<Machine>, Rejection> {
         let _permit = self.permit()?;
         // The order matters (LR4): floor, read index and confirmation, wait.
         let raised = self.state.term().barrier(session, epoch, below, &self.state.machine());
@@ -71,46 +76,46 @@ impl Engine {
             if let Some(index) = wait_for.map_err(|_| self.not_leading())? {
                 return self.reach(index).await;
             }
-            progress.changed().await.map_err(|_| Refusal::Stopped)?;
+            progress.changed().await.map_err(|_| Rejection::Stopped)?;
         }
     }
 
-    fn permit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Refusal> {
+    fn permit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Rejection> {
         self.reads.try_acquire().map_err(|_| {
             add(&self.counting.requests_rejected_busy, 1);
-            Refusal::Busy { what: "reads", limit: self.config.limits.reads as u64 }
+            Rejection::Busy { what: "reads", limit: self.config.limits.reads as u64 }
         })
     }
 
     /// Confirms the leadership of this replica and returns the read index: the commit index, but at least the first
     /// entry of the term.
-    async fn confirm(&self, expected: Option<Epoch>) -> Result<u64, Refusal> {
+    async fn confirm(&self, expected: Option<Epoch>) -> Result<u64, Rejection> {
         let fresh = LinearizerOption::new(Some(Duration::ZERO), true)
             .with_wait_timeout(2 * self.config.timers.election_timeout_max);
         let confirmed = match self.raft.get_read_linearizer(fresh).await {
             Ok(confirmed) => confirmed,
             Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_))) => return Err(self.not_leading()),
             Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => {
-                return Err(Refusal::NoQuorum(self.group()));
+                return Err(Rejection::NoQuorum(self.group()));
             }
-            Err(RaftError::Fatal(_)) => return Err(Refusal::Stopped),
+            Err(RaftError::Fatal(_)) => return Err(Rejection::Stopped),
         };
         let read = raft::position(confirmed.read_log_id().log_id());
         if expected.is_some_and(|expected| expected != read.epoch) {
-            return Err(Refusal::StaleEpoch { current: read.epoch });
+            return Err(Rejection::StaleEpoch { current: read.epoch });
         }
         add(&self.counting.reads_confirmed, 1);
         Ok(read.index)
     }
 
     /// Waits until an index is applied.
-    pub(crate) async fn reach(&self, index: u64) -> Result<Arc<Machine>, Refusal> {
+    pub(crate) async fn reach(&self, index: u64) -> Result<Arc<Machine>, Rejection> {
         let mut progress = self.state.progress();
         while *progress.borrow_and_update() < index {
             if self.failed() {
-                return Err(Refusal::Stopped);
+                return Err(Rejection::Stopped);
             }
-            progress.changed().await.map_err(|_| Refusal::Stopped)?;
+            progress.changed().await.map_err(|_| Rejection::Stopped)?;
         }
         Ok(self.state.machine())
     }

@@ -65,10 +65,10 @@ impl<T: OptionalSend + 'static> Responder<Types, T> for Settling<T> {
     /// Only a rejection proves that the command was not appended. Otherwise the admission stays unsettled, and with it
     /// every barrier read of this term: another leader may still commit the entry (LR4).
     fn on_complete(mut self, result: T) {
-        let refused = (&result as &dyn Any)
+        let rejected = (&result as &dyn Any)
             .downcast_ref::<WriteResult>()
             .is_some_and(|result| matches!(result, Err(ClientWriteError::ForwardToLeader(_))));
-        if refused {
+        if rejected {
             traces::failed(&self.proposal, "NOT_LEADER");
             self.settle(None);
         }

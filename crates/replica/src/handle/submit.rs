@@ -3,11 +3,11 @@
 use super::LogHandle;
 use crate::counters::add;
 use crate::engine::Engine;
-use crate::refusal::{Refusal, SubmitError};
+use crate::rejection::{Rejection, SubmitError};
 use convoke_log::command::{Open, Request};
 use convoke_log::leader::KeepAlive;
-use convoke_log::machine::{Answer, Applied, Opened, Refused, Reply};
-use convoke_log::{Command, Epoch, LogTime, SessionId};
+use convoke_log::machine::{Answer, Applied, Opened, Rejected, Reply};
+use convoke_log::{Command, Epoch, LogSessionId, LogTime};
 use openraft::error::ClientWriteError;
 
 /// The answer to a request that was applied.
@@ -22,7 +22,7 @@ pub struct Answered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenAnswered {
     /// The session, or why none was opened.
-    pub opened: Result<Opened, Refused>,
+    pub opened: Result<Opened, Rejected>,
     pub log_time: LogTime,
 }
 
@@ -49,12 +49,12 @@ impl LogHandle {
     }
 
     /// Renews a log session (LS6). `epoch` is the one the client assumes.
-    pub fn keep_alive(&self, session: SessionId, epoch: Epoch) -> Result<KeepAlive, Refusal> {
+    pub fn keep_alive(&self, session: LogSessionId, epoch: Epoch) -> Result<KeepAlive, Rejection> {
         let engine = self.engine()?;
         let heard = {
             let mut term = engine.state.term();
             match term.epoch() {
-                Some(current) if current != epoch => return Err(Refusal::StaleEpoch { current }),
+                Some(current) if current != epoch => return Err(Rejection::StaleEpoch { current }),
                 _ => term.keep_alive(engine.state.now(), session),
             }
         };
@@ -67,7 +67,7 @@ impl LogHandle {
 
     /// Returns the epoch in which this replica leads, once it has applied the first entry of its term. Clients name it
     /// in their requests.
-    pub fn epoch(&self) -> Result<Epoch, Refusal> {
+    pub fn epoch(&self) -> Result<Epoch, Rejection> {
         let engine = self.engine()?;
         let epoch = engine.state.term().epoch();
         epoch.ok_or_else(|| engine.not_leading())

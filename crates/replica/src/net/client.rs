@@ -89,7 +89,7 @@ pub(crate) struct Client {
 
 fn rpc_error(error: &LinkError) -> RPCError<Types> {
     match error {
-        LinkError::Unreachable { .. } | LinkError::Refused { .. } => RPCError::Unreachable(Unreachable::new(error)),
+        LinkError::Unreachable { .. } | LinkError::Rejected { .. } => RPCError::Unreachable(Unreachable::new(error)),
         LinkError::Broken(_) | LinkError::Overdue(_) => RPCError::Network(NetworkError::new(error)),
     }
 }

@@ -53,7 +53,7 @@ pub(crate) enum LinkError {
     #[error("{0} did not answer in time")]
     Overdue(String),
     #[error("{address} rejected the request: {why}")]
-    Refused { address: String, why: String },
+    Rejected { address: String, why: String },
 }
 
 /// Sends requests to one other replica. Dropping it closes the connection.
@@ -158,7 +158,7 @@ async fn run(recorded: LinkConfig, mut questions: mpsc::Receiver<Question>) {
         };
         let waiting = Waiting::default();
         let error = converse(&config, stream, first, &mut questions, &waiting).await;
-        if matches!(error, LinkError::Refused { .. }) {
+        if matches!(error, LinkError::Rejected { .. }) {
             attempt += 1;
         }
         tracing::debug!(address = %config.address, %error, "replica connection ended");
@@ -289,15 +289,15 @@ async fn hear(
     waiting: &Waiting,
 ) -> Option<LinkError> {
     let mut frames = Frames::new(read, config.frame_bytes);
-    let refused = |content: &Bytes| LinkError::Refused {
+    let rejected = |content: &Bytes| LinkError::Rejected {
         address: config.address.clone(),
         why: String::from_utf8_lossy(content).into_owned(),
     };
     while let Ok(Some(Frame { kind: found, number, content })) = frames.next().await {
         match found {
             // Applies to the whole connection.
-            kind::REFUSED if number == 0 => return Some(refused(&content)),
-            kind::REFUSED => waiting.answer(number, Err(refused(&content))),
+            kind::REFUSED if number == 0 => return Some(rejected(&content)),
+            kind::REFUSED => waiting.answer(number, Err(rejected(&content))),
             _ => waiting.answer(number, Ok(content)),
         }
     }

@@ -3,7 +3,7 @@
 use convoke_base::Time;
 use convoke_log::leader::{Admission, Barrier, KeepAlive, Leadership, NotAppended};
 use convoke_log::machine::Applied;
-use convoke_log::{Command, Epoch, LogTime, Machine, Position, SessionId};
+use convoke_log::{Command, Epoch, LogSessionId, LogTime, Machine, Position};
 use tokio::sync::watch;
 
 /// Volatile state of a leader for its term; empty at other replicas.
@@ -73,13 +73,13 @@ impl Term {
         }
     }
 
-    pub(crate) fn keep_alive(&mut self, now: Time, session: SessionId) -> Result<KeepAlive, NoTerm> {
+    pub(crate) fn keep_alive(&mut self, now: Time, session: LogSessionId) -> Result<KeepAlive, NoTerm> {
         Ok(self.leadership.as_mut().ok_or(NoTerm)?.keeper.renew(now, session))
     }
 
     pub(crate) fn barrier(
         &mut self,
-        session: SessionId,
+        session: LogSessionId,
         epoch: Epoch,
         below: u64,
         machine: &Machine,

@@ -70,8 +70,8 @@ async fn the_last_survivor_goes_on_alone_when_told_to_and_the_group_grows_again(
     let address = stale.config.address.as_str().into();
     eventually("whom the log was begun with is recorded", async || handle.status().settled).await;
     let add = Edit::Add { node: stale.node().into(), address };
-    let refused = handle.change(&add).await.unwrap_err();
-    assert_eq!(refused, ChangeError::HoldsReplica { node: stale.node().into(), of: "another" });
+    let rejected = handle.change(&add).await.unwrap_err();
+    assert_eq!(rejected, ChangeError::HoldsReplica { node: stale.node().into(), of: "another" });
     assert_ne!(stale.handle().status().log, handle.status().log);
     // Without its directory it is an ordinary node.
     let config = stale.stop().await;

@@ -1,7 +1,7 @@
 //! Creating a log together.
 
 use crate::cluster::{Client, Disks, Host, agree, config, leader, together};
-use convoke_replica::{Refusal, Role};
+use convoke_replica::{Rejection, Role};
 use convoke_testkit::{eventually, free_address};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,7 +30,7 @@ async fn a_joining_node_never_begins_a_log_alone() {
     // It keeps asking the missing node.
     eventually("it has looked a few times", async || host.handle().counters().rpc_errors >= 3).await;
     assert_eq!(host.handle().status().role, Role::Outside);
-    assert!(matches!(host.handle().epoch(), Err(Refusal::NotLeader(group)) if group.members.is_empty()));
+    assert!(matches!(host.handle().epoch(), Err(Rejection::NotLeader(group)) if group.members.is_empty()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,8 +42,8 @@ async fn who_joins_an_existing_log_learns_of_it_and_waits_to_be_added() {
     b.join = vec![hosts[0].config.address.clone()];
     let b = Host::start(b).await;
     eventually("b knows who leads", async || {
-        let refused = b.handle().epoch().unwrap_err();
-        refused.group().and_then(|group| group.leader()).is_some_and(|leader| leader.node == "a")
+        let rejected = b.handle().epoch().unwrap_err();
+        rejected.group().and_then(|group| group.leader()).is_some_and(|leader| leader.node == "a")
     })
     .await;
     assert_eq!(b.handle().status().role, Role::Outside);

@@ -1,8 +1,8 @@
 //! Replicas in one process, each with its own port and directory.
 
-use convoke_replica::log::command::{Body, Open, Request};
-use convoke_replica::log::machine::{Answer, Outcome};
-use convoke_replica::log::{Epoch, SessionId};
+use convoke_log::command::{Body, Open, Request};
+use convoke_log::machine::{Answer, Outcome};
+use convoke_log::{Epoch, LogSessionId};
 use convoke_replica::{Config, Consistency, Dial, LOG_PREAMBLE, LogHandle, Replica, Role, StartError, StoreError, Tcp};
 use convoke_testkit::{eventually, free_address};
 use std::path::PathBuf;
@@ -147,7 +147,7 @@ pub(crate) async fn leader(hosts: &[Host]) -> usize {
 
 /// A client with its own session that asks the current leader.
 pub(crate) struct Client {
-    session: SessionId,
+    session: LogSessionId,
     number: u64,
 }
 
@@ -165,7 +165,7 @@ impl Client {
         Client { session: session.unwrap().session, number: 0 }
     }
 
-    pub(crate) fn session(&self) -> SessionId {
+    pub(crate) fn session(&self) -> LogSessionId {
         self.session
     }
 
@@ -226,8 +226,8 @@ pub(crate) async fn get(hosts: &[Host], key: &str) -> Option<String> {
 pub(crate) async fn agree(hosts: &[Host]) {
     eventually("all replicas hold the same", async || {
         let machines: Vec<_> = hosts.iter().filter_map(|host| host.handle().local().ok()).collect();
-        let equal = |a: &std::sync::Arc<convoke_replica::log::Machine>, b: &std::sync::Arc<_>| {
-            let b: &std::sync::Arc<convoke_replica::log::Machine> = b;
+        let equal = |a: &std::sync::Arc<convoke_log::Machine>, b: &std::sync::Arc<_>| {
+            let b: &std::sync::Arc<convoke_log::Machine> = b;
             a.applied() == b.applied() && {
                 assert_eq!(a.state_hash(), b.state_hash(), "two states at index {}", a.applied().index);
                 true

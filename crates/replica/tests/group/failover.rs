@@ -1,14 +1,14 @@
 //! Leader changes.
 
 use crate::cluster::{Client, Disks, Host, agree, get, leader, together};
-use convoke_replica::log::command::{Body, Open, Request};
-use convoke_replica::log::machine::Outcome;
-use convoke_replica::{Refusal, SubmitError};
+use convoke_log::command::{Body, Open, Request};
+use convoke_log::machine::Outcome;
+use convoke_replica::{Rejection, SubmitError};
 use convoke_testkit::eventually;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn others_refuse_with_the_leader_first() {
+async fn others_reject_with_the_leader_first() {
     let disks = Disks::new();
     let hosts = together(&disks, &["a", "b", "c"]).await;
     let leads = leader(&hosts).await;
@@ -18,8 +18,8 @@ async fn others_refuse_with_the_leader_first() {
     for (place, host) in hosts.iter().enumerate().filter(|(place, _)| *place != leads) {
         eventually("a follower knows its leader", async || host.handle().group().leader().is_some()).await;
         let request = Request::new(client.session(), 1, epoch, Body::put("a", "1"));
-        let refused = host.handle().submit(request).await.unwrap_err();
-        let SubmitError::Refused(Refusal::NotLeader(group)) = refused else { panic!("{place}: {refused}") };
+        let rejected = host.handle().submit(request).await.unwrap_err();
+        let SubmitError::Rejected(Rejection::NotLeader(group)) = rejected else { panic!("{place}: {rejected}") };
         assert_eq!((group.members.len(), group.members[0].node.as_str()), (3, node.as_str()));
         assert_eq!(group.epoch, Some(epoch));
     }
@@ -88,11 +88,11 @@ async fn without_a_quorum_nothing_is_promised() {
     }
     eventually("the survivor knows that it is alone", async || !survivor.handle().is_available()).await;
     let read = survivor.handle().read(convoke_replica::Consistency::Linearizable).await;
-    assert!(matches!(read, Err(Refusal::NoQuorum(_) | Refusal::NotLeader(_))), "{read:?}");
+    assert!(matches!(read, Err(Rejection::NoQuorum(_) | Rejection::NotLeader(_))), "{read:?}");
     if let Ok(epoch) = survivor.handle().epoch() {
         let request = client.next(epoch, Body::put("k", "never"));
-        let refused = survivor.handle().submit(request).await;
-        assert!(matches!(refused, Err(SubmitError::Refused(Refusal::NoQuorum(_)))), "{refused:?}");
+        let rejected = survivor.handle().submit(request).await;
+        assert!(matches!(rejected, Err(SubmitError::Rejected(Rejection::NoQuorum(_)))), "{rejected:?}");
     }
     assert!(survivor.handle().local().unwrap().keys().get(b"k").is_some(), "local reads still work");
     let mut hosts = vec![survivor];

@@ -1,8 +1,8 @@
 //! Membership changes.
 
 use crate::cluster::{Client, Disks, Host, agree, config, get, leader, together};
-use convoke_replica::log::command::Body;
-use convoke_replica::log::machine::Outcome;
+use convoke_log::command::Body;
+use convoke_log::machine::Outcome;
 use convoke_replica::{ChangeError, Edit, Role};
 use convoke_testkit::{PATIENCE, eventually};
 
@@ -140,8 +140,8 @@ async fn a_removed_replica_says_so_and_is_not_added_again_with_its_old_log() {
     let handle = hosts[leader(&hosts).await].handle();
     let add = Edit::Add { node: node.as_str().into(), address };
     let recorded = handle.status().configuration;
-    let refused = handle.change(&add).await.unwrap_err();
-    assert_eq!(refused, ChangeError::HoldsReplica { node: node.as_str().into(), of: "this" });
+    let rejected = handle.change(&add).await.unwrap_err();
+    assert_eq!(rejected, ChangeError::HoldsReplica { node: node.as_str().into(), of: "this" });
     assert_eq!(handle.status().configuration, recorded, "nothing was recorded");
     let place = Edit::Add { node: "z".into(), address: removed.config.address.as_str().into() };
     assert!(matches!(handle.change(&place).await, Err(ChangeError::OtherNode { .. })));

@@ -1,10 +1,10 @@
 //! A single node.
 
 use crate::cluster::{Client, Disks, Host, config, get, leader};
-use convoke_replica::log::command::{Body, Client as Name, Open, Put, Request};
-use convoke_replica::log::machine::{Fate, Outcome, Refused};
-use convoke_replica::log::{RequestId, SessionId};
-use convoke_replica::{Config, Consistency, Refusal, Role, SubmitError};
+use convoke_log::command::{Body, Client as Name, Open, Put, Request};
+use convoke_log::machine::{Fate, Outcome, Rejected};
+use convoke_log::{LogSessionId, RequestId};
+use convoke_replica::{Config, Consistency, Rejection, Role, SubmitError};
 use convoke_testkit::{eventually, free_address};
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ async fn one_node_works_alone_and_goes_on_after_a_restart_in_a_new_epoch() {
     assert_eq!(get(&hosts, "k20").await.as_deref(), Some("v"));
     assert_eq!(client.put(&hosts, "k21", "v").await, 21, "the session is still there");
     let stale = client.next(before, Body::put("k22", "v"));
-    let refused = hosts[0].handle().submit(stale).await.unwrap_err();
-    assert_eq!(refused, SubmitError::Refused(Refusal::StaleEpoch { current: after }));
+    let rejected = hosts[0].handle().submit(stale).await.unwrap_err();
+    assert_eq!(rejected, SubmitError::Rejected(Rejection::StaleEpoch { current: after }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +50,7 @@ async fn copies_get_the_same_answer_and_abandoned_requests_stay_abandoned() {
     let second = client.next(epoch, Body::delete("a"));
     handle.submit(second.clone()).await.unwrap();
     let late = handle.submit(first).await.unwrap();
-    assert_eq!(late.answer.verdict, Err(Refused::Superseded));
+    assert_eq!(late.answer.verdict, Err(Rejected::Superseded));
     let copy = handle.submit(second).await.unwrap();
     assert!(matches!(copy.answer.verdict.as_deref(), Ok(Outcome::Applied { .. })));
     assert_eq!(get(&hosts, "a").await, None);
@@ -68,7 +68,7 @@ async fn resolve_makes_a_fate_final() {
     assert_eq!(handle.peek(lost, Consistency::Linearizable).await, Ok(Fate::Open));
     assert_eq!(handle.resolve(lost).await, Ok(Fate::Never));
     let late = client.next(handle.epoch().unwrap(), Body::put("a", "2"));
-    assert_eq!(handle.submit(late).await.unwrap().answer.verdict, Err(Refused::Superseded));
+    assert_eq!(handle.submit(late).await.unwrap().answer.verdict, Err(Rejected::Superseded));
 }
 
 /// F8: the session may still be opened, so no final answer is possible, and nothing is appended.
@@ -79,8 +79,8 @@ async fn a_session_that_was_never_opened_is_not_resolved() {
     let handle = hosts[0].handle();
     let applied = handle.status().applied;
     for session in [0, applied + 1, applied + 2, applied + 1_000, u64::MAX] {
-        let refused = handle.resolve(RequestId::new(SessionId(session), 1)).await.unwrap_err();
-        let SubmitError::Refused(Refusal::NoSession { .. }) = refused else { panic!("{session}: {refused}") };
+        let rejected = handle.resolve(RequestId::new(LogSessionId(session), 1)).await.unwrap_err();
+        let SubmitError::Rejected(Rejection::NoSession { .. }) = rejected else { panic!("{session}: {rejected}") };
     }
     assert_eq!(handle.status().applied, applied, "no entry was needed");
     let next = Client::open(&hosts).await;
@@ -90,7 +90,7 @@ async fn a_session_that_was_never_opened_is_not_resolved() {
     handle.submit(ended).await.unwrap();
     // Every index up to the applied one has an answer: engine entries, ended and dropped sessions.
     for session in 1..=handle.status().applied {
-        let fate = handle.resolve(RequestId::new(SessionId(session), 7)).await.unwrap();
+        let fate = handle.resolve(RequestId::new(LogSessionId(session), 7)).await.unwrap();
         assert!(fate.is_final(), "{session}: {fate:?}");
     }
 }
@@ -118,8 +118,8 @@ async fn what_nobody_could_read_does_not_get_into_the_log() {
         Request::new(session, u64::MAX, epoch, put("a", None)),
     ];
     for request in requests {
-        let refused = handle.submit(request).await.unwrap_err();
-        let SubmitError::Refused(why @ Refusal::Unreadable(_)) = refused else { panic!("{refused}") };
+        let rejected = handle.submit(request).await.unwrap_err();
+        let SubmitError::Rejected(why @ Rejection::Unreadable(_)) = rejected else { panic!("{rejected}") };
         assert_eq!(why.code(), convoke_base::ErrorCode::InvalidArgument);
     }
     let open = Open { epoch, ttl: Duration::from_secs(5), nonce: 1, client: None };
@@ -127,10 +127,10 @@ async fn what_nobody_could_read_does_not_get_into_the_log() {
     for open in [
         Open { ttl: Duration::MAX, ..open.clone() },
         Open { client: name("x".repeat(10_000), None), ..open.clone() },
-        Open { client: name("x".into(), Some(SessionId(u64::MAX))), ..open },
+        Open { client: name("x".into(), Some(LogSessionId(u64::MAX))), ..open },
     ] {
-        let refused = handle.open(open).await.unwrap_err();
-        assert!(matches!(refused, SubmitError::Refused(Refusal::Unreadable(_))), "{refused}");
+        let rejected = handle.open(open).await.unwrap_err();
+        assert!(matches!(rejected, SubmitError::Rejected(Rejection::Unreadable(_))), "{rejected}");
     }
     assert!(handle.resolve(RequestId::new(session, u64::MAX)).await.is_err());
     assert!(handle.counters().commands_rejected >= 11);
@@ -162,8 +162,8 @@ async fn a_barrier_read_sees_what_was_given_up_or_it_never_comes() {
         match fate {
             Fate::Done(_) => assert!(answer.is_ok()),
             _ => {
-                let refused = SubmitError::Refused(Refusal::GivenUp { floor: below });
-                assert!(answer == Err(refused.clone()) || late == Err(refused), "{fate:?}: {answer:?}, {late:?}");
+                let rejected = SubmitError::Rejected(Rejection::GivenUp { floor: below });
+                assert!(answer == Err(rejected.clone()) || late == Err(rejected), "{fate:?}: {answer:?}, {late:?}");
             }
         }
         let after = handle.read(Consistency::Linearizable).await.unwrap();
@@ -188,12 +188,12 @@ async fn silent_sessions_expire_and_living_ones_do_not() {
     })
     .await;
     assert!(handle.local().unwrap().session(living).is_some());
-    let refused = handle.submit(Request::new(silent, 1, epoch, Body::put("a", "1"))).await;
-    assert_eq!(refused, Err(SubmitError::Refused(Refusal::SessionNotOpen)));
+    let rejected = handle.submit(Request::new(silent, 1, epoch, Body::put("a", "1"))).await;
+    assert_eq!(rejected, Err(SubmitError::Rejected(Rejection::SessionNotOpen)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beyond_its_bounds_a_replica_refuses() {
+async fn beyond_its_bounds_a_replica_rejects() {
     let mut config = Config::new("a", free_address());
     config.state.value_bytes = 1024;
     config.limits.command_bytes = 80 * 1024;
@@ -203,15 +203,18 @@ async fn beyond_its_bounds_a_replica_refuses() {
     let handle = hosts[0].handle();
     let epoch = handle.epoch().unwrap();
     let large = client.next(epoch, Body::put("a", vec![0; 100_000]));
-    assert!(matches!(handle.submit(large).await, Err(SubmitError::Refused(Refusal::TooLarge { limit: 81_920, .. }))));
-    let mut refused = 0;
+    assert!(matches!(
+        handle.submit(large).await,
+        Err(SubmitError::Rejected(Rejection::TooLarge { limit: 81_920, .. }))
+    ));
+    let mut rejected = 0;
     for _ in 0..20 {
         let submissions = (0..10).map(|_| client.next(epoch, Body::put("a", "1")));
         let submissions = submissions.map(|request| handle.submit(request)).collect::<Vec<_>>();
         for answer in futures_util::future::join_all(submissions).await {
-            refused += usize::from(answer == Err(Refusal::Busy { what: "requests", limit: 2 }.into()));
+            rejected += usize::from(answer == Err(Rejection::Busy { what: "requests", limit: 2 }.into()));
         }
     }
-    assert!(refused > 0);
-    assert_eq!(handle.counters().requests_rejected_busy, refused as u64);
+    assert!(rejected > 0);
+    assert_eq!(handle.counters().requests_rejected_busy, rejected as u64);
 }

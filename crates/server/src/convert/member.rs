@@ -1,6 +1,6 @@
 //! Members as clients see them.
 
-use convoke_node::core::member::{Member, Metadata, Owner, Status};
+use convoke_core::member::{Member, Metadata, Owner, Status};
 use convoke_proto::v1;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -95,8 +95,8 @@ impl<T: std::fmt::Display> Serialize for Display<T> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
     use super::*;
-    use convoke_node::core::member::MemberSpec;
-    use convoke_node::core::node::AttachMember;
+    use convoke_core::member::MemberSpec;
+    use convoke_core::node::AttachMember;
     use convoke_proto::json;
     use convoke_testkit::{Cluster, TestClient};
 

@@ -1,10 +1,10 @@
-//! What clients ask for. Wrong input is refused here, with the field named, or by the core's own checks.
+//! What clients ask for. Wrong input is rejected here, with the field named, or by the core's own checks.
 
 use crate::error::invalid;
-use convoke_node::core::filter::Filter;
-use convoke_node::core::member::{MemberSpec, MetadataUpdate, UpdateMode};
-use convoke_node::core::node::AttachMember;
-use convoke_node::core::version::Version;
+use convoke_core::filter::Filter;
+use convoke_core::member::{MemberSpec, MetadataUpdate, UpdateMode};
+use convoke_core::node::AttachMember;
+use convoke_core::version::Version;
 use convoke_proto::{Error, ErrorCode, v1};
 use std::collections::BTreeMap;
 

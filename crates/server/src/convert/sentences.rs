@@ -1,8 +1,8 @@
 //! The explanation of a member's status in English. The command line and the dashboard show these sentences.
 
-use convoke_node::core::member::Status;
-use convoke_node::core::node::Explanation;
-use convoke_node::core::version::NodeId;
+use convoke_core::member::Status;
+use convoke_core::node::Explanation;
+use convoke_core::version::NodeId;
 use std::time::Duration;
 
 /// Returns the explanation, one sentence each. `own` is the node that gives it.
@@ -64,8 +64,8 @@ fn seconds(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use convoke_node::core::node::{EvidenceView, InferredView, SessionView};
-    use convoke_node::core::version::{Dot, Incarnation, OriginId, Version};
+    use convoke_core::node::{EvidenceView, InferredView, SessionView};
+    use convoke_core::version::{Dot, Incarnation, OriginId, Version};
 
     fn node(name: &str) -> NodeId {
         NodeId::new(name).unwrap()
@@ -82,7 +82,7 @@ mod tests {
             client: "shop".into(),
             claim: 4,
             owner_admitted: true,
-            evidence: EvidenceView { life: 9, age: Duration::ZERO, via: None },
+            evidence: EvidenceView { liveness_counter: 9, age: Duration::ZERO, via: None },
             inferred: None,
             responsible: None,
             session: Some(SessionView {
@@ -117,8 +117,8 @@ mod tests {
         let lost = Explanation {
             shown: Status::Left,
             owner_admitted: false,
-            evidence: EvidenceView { life: 9, age: Duration::from_secs(400), via: Some(node("n2")) },
-            inferred: Some(InferredView { by: node("n3"), life: 9, applies: true }),
+            evidence: EvidenceView { liveness_counter: 9, age: Duration::from_secs(400), via: Some(node("n2")) },
+            inferred: Some(InferredView { by: node("n3"), liveness_counter: 9, applies: true }),
             responsible: Some(node("n3")),
             session: None,
             ..up()
@@ -132,7 +132,7 @@ mod tests {
                 "Node n3 is responsible for the members of n1 while n1 is lost.",
             ]
         );
-        let returned = InferredView { by: node("n3"), life: 9, applies: false };
+        let returned = InferredView { by: node("n3"), liveness_counter: 9, applies: false };
         let back = Explanation { inferred: Some(returned), ..up() };
         let expected = "Node n3 expired the members of n1, but n1 has returned since.";
         assert!(sentences(&back, &node("n2")).iter().any(|sentence| sentence == expected));

@@ -2,9 +2,9 @@
 
 use super::member::wire_status;
 use super::sentences::sentences;
-use convoke_node::core::member::NODE_ID_PREFIX;
-use convoke_node::core::node::{DegradedReason, Explanation, PeerState, PeerView, ServiceView};
-use convoke_node::core::version::NodeId;
+use convoke_core::member::NODE_ID_PREFIX;
+use convoke_core::node::{DegradedReason, Explanation, PeerState, PeerView, ServiceView};
+use convoke_core::version::NodeId;
 use convoke_node::{NodeHandle, Status};
 use convoke_proto::v1;
 use convoke_replica::{LogHandle, Role};
@@ -36,7 +36,7 @@ pub(crate) fn status(
             names: count(sizes.names),
             tombstones: count(sizes.tombstones),
             sessions: count(sizes.sessions),
-            watchers: count(sizes.subscribers),
+            watchers: count(sizes.watchers),
             links: count(sizes.links),
         }),
         degraded: status.degraded.iter().map(|reason| degraded(*reason).to_owned()).collect(),
@@ -135,13 +135,13 @@ pub(crate) fn explanation(explanation: &Explanation, own: &NodeId) -> v1::Explai
         claim: explanation.claim,
         owner_admitted: explanation.owner_admitted,
         evidence: Some(Evidence {
-            life: explanation.evidence.life,
+            liveness_counter: explanation.evidence.liveness_counter,
             age_ms: millis(explanation.evidence.age),
             via: text(&explanation.evidence.via),
         }),
         inferred: explanation.inferred.as_ref().map(|inferred| Inferred {
             by: inferred.by.to_string(),
-            life: inferred.life,
+            liveness_counter: inferred.liveness_counter,
             applies: inferred.applies,
         }),
         responsible: text(&explanation.responsible),

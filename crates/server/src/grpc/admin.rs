@@ -1,12 +1,12 @@
 //! `convoke.v1.Admin`.
 
 use crate::convert;
-use crate::error::{invalid, no_member, refused};
+use crate::error::{invalid, no_member, rejected};
 use crate::surface::Surface;
+use convoke_core::member::NODE_ID_PREFIX;
+use convoke_core::version::NodeId;
+use convoke_core::{self, Rejection};
 use convoke_dns::Dns;
-use convoke_node::core::member::NODE_ID_PREFIX;
-use convoke_node::core::version::NodeId;
-use convoke_node::core::{self, Refusal};
 use convoke_proto::v1::admin_server;
 use convoke_proto::{Error, ErrorCode, v1};
 use std::sync::Arc;
@@ -80,20 +80,20 @@ impl Admin {
         let node = &self.0.node;
         match target {
             Drained::Node(id) if id.is_empty() || id == node.id().as_str() => {
-                node.drain_node(drained).await.map_err(refused)
+                node.drain_node(drained).await.map_err(rejected)
             }
             Drained::Node(id) => {
                 let marked = node.drain(&format!("{NODE_ID_PREFIX}{id}"), drained).await;
-                marked.map_err(|refusal| of_node(&id, refusal))
+                marked.map_err(|rejection| of_node(&id, rejection))
             }
-            Drained::Member(id) => node.drain(&id, drained).await.map_err(refused),
+            Drained::Member(id) => node.drain(&id, drained).await.map_err(rejected),
         }
     }
 }
 
 impl Surface {
     pub(crate) async fn status(&self) -> Result<v1::StatusResponse, Error> {
-        let status = self.node.status().await.map_err(refused)?;
+        let status = self.node.status().await.map_err(rejected)?;
         let mut shown = convert::status(&self.node, &status, self.address, self.dns.as_ref().map(Dns::address));
         if let Some(log) = &self.log {
             shown.log_role = log.handle.status().role.as_str().to_owned();
@@ -103,13 +103,13 @@ impl Surface {
     }
 
     pub(crate) async fn nodes(&self) -> Result<v1::NodesResponse, Error> {
-        let status = self.node.status().await.map_err(refused)?;
-        let peers = self.node.nodes().await.map_err(refused)?;
+        let status = self.node.status().await.map_err(rejected)?;
+        let peers = self.node.nodes().await.map_err(rejected)?;
         Ok(convert::nodes(&self.node, &status, peers))
     }
 
     pub(crate) async fn explain(&self, id: &str) -> Result<v1::ExplainResponse, Error> {
-        let explanation = self.readable()?.explain(id).await.map_err(refused)?;
+        let explanation = self.readable()?.explain(id).await.map_err(rejected)?;
         let explained = explanation.map(|explanation| convert::explanation(&explanation, self.node.id()));
         explained.ok_or_else(|| no_member(id))
     }
@@ -120,8 +120,8 @@ fn nothing() -> Error {
 }
 
 /// To the core a node is a member with a longer name; whoever asked does not know that.
-fn of_node(id: &str, refusal: Refusal) -> Error {
-    let error = refused(refusal);
+fn of_node(id: &str, rejection: Rejection) -> Error {
+    let error = rejected(rejection);
     let message = match error.code {
         ErrorCode::NotFound => format!("no node {id:?} is up, as this node sees it: `convoke nodes` lists them"),
         ErrorCode::NotReady => format!("node {id} cannot be reached from here now"),
@@ -131,9 +131,9 @@ fn of_node(id: &str, refusal: Refusal) -> Error {
 }
 
 /// The core has no word for "not while it is connected".
-fn connected(refusal: Refusal) -> Error {
-    let code = refusal.code;
-    let error = refused(refusal);
+fn connected(rejection: Rejection) -> Error {
+    let code = rejection.code;
+    let error = rejected(rejection);
     if code == core::ErrorCode::InvalidArgument {
         Error { code: ErrorCode::FailedPrecondition, ..error }
     } else {

@@ -1,11 +1,11 @@
-//! `convoke.v1.Log`: the node's own replica, which refuses where it does not lead.
+//! `convoke.v1.Log`: the node's own replica, which rejects where it does not lead.
 
 use crate::error::{invalid, no_log_plane};
 use crate::log::{LogService, SubmitStream, barrier, fate, key_range, record, request_id, wire_epoch};
+use convoke_log::Machine;
 use convoke_proto::v1::log_server;
 use convoke_proto::v1::read_request::What;
 use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
-use convoke_replica::log::Machine;
 use convoke_replica::{Backup, Consistency};
 use futures_core::Stream;
 use std::pin::Pin;
@@ -38,7 +38,7 @@ impl log_server::Log for Log {
     async fn submit(&self, request: Request<Streaming<v1::SubmitRequest>>) -> Answer<SubmitStream> {
         let service = self.service()?;
         let permit = service.enter()?;
-        let epoch = service.handle.epoch().map_err(|why| service.refused(&why))?;
+        let epoch = service.handle.epoch().map_err(|why| service.rejected(&why))?;
         Ok(Response::new(SubmitStream::new(request.into_inner(), service.clone(), epoch, permit)))
     }
 
@@ -71,7 +71,7 @@ impl log_server::Log for Log {
     async fn backup(&self, _: Request<v1::BackupRequest>) -> Answer<BackupStream> {
         let service = self.service()?;
         let permit = service.enter_backup()?;
-        let backup = service.handle.backup().await.map_err(|why| service.refused(&why))?;
+        let backup = service.handle.backup().await.map_err(|why| service.rejected(&why))?;
         Ok(Response::new(BackupStream::new(backup, permit)))
     }
 }

@@ -66,7 +66,7 @@ pub(super) fn name(method: Option<usize>) -> Option<&'static str> {
     METHODS.get(method?).copied()
 }
 
-/// Counts a call with the status it was refused with, and returns that; a stream that began well counts as such.
+/// Counts a call with the status it was rejected with, and returns that; a stream that began well counts as such.
 pub(super) fn measured(
     surface: &Surface,
     method: Option<usize>,
@@ -83,7 +83,7 @@ pub(super) fn measured(
     (code, response)
 }
 
-/// What tonic refused by itself gets a code of the interface, too.
+/// What tonic rejected by itself gets a code of the interface, too.
 fn typed(status: Status) -> Status {
     if !status.details().is_empty() {
         return status;

@@ -2,10 +2,10 @@
 
 use super::attach::AttachStream;
 use crate::convert::{filter, versions, wire_member};
-use crate::error::{no_member, refused};
+use crate::error::{no_member, rejected};
 use crate::listing::list;
 use crate::surface::{Gates, Surface};
-use convoke_node::core::node::Resume;
+use convoke_core::node::Resume;
 use convoke_proto::v1::registry_server;
 use convoke_proto::{Error, v1};
 use futures_util::stream::Empty;
@@ -23,7 +23,7 @@ impl registry_server::Registry for Registry {
     async fn attach(&self, request: Request<Streaming<v1::ClientMessage>>) -> Result<Response<AttachStream>, Status> {
         let surface = &self.0;
         let permit = Gates::enter(&surface.gates.attaches, "attached clients", surface.config.limits.attaches)?;
-        let connection = surface.node.connect().map_err(refused)?;
+        let connection = surface.node.connect().map_err(rejected)?;
         Ok(Response::new(AttachStream::new(request.into_inner(), connection, surface.clone(), permit)))
     }
 

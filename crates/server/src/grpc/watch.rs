@@ -1,16 +1,16 @@
-//! A watch: batches of the node's subscription, event by event, snapshots in parts.
+//! A watch: batches of the node's watch, event by event, snapshots in parts.
 
 use crate::convert::{filter, wire_member};
 use crate::encoded::{EncodedChanges, Kind};
-use crate::error::refused;
-use crate::service::Tie;
+use crate::error::rejected;
+use crate::service::ClientConnection;
 use crate::surface::Surface;
 use crate::watchers::{Watcher, Watching};
 use ::http::header::USER_AGENT;
 use bytes::{BufMut, Bytes};
-use convoke_node::Subscription;
-use convoke_node::core::member::{Member, Space};
-use convoke_node::core::node::{Interest, ResetReason, StreamEvent};
+use convoke_core::member::{Member, Space};
+use convoke_core::node::{Interest, ResetReason, StreamEvent};
+use convoke_node::WatchHandle;
 use convoke_proto::v1::watch_event::{self, Event, reset};
 use convoke_proto::{Error, ErrorCode, LowMemoryCodec, LowMemoryEncoder, MESSAGE_BYTES_MAX, PART_BYTES, v1};
 use futures_core::Stream;
@@ -41,14 +41,14 @@ where
 async fn watch(surface: Arc<Surface>, request: Request<v1::WatchRequest>) -> Result<Response<WatchStream>, Status> {
     let (metadata, extensions, v1::WatchRequest { filter: text, resume }) = request.into_parts();
     let filter = filter(&text)?;
-    let tie = extensions.get::<Arc<Tie>>().map(Arc::as_ref);
+    let tie = extensions.get::<Arc<ClientConnection>>().map(Arc::as_ref);
     let headers = metadata.into_headers();
     let watcher = Watcher::new("grpc", tie, headers.get(USER_AGENT), &filter);
     let interest = Interest { space: Space::Member, filter };
     let resume = super::registry::wire_resume(resume)?;
-    let subscription = surface.node.subscribe(interest, resume).await.map_err(refused)?;
+    let watch = surface.node.watch(interest, resume).await.map_err(rejected)?;
     let watching = surface.watchers.enter(watcher);
-    Ok(Response::new(WatchStream::new(subscription, surface.encoded.clone(), watching)))
+    Ok(Response::new(WatchStream::new(watch, surface.encoded.clone(), watching)))
 }
 
 /// A message of a watch.
@@ -104,7 +104,7 @@ impl Encoder for WatchEncoder {
 }
 
 pub(crate) struct WatchStream {
-    subscription: Subscription,
+    watch: WatchHandle,
     batch: Peekable<vec::IntoIter<StreamEvent>>,
     ended: bool,
     encoded: Arc<EncodedChanges>,
@@ -112,9 +112,9 @@ pub(crate) struct WatchStream {
 }
 
 impl WatchStream {
-    fn new(subscription: Subscription, encoded: Arc<EncodedChanges>, watching: Watching) -> Self {
+    fn new(watch: WatchHandle, encoded: Arc<EncodedChanges>, watching: Watching) -> Self {
         let batch = Vec::new().into_iter().peekable();
-        WatchStream { subscription, batch, ended: false, encoded, _watching: watching }
+        WatchStream { watch, batch, ended: false, encoded, _watching: watching }
     }
 
     /// The next message of the present batch.
@@ -173,7 +173,7 @@ impl Stream for WatchStream {
             if let Some(event) = this.take() {
                 return Poll::Ready(Some(Ok(event)));
             }
-            match ready!(Pin::new(&mut this.subscription).poll_next(context)) {
+            match ready!(Pin::new(&mut this.watch).poll_next(context)) {
                 Some(batch) => this.batch = batch.into_iter().peekable(),
                 None => {
                     this.ended = true;

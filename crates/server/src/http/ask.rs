@@ -5,13 +5,13 @@ use super::extract::Segments;
 use super::failure::Failure;
 use super::peer_client::PeerErrorKind;
 use super::sessions::{Raw, ask_node};
-use crate::error::{invalid, refused};
+use crate::error::{invalid, rejected};
 use crate::surface::Surface;
 use ::http::{HeaderValue, Method, Response, Uri, header};
 use axum::body::Body;
 use axum::extract::State;
 use bytes::Bytes;
-use convoke_node::core::node::PeerState;
+use convoke_core::node::PeerState;
 use convoke_proto::{Error, ErrorCode};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -48,7 +48,7 @@ async fn address(surface: &Surface, id: &str) -> Result<String, Error> {
     if surface.node.id().as_str() == id {
         return Ok(surface.address.to_string());
     }
-    let nodes = surface.node.nodes().await.map_err(refused)?;
+    let nodes = surface.node.nodes().await.map_err(rejected)?;
     let Some(node) = nodes.into_iter().find(|node| node.node.as_str() == id) else {
         return Err(Error::new(ErrorCode::NotFound, format!("no node {id:?} is known here")).field("id"));
     };

@@ -17,7 +17,7 @@ pub(super) async fn read(surface: &Surface, body: Body) -> Result<Bytes, Failure
 
 /// The same with another bound.
 pub(super) async fn read_up_to(surface: &Surface, body: Body, limit: usize) -> Result<Bytes, Failure> {
-    // What says how large it is need not be read to be refused.
+    // What says how large it is need not be read to be rejected.
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit).into());
     }
@@ -70,7 +70,7 @@ mod tests {
     use convoke_proto::json::SessionRequest;
     use std::collections::BTreeMap;
 
-    fn refusal<T: DeserializeOwned + std::fmt::Debug>(body: &'static [u8]) -> (String, String) {
+    fn rejection<T: DeserializeOwned + std::fmt::Debug>(body: &'static [u8]) -> (String, String) {
         let error = parse::<T>(&Bytes::from_static(body)).unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidArgument);
         (error.field.unwrap(), error.message)
@@ -78,18 +78,18 @@ mod tests {
 
     #[test]
     fn errors_name_the_place() {
-        let (field, message) = refusal::<SessionRequest>(br#"{"timeout_ms":"x"}"#);
+        let (field, message) = rejection::<SessionRequest>(br#"{"timeout_ms":"x"}"#);
         assert_eq!(field, "timeout_ms");
         assert!(message.contains("line 1 column 17"), "{message}");
-        let (field, message) = refusal::<SessionRequest>(br#"{"clint":"x"}"#);
+        let (field, message) = rejection::<SessionRequest>(br#"{"clint":"x"}"#);
         assert!(message.contains("unknown field `clint`"), "{field} {message}");
-        let (field, _) = refusal::<BTreeMap<String, Option<String>>>(br#"{"a":"b","c":7}"#);
+        let (field, _) = rejection::<BTreeMap<String, Option<String>>>(br#"{"a":"b","c":7}"#);
         assert_eq!(field, "c");
-        let (field, message) = refusal::<SessionRequest>(b"{\"client\":\"\xff\"}");
+        let (field, message) = rejection::<SessionRequest>(b"{\"client\":\"\xff\"}");
         assert_eq!((field.as_str(), message.as_str()), ("body", "the body is not UTF-8 from byte 12 on"));
-        assert_eq!(refusal::<SessionRequest>(b"{\"client\":").0, "client");
-        assert_eq!(refusal::<SessionRequest>(b"[]").0, "body");
-        assert_eq!(refusal::<SessionRequest>(b"{} x").0, "body");
+        assert_eq!(rejection::<SessionRequest>(b"{\"client\":").0, "client");
+        assert_eq!(rejection::<SessionRequest>(b"[]").0, "body");
+        assert_eq!(rejection::<SessionRequest>(b"{} x").0, "body");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use super::failure::{Failure, Json};
 use crate::convert;
 use crate::surface::Surface;
 use axum::extract::State;
-use convoke_node::core::filter::Filter;
-use convoke_node::core::member::Member;
+use convoke_core::filter::Filter;
+use convoke_core::member::Member;
 use convoke_proto::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub(crate) async fn prometheus(
     let mut groups = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
-        let page = node.members(&filter, cursor.as_deref(), PAGE).map_err(crate::error::refused)?;
+        let page = node.members(&filter, cursor.as_deref(), PAGE).map_err(crate::error::rejected)?;
         let routable = page.members.iter().filter(|member| member.routable());
         groups.extend(routable.filter_map(|member| group(member, query.endpoint.as_deref())));
         if groups.len() > TARGETS_MAX {

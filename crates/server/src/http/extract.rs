@@ -1,4 +1,4 @@
-//! Parts of requests, with typed refusals.
+//! Parts of requests, with typed rejections.
 
 use super::body;
 use super::failure::Failure;
@@ -30,7 +30,7 @@ where
     }
 }
 
-/// Parameters of the query. All types deny what they do not know; refusals name the parameter.
+/// Parameters of the query. All types deny what they do not know; rejections name the parameter.
 #[derive(Debug)]
 pub(crate) struct Query<T>(pub(crate) T);
 
@@ -72,7 +72,7 @@ fn query<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {}
 
-/// Refuses a query where nothing is asked by one.
+/// Rejects a query where nothing is asked by one.
 pub(crate) fn no_query(text: &str) -> Result<(), Error> {
     query::<Nothing>(text).map(drop)
 }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_parameter() {
+    fn rejections_name_the_parameter() {
         for (text, field, words) in [
             ("limit=x", "limit", "limit=x: invalid digit"),
             ("limit=-1", "limit", "limit=-1: invalid digit"),

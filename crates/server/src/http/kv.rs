@@ -14,8 +14,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use convoke_client::log::{Consistency, Page, Write, Written};
+use convoke_log::keys::KeyRange;
 use convoke_proto::{Error, ErrorCode, PART_BYTES, json, v1};
-use convoke_replica::log::keys::KeyRange;
 use serde::Deserialize;
 use std::sync::Arc;
 

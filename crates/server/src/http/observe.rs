@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::routes::{Route, routes};
-use crate::error::refused;
+use crate::error::rejected;
 use crate::metrics::{self, Requests};
 use crate::surface::Surface;
 use ::http::{HeaderValue, header};
@@ -15,8 +15,8 @@ use std::sync::Arc;
 const OPENAPI: &str = include_str!("../../openapi.json");
 
 pub(crate) async fn metrics(State(surface): State<Arc<Surface>>) -> Result<Response, Failure> {
-    let status = surface.node.status().await.map_err(refused)?;
-    let counters = surface.node.counters().await.map_err(refused)?;
+    let status = surface.node.status().await.map_err(rejected)?;
+    let counters = surface.node.counters().await.map_err(rejected)?;
     match metrics::encode(surface, status, counters) {
         Ok(text) => Ok(with_type(metrics::CONTENT_TYPE, text)),
         Err(error) => Err(Error::new(ErrorCode::Internal, format!("cannot encode the metrics: {error}")).into()),

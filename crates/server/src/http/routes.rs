@@ -10,7 +10,7 @@ pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
     pub(crate) handler: MethodRouter<Arc<Surface>>,
-    /// Whether the handler looks at the query itself. Where it does not, a query is refused.
+    /// Whether the handler looks at the query itself. Where it does not, a query is rejected.
     query: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/log/requests/{session}/{number}" with query => log::peek,
         POST "/api/v1/log/requests/{session}/{number}/resolve" => log::resolve,
         POST "/api/v1/sessions" => sessions::create,
-        // Whatever a session asks is a sign of life, even if it is refused.
+        // Whatever a session asks is a sign of life, even if it is rejected.
         DELETE "/api/v1/sessions/{session}" with query => sessions::close,
         PUT "/api/v1/sessions/{session}/heartbeat" with query => sessions::heartbeat,
         PUT "/api/v1/sessions/{session}/members/{id}" with query => sessions::register,

@@ -2,7 +2,7 @@
 
 use super::extract::Query;
 use super::failure::{Failure, Json};
-use crate::error::{invalid, refused};
+use crate::error::{invalid, rejected};
 use crate::surface::Surface;
 use crate::watchers::Watcher;
 use axum::extract::State;
@@ -32,7 +32,7 @@ pub(crate) async fn watchers(
         return Err(invalid("limit", "limit must be at least 1; omit it for the default").into());
     }
     let page = surface.config.limits.page_members;
-    let status = surface.node.status().await.map_err(refused)?;
+    let status = surface.node.status().await.map_err(rejected)?;
     let (count, watchers) = surface.watchers.list(query.limit.unwrap_or(page).min(page));
-    Ok(Json(Watchers { watchers, count, at_node: status.sizes.subscribers }))
+    Ok(Json(Watchers { watchers, count, at_node: status.sizes.watchers }))
 }

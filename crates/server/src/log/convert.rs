@@ -1,16 +1,16 @@
 //! Between the log's own types and the wire.
 
 use crate::error::invalid;
+use convoke_log::codec::CodecError;
+use convoke_log::command::{Body, Delete, DeleteRange, Put, Request};
+use convoke_log::keys::{KeyRange, Record};
+use convoke_log::machine::{Fate, Field, Outcome, Reason, Rejected, Response};
+use convoke_log::{Epoch, LogSessionId, LogTime, ReplicaId, RequestId};
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::log_request::Body as WireBody;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Error, v1};
-use convoke_replica::log::codec::CodecError;
-use convoke_replica::log::command::{Body, Delete, DeleteRange, Put, Request};
-use convoke_replica::log::keys::{KeyRange, Record};
-use convoke_replica::log::machine::{Fate, Field, Outcome, Reason, Refused, Response};
-use convoke_replica::log::{Epoch, LogTime, ReplicaId, RequestId, SessionId};
-use convoke_replica::{Answered, Consistency, OpenAnswered, Refusal};
+use convoke_replica::{Answered, Consistency, OpenAnswered, Rejection};
 
 pub(crate) fn wire_epoch(epoch: Epoch) -> v1::Epoch {
     v1::Epoch { term: epoch.term, replica: epoch.leader.0 }
@@ -33,7 +33,7 @@ pub(crate) fn request_id(id: Option<v1::RequestId>) -> Result<RequestId, Error> 
             "requests of a session are counted from 1; name it as it was told: session/number",
         ));
     }
-    Ok(RequestId::new(SessionId(id.session), id.number))
+    Ok(RequestId::new(LogSessionId(id.session), id.number))
 }
 
 pub(crate) fn body(request: v1::LogRequest) -> Result<Request, Error> {
@@ -42,10 +42,10 @@ pub(crate) fn body(request: v1::LogRequest) -> Result<Request, Error> {
             Body::Put(Put { key: put.key, value: put.value, if_revision: put.if_revision, previous: put.previous })
         }
         WireBody::Delete(delete) => deletion(delete)?,
-        WireBody::End(_) => Body::End(SessionId(request.session)),
+        WireBody::End(_) => Body::End(LogSessionId(request.session)),
     };
     Ok(Request {
-        session: SessionId(request.session),
+        session: LogSessionId(request.session),
         number: request.number,
         abandon_below: request.abandon_below,
         previous: request.previous,
@@ -73,40 +73,40 @@ fn deletion(delete: v1::DeleteKeys) -> Result<Body, Error> {
 pub(crate) fn barrier(barrier: Option<v1::Barrier>) -> Result<Consistency, Error> {
     let message = "a barrier read names the session, its epoch, and the number below which everything is given up";
     let v1::Barrier { session, epoch: meant, below } = barrier.ok_or_else(|| invalid("barrier", message))?;
-    Ok(Consistency::Barrier { session: SessionId(session), epoch: epoch(meant)?, below })
+    Ok(Consistency::Barrier { session: LogSessionId(session), epoch: epoch(meant)?, below })
 }
 
 pub(crate) fn key_range(range: v1::KeyRange) -> KeyRange {
     KeyRange { from: range.from, until: range.until }
 }
 
-/// What a replica refuses for reasons of its own.
-pub(crate) fn refusal(why: &Refusal) -> Error {
+/// What a replica rejects for reasons of its own.
+pub(crate) fn rejection(why: &Rejection) -> Error {
     let error = Error::new(why.code(), why.to_string());
     match why {
-        Refusal::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
-        Refusal::Busy { limit, .. } | Refusal::TooLarge { limit, .. } => error.limit(*limit),
-        Refusal::Unreadable(CodecError::TooLarge { what, limit, .. }) => error.field(*what).limit(*limit),
-        Refusal::Unreadable(why) => why.part().into_iter().fold(error, Error::field),
-        Refusal::NoSession { .. } => error.field("request"),
+        Rejection::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
+        Rejection::Busy { limit, .. } | Rejection::TooLarge { limit, .. } => error.limit(*limit),
+        Rejection::Unreadable(CodecError::TooLarge { what, limit, .. }) => error.field(*what).limit(*limit),
+        Rejection::Unreadable(why) => why.part().into_iter().fold(error, Error::field),
+        Rejection::NoSession { .. } => error.field("request"),
         _ => error,
     }
 }
 
-/// What the log refuses.
-fn refused(why: &Refused) -> Error {
+/// What the log rejects.
+fn rejected(why: &Rejected) -> Error {
     // The log counts microseconds, its clients milliseconds.
-    if let Refused::OutOfRange { field: Field::Ttl, found, min, max } = *why {
+    if let Rejected::OutOfRange { field: Field::Ttl, found, min, max } = *why {
         let [found, min, max] = [found, min, max].map(|micros| micros / 1_000);
         let message = format!("ttl_ms is {found}, which is not between {min} and {max}");
         return Error::new(why.code(), message).field("ttl_ms").limit(max);
     }
     let error = Error::new(why.code(), why.to_string());
     match why {
-        Refused::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
-        Refused::WindowFull { limit } | Refused::SessionsFull { limit } => error.limit(*limit),
-        Refused::Invalid { field } => error.field(field.as_str()),
-        Refused::OutOfRange { field, max, .. } => error.field(field.as_str()).limit(*max),
+        Rejected::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
+        Rejected::WindowFull { limit } | Rejected::SessionsFull { limit } => error.limit(*limit),
+        Rejected::Invalid { field } => error.field(field.as_str()),
+        Rejected::OutOfRange { field, max, .. } => error.field(field.as_str()).limit(*max),
         _ => error,
     }
 }
@@ -167,17 +167,17 @@ pub(crate) fn answer(answered: &Answered) -> Message {
         Ok(outcome) => (decided(outcome), None),
         Err(why) => {
             let kind = match why {
-                Refused::SessionUnknown | Refused::TooOld => Kind::TooOld,
+                Rejected::SessionUnknown | Rejected::TooOld => Kind::TooOld,
                 why if why.is_final() => Kind::Never,
                 _ => Kind::Open,
             };
-            (v1::Fate::of(kind), Some(refused(why).into()))
+            (v1::Fate::of(kind), Some(rejected(why).into()))
         }
     };
     Message::Answer(v1::LogAnswer {
         request: Some(wire_id(answer.id)),
         fate: Some(told),
-        refused: why,
+        rejected: why,
         previous: answer.previous.as_ref().map(|(id, _)| wire_id(*id)),
         previous_fate: answer.previous.as_ref().map(|(_, told)| fate(told)),
         log_time_us: answered.log_time.as_micros(),
@@ -186,11 +186,11 @@ pub(crate) fn answer(answered: &Answered) -> Message {
 
 /// The answer to a request of a session that is not open (any more).
 pub(crate) fn read_fate(id: RequestId, told: &Fate) -> Message {
-    let over = refusal(&Refusal::SessionNotOpen);
+    let over = rejection(&Rejection::SessionNotOpen);
     Message::Answer(v1::LogAnswer {
         request: Some(wire_id(id)),
         fate: Some(fate(told)),
-        refused: Some(over.into()),
+        rejected: Some(over.into()),
         ..v1::LogAnswer::default()
     })
 }
@@ -204,9 +204,9 @@ pub(crate) fn opened(answered: &OpenAnswered) -> Message {
             log_time_us,
             held_by: None,
         }),
-        Err(Refused::NameHeld { holder }) => {
+        Err(Rejected::NameHeld { holder }) => {
             Message::Opened(v1::SessionOpened { held_by: Some(holder.0), log_time_us, ..v1::SessionOpened::default() })
         }
-        Err(why) => Message::Refused(refused(why).into()),
+        Err(why) => Message::Rejected(rejected(why).into()),
     }
 }

@@ -1,8 +1,8 @@
 //! Where nodes are, for those who are sent away from one that does not lead.
 
 use crate::error;
+use convoke_core::member::NODE_ID_PREFIX;
 use convoke_node::NodeHandle;
-use convoke_node::core::member::NODE_ID_PREFIX;
 use convoke_proto::{Error, ErrorCode};
 use futures_util::future::BoxFuture;
 use std::fmt::Debug;
@@ -38,7 +38,7 @@ impl Directory for NodeHandle {
             if node == self.id().as_str() {
                 return Ok(NodeHandle::peer_address(self).to_owned());
             }
-            let peers = self.nodes().await.map_err(error::refused)?;
+            let peers = self.nodes().await.map_err(error::rejected)?;
             let known = peers.into_iter().find(|peer| peer.node.as_str() == node && !peer.peer_address.is_empty());
             known.map(|peer| peer.peer_address).ok_or_else(|| {
                 let message =

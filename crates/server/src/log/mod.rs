@@ -1,6 +1,6 @@
 //! The log plane behind the client port: the node's own replica, and the node as a client of the log through its own ambassador.
 //!
-//! gRPC speaks to the replica and refuses where it does not lead. HTTP works at every node: what the replica cannot answer itself goes
+//! gRPC speaks to the replica and rejects where it does not lead. HTTP works at every node: what the replica cannot answer itself goes
 //! through the ambassador to whoever leads.
 
 mod convert;
@@ -20,9 +20,9 @@ use crate::error::no_log_plane;
 use crate::net::Stage;
 use crate::surface::Surface;
 use convoke_client::log::{Ambassador, Kv, Options};
+use convoke_log::Machine;
 use convoke_node::NodeHandle;
 use convoke_proto::{Error, v1};
-use convoke_replica::log::Machine;
 use convoke_replica::{Consistency, LogHandle};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,14 +1,14 @@
-//! What a replica says to clients: its answers and refusals in the words of the interface.
+//! What a replica says to clients: its answers and rejections in the words of the interface.
 
-use super::convert::{fate, refusal, wire_epoch};
+use super::convert::{fate, rejection, wire_epoch};
 use super::directory::Directory;
 use crate::config::Config;
 use crate::error::invalid;
 use crate::net::Stage;
 use crate::surface::Gates;
+use convoke_log::{Epoch, Machine, RequestId};
 use convoke_proto::{Error, ErrorCode, v1};
-use convoke_replica::log::{Epoch, Machine, RequestId};
-use convoke_replica::{ChangeError, Consistency, Edit, Group, LogHandle, Refusal, Status, SubmitError};
+use convoke_replica::{ChangeError, Consistency, Edit, Group, LogHandle, Rejection, Status, SubmitError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -44,7 +44,7 @@ impl LogService {
         LogService { handle, directory, links, links_max, backups, patience: config.timeouts.request, stage }
     }
 
-    /// Lets one more ambassador in, or refuses.
+    /// Lets one more ambassador in, or rejects.
     pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
         Gates::enter(&self.links, "links to the log", self.links_max)
     }
@@ -67,8 +67,8 @@ impl LogService {
     /// Why that is so, and who leads now.
     pub(crate) fn why_useless(&self, epoch: Epoch) -> Error {
         match self.handle.epoch() {
-            Err(why) => self.refused(&why),
-            Ok(current) if current != epoch => self.refused(&Refusal::StaleEpoch { current }),
+            Err(why) => self.rejected(&why),
+            Ok(current) if current != epoch => self.rejected(&Rejection::StaleEpoch { current }),
             Ok(_) => {
                 let group = self.handle.group();
                 let error = Error::new(ErrorCode::NotReady, "this node is stopping; use another node");
@@ -77,7 +77,7 @@ impl LogService {
         }
     }
 
-    /// Lets one more backup begin, or refuses: each takes a thread.
+    /// Lets one more backup begin, or rejects: each takes a thread.
     pub(crate) fn enter_backup(&self) -> Result<OwnedSemaphorePermit, Error> {
         self.backups.clone().try_acquire_owned().map_err(|_| {
             let message = format!("{BACKUPS_MAX} backups are being taken already; try again when one of them is done");
@@ -98,9 +98,9 @@ impl LogService {
         members.collect()
     }
 
-    /// A refusal of the replica, as clients see it.
-    pub(crate) fn refused(&self, why: &Refusal) -> Error {
-        let error = refusal(why);
+    /// A rejection of the replica, as clients see it.
+    pub(crate) fn rejected(&self, why: &Rejection) -> Error {
+        let error = rejection(why);
         match why.group() {
             Some(group) => error.members(self.replicas(group), group.epoch.map(wire_epoch)),
             None => error,
@@ -109,7 +109,7 @@ impl LogService {
 
     fn not_submitted(&self, error: &SubmitError) -> Error {
         match error {
-            SubmitError::Refused(why) => self.refused(why),
+            SubmitError::Rejected(why) => self.rejected(why),
             SubmitError::Unknown => Error::new(ErrorCode::OutcomeUnknown, error.to_string()),
         }
     }
@@ -124,7 +124,7 @@ impl LogService {
     /// The state to read from, at this node.
     pub(crate) async fn read(&self, consistency: Consistency) -> Result<Arc<Machine>, Error> {
         match timeout(self.patience, self.handle.read(consistency)).await {
-            Ok(read) => read.map_err(|why| self.refused(&why)),
+            Ok(read) => read.map_err(|why| self.rejected(&why)),
             Err(_) => {
                 Err(Error::new(ErrorCode::Timeout, "the leader could not confirm that it leads in time; try again"))
             }

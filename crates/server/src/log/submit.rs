@@ -4,13 +4,13 @@ use super::LogService;
 use super::convert::{self, answer, body, opened, read_fate, wire_epoch};
 use crate::error::invalid;
 use crate::traces;
+use convoke_log::command::{Client, Open};
+use convoke_log::leader::KeepAlive;
+use convoke_log::{Epoch, LogSessionId};
 use convoke_proto::v1::submit_request::Message as Asked;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Error, v1};
-use convoke_replica::log::command::{Client, Open};
-use convoke_replica::log::leader::KeepAlive;
-use convoke_replica::log::{Epoch, SessionId};
-use convoke_replica::{Consistency, Refusal, SubmitError};
+use convoke_replica::{Consistency, Rejection, SubmitError};
 use futures_core::Stream;
 use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
@@ -115,7 +115,7 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest) -> v1::Sub
             let span = traces::log_request(&request.traceparent);
             let answer = submit(&service, asked).instrument(span.clone()).await;
             if let Err(error) = &answer {
-                traces::refused(&span, error.code.as_str());
+                traces::rejected(&span, error.code.as_str());
             }
             answer
         }
@@ -123,7 +123,7 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest) -> v1::Sub
         Some(Asked::KeepAlive(sign)) => keep_alive(&service, sign),
         None => Err(invalid("message", "say what to do: open, request or keep_alive")),
     };
-    let message = message.unwrap_or_else(|error| Message::Refused(error.into()));
+    let message = message.unwrap_or_else(|error| Message::Rejected(error.into()));
     v1::SubmitResponse { tag: request.tag, message: Some(message) }
 }
 
@@ -133,32 +133,32 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
     match service.handle.submit(request).await {
         Ok(answered) => Ok(answer(&answered)),
         // What is known of it can be told here and now: nothing of the session can take effect any more (LS8).
-        Err(SubmitError::Refused(Refusal::SessionNotOpen)) => {
+        Err(SubmitError::Rejected(Rejection::SessionNotOpen)) => {
             match service.handle.peek(id, Consistency::Linearizable).await {
                 Ok(fate) => Ok(read_fate(id, &fate)),
-                Err(why) => Err(service.refused(&why)),
+                Err(why) => Err(service.rejected(&why)),
             }
         }
-        Err(SubmitError::Refused(why)) => Err(service.refused(&why)),
+        Err(SubmitError::Rejected(why)) => Err(service.rejected(&why)),
         Err(SubmitError::Unknown) => Ok(Message::OutcomeUnknown(v1::OutcomeUnknown {})),
     }
 }
 
 async fn open_session(service: &LogService, open: v1::OpenSession) -> Result<Message, Error> {
     let v1::OpenSession { epoch, ttl_ms, nonce, client, replaces } = open;
-    let client = (!client.is_empty()).then(|| Client { name: client.into(), replaces: replaces.map(SessionId) });
+    let client = (!client.is_empty()).then(|| Client { name: client.into(), replaces: replaces.map(LogSessionId) });
     let open = Open { epoch: convert::epoch(epoch)?, ttl: Duration::from_millis(ttl_ms), nonce, client };
     match service.handle.open(open).await {
         Ok(answered) => Ok(opened(&answered)),
-        Err(SubmitError::Refused(why)) => Err(service.refused(&why)),
+        Err(SubmitError::Rejected(why)) => Err(service.rejected(&why)),
         Err(SubmitError::Unknown) => Ok(Message::OutcomeUnknown(v1::OutcomeUnknown {})),
     }
 }
 
 fn keep_alive(service: &LogService, sign: v1::KeepAlive) -> Result<Message, Error> {
     use v1::kept_alive::State;
-    let heard = service.handle.keep_alive(SessionId(sign.session), convert::epoch(sign.epoch)?);
-    let state = match heard.map_err(|why| service.refused(&why))? {
+    let heard = service.handle.keep_alive(LogSessionId(sign.session), convert::epoch(sign.epoch)?);
+    let state = match heard.map_err(|why| service.rejected(&why))? {
         KeepAlive::Kept => State::Kept,
         KeepAlive::Expiring => State::Expiring,
         KeepAlive::Unknown => State::Unknown,

@@ -2,8 +2,8 @@
 
 use super::log;
 use crate::surface::Surface;
+use convoke_core::node::Sizes;
 use convoke_counters::Count;
-use convoke_node::core::node::Sizes;
 use convoke_node::{Counters, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -98,15 +98,15 @@ impl Scrape {
 
 fn sizes(families: &mut Families<'_>, sizes: &Sizes) -> fmt::Result {
     // Without `..`: a new size does not compile until it is exported.
-    let Sizes { members, names, tombstones, sessions, subscribers, subscriber_queue, links, origins, retired, timers } =
+    let Sizes { members, names, tombstones, sessions, watchers, watcher_queue, links, origins, retired, timers } =
         sizes;
     for (name, help, value) in [
         ("members", "Registered members, down ones included.", members),
         ("names", "Names registered by nodes.", names),
         ("tombstones", "Tombstones not yet collected.", tombstones),
         ("sessions", "Client sessions attached to this node.", sessions),
-        ("watchers", "Watchers at this node.", subscribers),
-        ("watcher_queue_length_max", "Changes queued for the slowest watcher.", subscriber_queue),
+        ("watchers", "Watchers at this node.", watchers),
+        ("watcher_queue_length_max", "Changes queued for the slowest watcher.", watcher_queue),
         ("links", "Peers with a direct connection.", links),
         ("origins", "Origins whose writes are tracked.", origins),
         ("origins_retired", "Nodes with retired origins.", retired),

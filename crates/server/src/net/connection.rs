@@ -3,7 +3,7 @@
 use super::accept::Stage;
 use super::guarded::Guarded;
 use super::preface::{self, Protocol};
-use crate::service::{Service, Tie};
+use crate::service::{ClientConnection, Service};
 use crate::surface::Surface;
 use convoke_counters::add;
 use hyper::server::conn::{http1, http2};
@@ -15,7 +15,7 @@ use std::task::Context;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-/// HTTP/1.1 headers are read up to this size and refused in words from the configured limit on; beyond, hyper closes.
+/// HTTP/1.1 headers are read up to this size and rejected in words from the configured limit on; beyond, hyper closes.
 const HTTP1_BUFFER: usize = 128 * 1024;
 /// Bytes a client may send ahead on one call, and on a connection.
 const STREAM_WINDOW: u32 = 1024 * 1024;
@@ -37,7 +37,7 @@ pub(super) async fn serve(
     };
     let header_bytes = surface.config.limits.header_bytes;
     let streams = surface.config.limits.streams_per_connection;
-    let tie = Tie::of(&stream);
+    let tie = ClientConnection::of(&stream);
     let service = service.for_connection(&tie);
     let io = TokioIo::new(Guarded::new(stream, first.bytes(), timeouts.stall));
     // A macro because the two connections have no type in common.

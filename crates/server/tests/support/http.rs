@@ -38,9 +38,9 @@ impl Answer {
         self.json()
     }
 
-    /// Status, code and field of a refusal; its form is checked.
+    /// Status, code and field of a rejection; its form is checked.
     #[track_caller]
-    pub fn refusal(&self) -> (u16, String, Option<String>) {
+    pub fn rejection(&self) -> (u16, String, Option<String>) {
         assert_eq!(self.headers[header::CONTENT_TYPE], "application/json");
         let error = self.json::<ErrorBody>().error;
         assert!(!error.message.is_empty());
@@ -48,8 +48,8 @@ impl Answer {
     }
 
     #[track_caller]
-    pub fn refused(&self, status: u16, code: &str) -> Option<String> {
-        let (found, name, field) = self.refusal();
+    pub fn rejected(&self, status: u16, code: &str) -> Option<String> {
+        let (found, name, field) = self.rejection();
         assert_eq!((found, name.as_str()), (status, code), "{self:?}");
         field
     }

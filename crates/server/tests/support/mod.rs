@@ -6,7 +6,7 @@ pub mod grpc;
 pub mod http;
 pub mod log;
 
-use convoke_node::core::Timers;
+use convoke_core::Timers;
 use convoke_node::{Config, Node};
 use convoke_server::Server;
 use convoke_testkit::{patient_timers, quick_timers};

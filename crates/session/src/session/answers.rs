@@ -16,7 +16,7 @@ impl Session {
         }
         match message.message {
             Some(FromNode::Attached(answer)) => self.attached(now, answer, out),
-            Some(FromNode::AttachRefused(answer)) => self.attach_refused(now, answer, out),
+            Some(FromNode::AttachRejected(answer)) => self.attach_rejected(now, answer, out),
             Some(FromNode::HeartbeatAck(answer)) => self.heard(now, answer, out),
             Some(FromNode::Answers(answers)) => {
                 for answer in answers.answers {
@@ -94,7 +94,7 @@ impl Session {
         operation.seq = None;
         match answer.error {
             None => self.executed(id, answer.version, out),
-            Some(error) => self.refused(now, id, &error.into(), out),
+            Some(error) => self.rejected(now, id, &error.into(), out),
         }
         if let Phase::Attached { connection } = self.phase
             && self.attach_anew
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    fn refused(&mut self, now: Time, operation: OperationId, error: &Error, out: &mut Effects) {
+    fn rejected(&mut self, now: Time, operation: OperationId, error: &Error, out: &mut Effects) {
         let Some(held) = self.operations.get(&operation) else { return };
         let (id, registration) = (held.id.clone(), held.registration);
         match (&held.kind, error.code) {

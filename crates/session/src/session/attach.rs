@@ -107,7 +107,7 @@ impl Session {
             return;
         }
         self.naming.versions.extend(answer.versions);
-        self.naming.refused.extend(answer.refused);
+        self.naming.rejected.extend(answer.rejected);
         if answer.more {
             return;
         }
@@ -148,16 +148,16 @@ impl Session {
                 self.unwanted(&versioned.id, *registration);
             }
         }
-        for refused in &naming.refused {
-            let error = Error::from(refused.error.clone().unwrap_or_default());
-            let Some((registration, _)) = naming.members.get(&refused.id) else { continue };
-            let holding = self.holdings.get(&refused.id).filter(|h| h.registration == *registration);
+        for rejected in &naming.rejected {
+            let error = Error::from(rejected.error.clone().unwrap_or_default());
+            let Some((registration, _)) = naming.members.get(&rejected.id) else { continue };
+            let holding = self.holdings.get(&rejected.id).filter(|h| h.registration == *registration);
             let Some(holding) = holding else { continue };
             let final_for_all =
                 matches!(error.code, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver | ErrorCode::PermissionDenied);
             // What was registered before is wanted still and asked for again later.
             if final_for_all || holding.confirmed.is_none() {
-                self.give_up(&refused.id, &error, out);
+                self.give_up(&rejected.id, &error, out);
             }
         }
         // Registered and unregistered again since the attach was sent: that is still to be said.
@@ -197,7 +197,7 @@ impl Session {
         }
     }
 
-    pub(super) fn attach_refused(&mut self, now: Time, answer: v1::AttachRefused, out: &mut Effects) {
+    pub(super) fn attach_rejected(&mut self, now: Time, answer: v1::AttachRejected, out: &mut Effects) {
         let Phase::Attaching { connection, .. } = self.phase else { return };
         if answer.claim != self.claim {
             return;

@@ -281,7 +281,7 @@ impl Session {
         }
     }
 
-    /// An update was refused or a conditional one executed: what is wanted is what was acknowledged, and what is under way.
+    /// An update was rejected or a conditional one executed: what is wanted is what was acknowledged, and what is under way.
     pub(super) fn rebuild(&mut self, id: &str, registration: RegistrationId) {
         let Some(holding) = self.holdings.get_mut(id).filter(|h| h.registration == registration) else { return };
         let Some(mut metadata) = holding.confirmed.clone() else { return };

@@ -163,7 +163,7 @@ impl Operation {
     }
 }
 
-/// An attach was refused because of something it names. The next one names less, and the rest is asked for one by one, so that each
+/// An attach was rejected because of something it names. The next one names less, and the rest is asked for one by one, so that each
 /// gets its own answer and one bad member does not keep the others out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Caution {
@@ -180,7 +180,7 @@ pub(super) struct Naming {
     pub(super) members: BTreeMap<String, (RegistrationId, BTreeMap<String, String>)>,
     pub(super) unregistered: BTreeSet<String>,
     pub(super) versions: Vec<v1::Versioned>,
-    pub(super) refused: Vec<v1::RefusedMember>,
+    pub(super) rejected: Vec<v1::RejectedMember>,
 }
 
 /// What becomes of an operation that nobody waits for any more.

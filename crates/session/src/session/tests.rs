@@ -105,8 +105,8 @@ impl Story {
         }));
     }
 
-    fn refuse(&mut self, attach: &v1::Attach, error: Error) {
-        self.hear(FromNode::AttachRefused(v1::AttachRefused { claim: attach.claim, error: Some(error.into()) }));
+    fn reject(&mut self, attach: &v1::Attach, error: Error) {
+        self.hear(FromNode::AttachRejected(v1::AttachRejected { claim: attach.claim, error: Some(error.into()) }));
     }
 
     fn answer(&mut self, seq: u64, version: &str) {
@@ -115,7 +115,7 @@ impl Story {
         }));
     }
 
-    fn refuse_request(&mut self, seq: u64, error: Error) {
+    fn reject_request(&mut self, seq: u64, error: Error) {
         let answers = vec![v1::Answer { seq, version: String::new(), error: Some(error.into()) }];
         self.hear(FromNode::Answers(v1::Answers { answers }));
     }
@@ -232,7 +232,7 @@ fn a_stale_claim_is_raised_on_the_same_connection() {
     let mut story = Story::new();
     let (operation, _) = story.register("m1");
     let attach = story.connect();
-    story.refuse(&attach, stale(41));
+    story.reject(&attach, stale(41));
     let again = story.sent_attach();
     assert_eq!((again.claim, ids(&again)), (42, vec!["m1"]));
     story.accept(&again);
@@ -245,7 +245,7 @@ fn a_node_that_answers_stale_for_ever_is_left() {
     let mut attach = story.connect();
     for _ in 0..50 {
         let known = attach.claim;
-        story.refuse(&attach, stale(known));
+        story.reject(&attach, stale(known));
         if story.disconnected() {
             return;
         }
@@ -260,7 +260,7 @@ fn a_stale_registration_attaches_the_whole_session_anew() {
     let (mut story, _) = Story::attached(&["m1"]);
     let (operation, _) = story.register("m2");
     let seq = story.requests()[0].seq;
-    story.refuse_request(seq, stale(9));
+    story.reject_request(seq, stale(9));
     let attach = story.sent_attach();
     assert_eq!((attach.claim, attach.previous_claim, ids(&attach)), (10, 1, vec!["m1", "m2"]));
     story.accept(&attach);
@@ -274,7 +274,7 @@ fn an_attach_on_the_same_stream_waits_for_what_is_under_way_and_names_its_outcom
     let update = Update::merge().set("k", "v").if_version("v1");
     let conditional = story.session.update("m1", registrations[0], update, None).unwrap();
     let seqs: Vec<u64> = story.requests().iter().map(|request| request.seq).collect();
-    story.refuse_request(seqs[0], stale(9));
+    story.reject_request(seqs[0], stale(9));
     let (late, _) = story.register("m3");
     assert!(story.sent().is_empty(), "nothing is sent in between");
     story.answer(seqs[1], "v2");
@@ -291,7 +291,7 @@ fn not_registered_means_attach_again_without_the_applications_help() {
     let (mut story, registrations) = Story::attached(&["m1"]);
     let update = story.session.update("m1", registrations[0], Update::merge().set("k", "v"), None).unwrap();
     let seq = story.requests()[0].seq;
-    story.refuse_request(seq, Error::new(ErrorCode::NotRegistered, "gone"));
+    story.reject_request(seq, Error::new(ErrorCode::NotRegistered, "gone"));
     assert!(story.disconnected());
     let attach = story.connect();
     assert_eq!(ids(&attach), ["m1"]);
@@ -364,8 +364,8 @@ fn a_member_taken_over_is_reported_and_not_registered_again() {
     assert_eq!(story.ended(registrations[0]), Some(ErrorCode::TakenOver));
     assert_eq!(story.code(update), Some(ErrorCode::TakenOver));
     assert_eq!(story.ended(registrations[1]), None);
-    let refused = story.session.update("m1", registrations[0], Update::merge(), None).unwrap_err();
-    assert_eq!(refused.code, ErrorCode::NotRegistered);
+    let rejected = story.session.update("m1", registrations[0], Update::merge(), None).unwrap_err();
+    assert_eq!(rejected.code, ErrorCode::NotRegistered);
     story.lose();
     assert_eq!(ids(&story.connect()), ["m2"]);
 }
@@ -378,7 +378,7 @@ fn losing_a_member_while_away_is_told_as_taken_over() {
     let error = Some(Error::new(ErrorCode::AlreadyRegistered, "taken").into());
     story.hear(FromNode::Attached(v1::Attached {
         claim: attach.claim,
-        refused: vec![v1::RefusedMember { id: "m1".into(), error }],
+        rejected: vec![v1::RejectedMember { id: "m1".into(), error }],
         ..v1::Attached::default()
     }));
     assert_eq!(story.ended(registrations[0]), Some(ErrorCode::TakenOver));
@@ -387,11 +387,11 @@ fn losing_a_member_while_away_is_told_as_taken_over() {
 }
 
 #[test]
-fn registering_what_another_client_holds_is_refused_to_the_caller_only() {
+fn registering_what_another_client_holds_is_rejected_to_the_caller_only() {
     let (mut story, _) = Story::attached(&["m1"]);
     let (operation, registration) = story.register("m2");
     let seq = story.requests()[0].seq;
-    story.refuse_request(seq, Error::new(ErrorCode::AlreadyRegistered, "taken").field("id"));
+    story.reject_request(seq, Error::new(ErrorCode::AlreadyRegistered, "taken").field("id"));
     assert_eq!(story.code(operation), Some(ErrorCode::AlreadyRegistered));
     assert_eq!(story.ended(registration), None, "it never began");
     story.lose();
@@ -406,13 +406,13 @@ fn one_bad_member_does_not_keep_the_others_out() {
     let (fine, _) = story.register("fine");
     let attach = story.connect();
     assert_eq!(ids(&attach), ["bad", "fine", "good"]);
-    story.refuse(&attach, Error::new(ErrorCode::InvalidMember, "control character").field("service"));
+    story.reject(&attach, Error::new(ErrorCode::InvalidMember, "control character").field("service"));
     let careful = story.sent_attach();
     assert_eq!(ids(&careful), ["good"], "only what was accepted before");
     story.accept(&careful);
     let requests = story.requests();
     assert_eq!(requests.len(), 2, "the rest is asked for one by one");
-    story.refuse_request(requests[0].seq, Error::new(ErrorCode::InvalidMember, "control character").field("service"));
+    story.reject_request(requests[0].seq, Error::new(ErrorCode::InvalidMember, "control character").field("service"));
     story.answer(requests[1].seq, "v");
     assert_eq!(story.code(bad), Some(ErrorCode::InvalidMember));
     assert_eq!(story.done(fine), Some(Ok("v".into())));
@@ -421,14 +421,14 @@ fn one_bad_member_does_not_keep_the_others_out() {
 }
 
 #[test]
-fn a_refused_update_is_not_wanted_any_more() {
+fn a_rejected_update_is_not_wanted_any_more() {
     let (mut story, registrations) = Story::attached(&["m1"]);
     let first = story.session.update("m1", registrations[0], Update::merge().set("a", "1"), None).unwrap();
     let bad = story.session.update("m1", registrations[0], Update::merge().set("b", "x".repeat(9999)), None).unwrap();
     let last = story.session.update("m1", registrations[0], Update::merge().set("c", "3"), None).unwrap();
     let seqs: Vec<u64> = story.requests().iter().map(|request| request.seq).collect();
     story.answer(seqs[0], "v2");
-    story.refuse_request(seqs[1], Error::new(ErrorCode::TooLarge, "large").field("metadata"));
+    story.reject_request(seqs[1], Error::new(ErrorCode::TooLarge, "large").field("metadata"));
     story.answer(seqs[2], "v3");
     assert!(story.done(first).unwrap().is_ok());
     assert_eq!(story.code(bad), Some(ErrorCode::TooLarge));
@@ -477,7 +477,7 @@ fn unregistering_a_member_of_another_client_ends() {
     story.accept(&attach);
     let requests = story.requests();
     if let [request] = requests.as_slice() {
-        story.refuse_request(request.seq, Error::new(ErrorCode::PermissionDenied, "another client's"));
+        story.reject_request(request.seq, Error::new(ErrorCode::PermissionDenied, "another client's"));
     }
     assert!(story.sent().is_empty(), "no second attach");
     assert_eq!(story.done(operation), Some(Ok(String::new())));
@@ -531,11 +531,11 @@ fn another_process_with_the_same_client_id_wins_after_a_second_look() {
         assert_eq!(story.ended(registrations[0]), None);
         let attach = story.connect();
         assert_eq!(ids(&attach), ["m1"]);
-        story.refuse(&attach, Error::new(ErrorCode::Superseded, "other"));
+        story.reject(&attach, Error::new(ErrorCode::Superseded, "other"));
     }
     assert_eq!(story.ended(registrations[0]), Some(ErrorCode::Superseded));
-    let refused = story.session.register(MemberSpec::new("m2", "s"), false, None).unwrap_err();
-    assert_eq!(refused.code, ErrorCode::Superseded);
+    let rejected = story.session.register(MemberSpec::new("m2", "s"), false, None).unwrap_err();
+    assert_eq!(rejected.code, ErrorCode::Superseded);
     // Watches still want a connection.
     story.now = story.session.next_wake().unwrap();
     story.session.wake(story.now, &mut story.out);
@@ -698,7 +698,7 @@ fn a_client_id_that_no_node_takes_is_told_to_whoever_waits() {
     let mut story = Story::new();
     let (operation, _) = story.register("m1");
     let attach = story.connect();
-    story.refuse(&attach, Error::new(ErrorCode::InvalidArgument, "client has a control character").field("client"));
+    story.reject(&attach, Error::new(ErrorCode::InvalidArgument, "client has a control character").field("client"));
     assert_eq!(story.code(operation), Some(ErrorCode::InvalidArgument));
     assert!(story.disconnected(), "and it is tried again: the node may be mended");
 }

@@ -36,9 +36,9 @@ impl Invariant for DownAndLeftArrive {
     }
 
     /// Nobody hears from the dead: what a lost node owned does not come up again.
-    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+    fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
         let (StreamEvent::Registered(member) | StreamEvent::StatusChanged(member)) = event else { return };
-        let reader = &world.subscribers[subscriber];
+        let reader = &world.watchers[watcher];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
         let rank = member.rank();
         let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };

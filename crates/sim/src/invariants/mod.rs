@@ -62,12 +62,12 @@ pub trait Invariant: fmt::Debug {
     fn checks(&self) -> u64;
     /// A node has handled an input, and the checker's view of it is up to date.
     fn after_input(&mut self, _world: &World, _host: usize, _found: &mut Found) {}
-    /// An event is about to be applied to a subscriber's view.
-    fn stream_event(&mut self, _world: &World, _subscriber: usize, _event: &StreamEvent, _found: &mut Found) {}
-    /// A subscriber has taken everything there was.
-    fn drained(&mut self, _world: &World, _subscriber: usize, _found: &mut Found) {}
-    /// A subscriber has connected.
-    fn subscribed(&mut self, _world: &World, _subscriber: usize) {}
+    /// An event is about to be applied to a watcher's view.
+    fn stream_event(&mut self, _world: &World, _watcher: usize, _event: &StreamEvent, _found: &mut Found) {}
+    /// A watcher has taken everything there was.
+    fn drained(&mut self, _world: &World, _watcher: usize, _found: &mut Found) {}
+    /// A watcher has connected.
+    fn watched(&mut self, _world: &World, _watcher: usize) {}
     /// A run of a node has ended.
     fn host_stopped(&mut self, _world: &World, _host: usize) {}
     /// Every half simulated minute.

@@ -27,8 +27,8 @@ impl Invariant for NeverVanishes {
         self.checks
     }
 
-    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
-        let reader = &world.subscribers[subscriber];
+    fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
+        let reader = &world.watchers[watcher];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer) else { return };
         match event {
             StreamEvent::Unregistered { id, .. } => {
@@ -40,7 +40,7 @@ impl Invariant for NeverVanishes {
                 report(found, NAME, world, format!("n{host} dropped {id} of the living c{client}: {event:?}"));
             }
             StreamEvent::OwnerChanged(_) => self.checks += 1,
-            StreamEvent::CaughtUp => self.fresh(world, subscriber, host, found),
+            StreamEvent::CaughtUp => self.fresh(world, watcher, host, found),
             _ => {}
         }
     }
@@ -71,7 +71,7 @@ impl Invariant for NeverVanishes {
 
 impl NeverVanishes {
     /// A node that has just become ready knows what everybody else knew before it started (N3).
-    fn fresh(&mut self, world: &World, subscriber: usize, host: usize, found: &mut Found) {
+    fn fresh(&mut self, world: &World, watcher: usize, host: usize, found: &mut Found) {
         let held = &world.hosts[host];
         let window = notice_time(world);
         let others: Vec<usize> = serving(world).map(|(other, _)| other).filter(|other| *other != host).collect();
@@ -91,7 +91,7 @@ impl NeverVanishes {
                 continue;
             }
             self.checks += 1;
-            if !world.subscribers[subscriber].view.contains_key(id) {
+            if !world.watchers[watcher].view.contains_key(id) {
                 report(found, NAME, world, format!("n{host} is ready and does not know {id}"));
             }
         }

@@ -17,7 +17,7 @@ pub struct NewsBeforeTrust {
     checks: u64,
     /// Per run of a host: how much it had written when.
     written: BTreeMap<(usize, u64), VecDeque<(Micros, u64)>>,
-    /// Per subscriber: what left its view because its owner was silent.
+    /// Per watcher: what left its view because its owner was silent.
     inferred: BTreeMap<usize, BTreeMap<String, Version>>,
 }
 
@@ -50,19 +50,19 @@ impl Invariant for NewsBeforeTrust {
         self.written.remove(&(host, world.hosts[host].boot));
     }
 
-    fn subscribed(&mut self, _world: &World, subscriber: usize) {
-        self.inferred.remove(&subscriber);
+    fn watched(&mut self, _world: &World, watcher: usize) {
+        self.inferred.remove(&watcher);
     }
 
-    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
-        let reader = &world.subscribers[subscriber];
+    fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
+        let reader = &world.watchers[watcher];
         if !reader.observer {
             return;
         }
         let member = match event {
             StreamEvent::Unregistered { id, version } => {
                 if version.inferred == Some(Status::Left) {
-                    self.inferred.entry(subscriber).or_default().insert(id.clone(), *version);
+                    self.inferred.entry(watcher).or_default().insert(id.clone(), *version);
                 }
                 return;
             }
@@ -72,7 +72,7 @@ impl Invariant for NewsBeforeTrust {
                 same.then_some(member)
             }
             StreamEvent::Registered(member) => {
-                let before = self.inferred.get_mut(&subscriber).and_then(|ids| ids.remove(member.id()));
+                let before = self.inferred.get_mut(&watcher).and_then(|ids| ids.remove(member.id()));
                 let same = before.is_some_and(|before| Version { inferred: None, ..before } == member.version());
                 same.then_some(member)
             }

@@ -30,8 +30,8 @@ impl Invariant for NoFalseDown {
         self.checks
     }
 
-    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
-        let reader = &world.subscribers[subscriber];
+    fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
+        let reader = &world.watchers[watcher];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer) else { return };
         let (id, status) = match event {
             StreamEvent::StatusChanged(m)
@@ -72,7 +72,7 @@ pub(super) fn steady_holder(world: &World, id: &str, window: Micros) -> Option<u
     let since = client.steady(world.now)?;
     let holding = client.members.get(id)?;
     let long = |at: Micros| world.now.saturating_sub(at) > window;
-    // Also within its present session: an attach that was refused first may have been a while coming.
+    // Also within its present session: an attach that was rejected first may have been a while coming.
     let known = holding.acknowledged.is_some() && long(claimed.wanted_at) && client.attached_to().is_some();
     if !known || !long(since) {
         return None;

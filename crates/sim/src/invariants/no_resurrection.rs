@@ -62,8 +62,8 @@ impl NoResurrection {
 
 impl NoResurrection {
     /// Whoever was out of touch for longer than any horizon says that an owner is silent, or nothing at all (L3, N5).
-    fn outdated(&mut self, world: &World, subscriber: usize, member: &Member, found: &mut Found) {
-        let reader = &world.subscribers[subscriber];
+    fn outdated(&mut self, world: &World, watcher: usize, member: &Member, found: &mut Found) {
+        let reader = &world.watchers[watcher];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
         if is_catching_up(world, host, member) {
             return;
@@ -79,11 +79,11 @@ impl NoResurrection {
     }
 
     /// What a node was told is unregistered does not come up again while nobody wants it.
-    fn contradicted(&mut self, world: &World, subscriber: usize, member: &Member, found: &mut Found) {
-        let Some((told, claim)) = self.told.get_mut(&subscriber).and_then(|ids| ids.remove(member.id())) else {
+    fn contradicted(&mut self, world: &World, watcher: usize, member: &Member, found: &mut Found) {
+        let Some((told, claim)) = self.told.get_mut(&watcher).and_then(|ids| ids.remove(member.id())) else {
             return;
         };
-        let at = world.subscribers[subscriber].at;
+        let at = world.watchers[watcher].at;
         if member.status() != Status::Up || at.is_some_and(|(host, ..)| is_catching_up(world, host, member)) {
             return;
         }
@@ -111,9 +111,9 @@ impl NoResurrection {
     }
 
     /// A node does not carry out what its client gave up long ago (L5).
-    fn executed(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+    fn executed(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
         let StreamEvent::Registered(member) = event else { return };
-        let reader = &world.subscribers[subscriber];
+        let reader = &world.watchers[watcher];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer && reader.complete) else { return };
         let rank = member.rank();
         let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
@@ -139,19 +139,18 @@ impl Invariant for NoResurrection {
         self.checks
     }
 
-    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+    fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
         if let StreamEvent::Unregistered { id, version } = event {
-            if world.subscribers[subscriber].observer && version.inferred.is_none() {
-                self.told.entry(subscriber).or_default().insert(id.clone(), (world.now, version.claim));
+            if world.watchers[watcher].observer && version.inferred.is_none() {
+                self.told.entry(watcher).or_default().insert(id.clone(), (world.now, version.claim));
             }
             return;
         }
         let (StreamEvent::Registered(member) | StreamEvent::Snapshot(member)) = event else { return };
-        self.outdated(world, subscriber, member, found);
-        self.contradicted(world, subscriber, member, found);
-        self.executed(world, subscriber, event, found);
-        let Some(gone_at) = self.gone.get(member.id()).copied().filter(|_| world.subscribers[subscriber].observer)
-        else {
+        self.outdated(world, watcher, member, found);
+        self.contradicted(world, watcher, member, found);
+        self.executed(world, watcher, event, found);
+        let Some(gone_at) = self.gone.get(member.id()).copied().filter(|_| world.watchers[watcher].observer) else {
             return;
         };
         self.checks += 1;
@@ -164,8 +163,8 @@ impl Invariant for NoResurrection {
         }
     }
 
-    fn subscribed(&mut self, _world: &World, subscriber: usize) {
-        self.told.remove(&subscriber);
+    fn watched(&mut self, _world: &World, watcher: usize) {
+        self.told.remove(&watcher);
     }
 
     fn periodically(&mut self, world: &World, found: &mut Found) {

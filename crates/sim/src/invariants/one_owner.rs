@@ -44,9 +44,9 @@ impl Invariant for OneOwner {
         }
     }
 
-    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, _found: &mut Found) {
+    fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, _found: &mut Found) {
         if let StreamEvent::Unregistered { id, .. } = event
-            && world.subscribers[subscriber].observer
+            && world.watchers[watcher].observer
         {
             self.inferred.push_back((world.now, id.clone()));
         }

@@ -30,14 +30,14 @@ impl Invariant for QueuesBounded {
             let Some(node) = &host.node else { continue };
             let limits = &host.config.limits;
             let sizes = node.sizes();
-            // Connections that wait to be settled, refused or noticed as dead count too (P5).
+            // Connections that wait to be settled, rejected or noticed as dead count too (P5).
             let links = 4 * hosts + 16;
-            let timers = 16 * (sizes.sessions + sizes.links + sizes.subscribers + sizes.origins + hosts)
+            let timers = 16 * (sizes.sessions + sizes.links + sizes.watchers + sizes.origins + hosts)
                 + 8 * (sizes.tombstones + sizes.members + sizes.names)
                 + 64;
             for (what, is, limit) in [
-                ("subscriber queue", sizes.subscriber_queue, limits.subscriber_queue + 1),
-                ("subscribers", sizes.subscribers, world.subscribers.len()),
+                ("watcher queue", sizes.watcher_queue, limits.watcher_queue + 1),
+                ("watchers", sizes.watchers, world.watchers.len()),
                 ("sessions", sizes.sessions, limits.sessions.min(world.clients.len() * 8 + 8)),
                 ("links", sizes.links, links),
                 ("retired", sizes.retired, hosts),

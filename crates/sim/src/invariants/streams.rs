@@ -1,8 +1,8 @@
-//! Subscriber streams: gapless, ordered per member, exact after catching up and after resuming (W1–W6).
+//! Watcher streams: gapless, ordered per member, exact after catching up and after resuming (W1–W6).
 
 use super::{Found, Invariant, report};
 use crate::network::{Micros, SECOND};
-use crate::subscriber::{Return, Subscriber};
+use crate::watcher::{Return, Watcher};
 use crate::world::{World, micros};
 use convoke_core::Node;
 use convoke_core::member::{Member, Space, Status};
@@ -17,9 +17,9 @@ type Removed = BTreeMap<String, ((u64, u64), Micros)>;
 #[derive(Debug, Default)]
 pub struct Streams {
     checks: u64,
-    /// Per subscriber: what was last said about a member that is no longer in view, and when.
+    /// Per watcher: what was last said about a member that is no longer in view, and when.
     removed: BTreeMap<usize, Removed>,
-    /// How often a subscriber was found with nothing to read; only some of these are compared in full.
+    /// How often a watcher was found with nothing to read; only some of these are compared in full.
     drained: u64,
 }
 
@@ -34,11 +34,11 @@ impl Invariant for Streams {
         self.checks
     }
 
-    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, found: &mut Found) {
+    fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
         self.checks += 1;
-        let reader = &world.subscribers[subscriber];
+        let reader = &world.watchers[watcher];
         let resuming = !reader.complete && reader.returned != Return::Fresh;
-        let removed = self.removed.entry(subscriber).or_default();
+        let removed = self.removed.entry(watcher).or_default();
         let problem = match event {
             StreamEvent::Snapshot(m) => behind(reader, m)
                 .or_else(|| if reader.returned == Return::Known { None } else { came_back(world, reader, removed, m) }),
@@ -81,29 +81,29 @@ impl Invariant for Streams {
             _ => false,
         };
         if let Some(problem) = problem.or_else(|| hidden.then(|| "is shown although it left".to_owned())) {
-            report(found, NAME, world, format!("subscriber {subscriber} at {:?}: {event:?} {problem}", reader.at));
+            report(found, NAME, world, format!("watcher {watcher} at {:?}: {event:?} {problem}", reader.at));
         }
     }
 
-    fn subscribed(&mut self, world: &World, subscriber: usize) {
+    fn watched(&mut self, world: &World, watcher: usize) {
         // A node that lags may say older things to someone who comes with versions only, or with nothing.
-        if matches!(world.subscribers[subscriber].returned, Return::Fresh | Return::Known) {
-            self.removed.remove(&subscriber);
+        if matches!(world.watchers[watcher].returned, Return::Fresh | Return::Known) {
+            self.removed.remove(&watcher);
         }
     }
 
-    fn drained(&mut self, world: &World, subscriber: usize, found: &mut Found) {
+    fn drained(&mut self, world: &World, watcher: usize, found: &mut Found) {
         self.drained += 1;
         if self.drained.is_multiple_of(16) {
-            self.exact(world, subscriber, found);
+            self.exact(world, watcher, found);
         }
     }
 
     fn at_quiescence(&mut self, world: &World, found: &mut Found) {
-        for subscriber in 0..world.subscribers.len() {
-            let reader = &world.subscribers[subscriber];
+        for watcher in 0..world.watchers.len() {
+            let reader = &world.watchers[watcher];
             if reader.drained && !reader.reading {
-                self.exact(world, subscriber, found);
+                self.exact(world, watcher, found);
             }
         }
     }
@@ -111,24 +111,19 @@ impl Invariant for Streams {
 
 impl Streams {
     /// The view is what the node shows.
-    fn exact(&mut self, world: &World, subscriber: usize, found: &mut Found) {
-        let reader = &world.subscribers[subscriber];
+    fn exact(&mut self, world: &World, watcher: usize, found: &mut Found) {
+        let reader = &world.watchers[watcher];
         let Some((host, ..)) = reader.at else { return };
         let Some(node) = world.hosts[host].node.as_ref().filter(|_| reader.complete) else { return };
         self.checks += 1;
         if let Some(problem) = mismatch(reader, node) {
-            report(
-                found,
-                NAME,
-                world,
-                format!("subscriber {subscriber} at n{host} ({:?}): {problem}", reader.returned),
-            );
+            report(found, NAME, world, format!("watcher {watcher} at n{host} ({:?}): {problem}", reader.returned));
         }
     }
 }
 
 /// What the application was told, against what the stream said.
-fn told_otherwise(reader: &Subscriber) -> Option<String> {
+fn told_otherwise(reader: &Watcher) -> Option<String> {
     let told = &reader.application.view;
     if reader.observer || !reader.complete {
         return None;
@@ -144,7 +139,7 @@ fn told_otherwise(reader: &Subscriber) -> Option<String> {
     odd.or_else(|| (told.len() != reader.view.len()).then(|| format!("was told of {:?}", told.keys())))
 }
 
-fn mismatch(reader: &Subscriber, node: &Node) -> Option<String> {
+fn mismatch(reader: &Watcher, node: &Node) -> Option<String> {
     if let Some(problem) = told_otherwise(reader) {
         return Some(problem);
     }
@@ -177,7 +172,7 @@ fn mismatch(reader: &Subscriber, node: &Node) -> Option<String> {
     })
 }
 
-fn names_mismatch(reader: &Subscriber, node: &Node) -> Option<String> {
+fn names_mismatch(reader: &Watcher, node: &Node) -> Option<String> {
     let names: Vec<String> =
         node.slots().into_iter().filter(|slot| slot.name && slot.shown != Status::Left).map(|slot| slot.id).collect();
     for name in &names {
@@ -192,7 +187,7 @@ fn names_mismatch(reader: &Subscriber, node: &Node) -> Option<String> {
 }
 
 /// Ranks of one member never go back.
-fn behind(reader: &Subscriber, member: &Member) -> Option<String> {
+fn behind(reader: &Watcher, member: &Member) -> Option<String> {
     let held = reader.view.get(member.id())?;
     // Whoever comes with versions is told what this node has, be it older.
     let by_version = !reader.complete && matches!(reader.returned, Return::Known | Return::TokenAndKnown);
@@ -200,7 +195,7 @@ fn behind(reader: &Subscriber, member: &Member) -> Option<String> {
     back.then(|| format!("goes back from {held:?}"))
 }
 
-fn came_back(world: &World, reader: &Subscriber, removed: &Removed, member: &Member) -> Option<String> {
+fn came_back(world: &World, reader: &Watcher, removed: &Removed, member: &Member) -> Option<String> {
     let (left_at, when) = removed.get(member.id())?;
     // Once the tombstone is collected, here or where a full merge came from, claims start again.
     let (host, ..) = reader.at?;

@@ -45,12 +45,12 @@ impl Invariant for VersionsNeverRegress {
     fn stream_event(
         &mut self,
         world: &World,
-        subscriber: usize,
+        watcher: usize,
         event: &convoke_core::node::StreamEvent,
         found: &mut Found,
     ) {
         use convoke_core::node::StreamEvent as E;
-        let reader = &world.subscribers[subscriber];
+        let reader = &world.watchers[watcher];
         if !reader.observer {
             return;
         }

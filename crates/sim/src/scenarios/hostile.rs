@@ -78,7 +78,7 @@ fn malformed(world: &World) -> Vec<(&'static str, Frame)> {
         ("a chunk of 2^32 origins", Frame::of(6).number(1).number(0).byte(0).number(1 << 32)),
         ("a chunk of 2^40 records", Frame::of(6).number(1).number(0).byte(0).number(0).number(0).number(1 << 40)),
         ("a name of 4 GiB", Frame::of(9).number(1).number(1 << 32).fixed(b"n1")),
-        ("a life number beyond all lives", Frame::of(3).number(1).number(0).number(HUGE)),
+        ("a liveness counter beyond all lives", Frame::of(3).number(1).number(0).number(HUGE)),
         ("a write beyond all counting", Frame::push(&peer, &peer, 0, HUGE, 1)),
         ("a push that runs backwards", Frame::push(&peer, &peer, 9, 3, 1)),
         ("a record with a claim beyond all claims", Frame::push(&peer, &peer, 1 << 40, (1 << 40) + 1, (1 << 48) + 1)),
@@ -88,7 +88,7 @@ fn malformed(world: &World) -> Vec<(&'static str, Frame)> {
     ]
 }
 
-/// Raw frames on an established link: each is refused and counted, the link is closed and comes back; members stay up.
+/// Raw frames on an established link: each is rejected and counted, the link is closed and comes back; members stay up.
 pub(super) fn hostile_lengths(world: &mut World) -> Told {
     world.begin()?;
     world.add_client_fixed("c", &["m"], 1);
@@ -99,7 +99,7 @@ pub(super) fn hostile_lengths(world: &mut World) -> Told {
         inject(world, frame)?;
         world.pass(SECOND / 10)?;
         let counted = world.node(0).counters().frames_malformed == before + 1;
-        world.require(counted, &format!("{what} was not refused"))?;
+        world.require(counted, &format!("{what} was not rejected"))?;
         world.run_until(|w| w.peer_state(0, 1) == Some(PeerState::Up), 15 * SECOND)?;
     }
 
@@ -137,7 +137,7 @@ fn inject(world: &mut World, frame: Frame) -> Told {
     Ok(())
 }
 
-/// Clients that ask for claims nobody reaches by counting are refused; one that is merely far ahead harms nobody else,
+/// Clients that ask for claims nobody reaches by counting are rejected; one that is merely far ahead harms nobody else,
 /// not even when what it left behind has been collected.
 pub(super) fn hostile_claim_jumps(world: &mut World) -> Told {
     const AHEAD: u64 = 1000;
@@ -152,14 +152,14 @@ pub(super) fn hostile_claim_jumps(world: &mut World) -> Told {
         ..Attach::default()
     };
     for claim in [0, 1 << 32, 1 << 48, (1 << 48) + 1, u64::MAX] {
-        let refused =
+        let rejected =
             world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(claim), out).err());
-        let code = refused.map(|refusal| refusal.code);
+        let code = rejected.map(|rejection| rejection.code);
         world.require(code == Some(ErrorCode::InvalidArgument), &format!("claim {claim} leads to {code:?}"))?;
     }
     let attached =
         world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(AHEAD), out).ok());
-    let Some(attached) = attached else { return world.require(false, "a claim that is a little ahead was refused") };
+    let Some(attached) = attached else { return world.require(false, "a claim that is a little ahead was rejected") };
     world.run_until(|w| w.claim(2, "evil") == Some(AHEAD), 5 * SECOND)?;
     world.with_node(0, |node, time, out| node.close_session(time, attached.session, out).is_ok());
     let claim = world.clients[client].claim;

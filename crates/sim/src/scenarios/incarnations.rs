@@ -98,7 +98,7 @@ pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A second process with the id of a living node: it is refused, tries for a while, and stops; nobody else notices.
+/// A second process with the id of a living node: it is rejected, tries for a while, and stops; nobody else notices.
 pub(super) fn two_processes_with_one_id(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 2);
@@ -344,7 +344,7 @@ pub(super) fn given_up_node_sleeps_as_it_returns(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Every node is killed and started again: clients bring everything back, and subscribers see nothing vanish.
+/// Every node is killed and started again: clients bring everything back, and watchers see nothing vanish.
 pub(super) fn total_restart(world: &mut World) -> Told {
     world.begin()?;
     let clients: Vec<usize> =
@@ -353,8 +353,8 @@ pub(super) fn total_restart(world: &mut World) -> Told {
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     world.register_name(1, "name", "one");
     world.up(&ids)?;
-    let subscriber = world.subscribe_at(0);
-    world.run_until(|w| w.caught_up(subscriber), 10 * SECOND)?;
+    let watcher = world.watch_at(0);
+    world.run_until(|w| w.caught_up(watcher), 10 * SECOND)?;
     let log = Log::on(world);
     for host in 0..3 {
         world.crash(host, Crash::Process);
@@ -366,9 +366,9 @@ pub(super) fn total_restart(world: &mut World) -> Told {
     world.run_until(|w| clients.iter().all(|client| w.attached(*client)), 30 * SECOND)?;
     world.up(&ids)?;
     world.run_until(|w| w.named_everywhere("name", "one"), 5 * SECOND)?;
-    world.run_until(|w| w.caught_up(subscriber) && w.subscribers[subscriber].view.len() == 6, MINUTE)?;
+    world.run_until(|w| w.caught_up(watcher) && w.watchers[watcher].view.len() == 6, MINUTE)?;
     let removed =
-        log.by(subscriber).into_iter().any(|e| matches!(e, convoke_core::node::StreamEvent::Unregistered { .. }));
-    world.require(!removed, "a subscriber was told that a living member left")?;
+        log.by(watcher).into_iter().any(|e| matches!(e, convoke_core::node::StreamEvent::Unregistered { .. }));
+    world.require(!removed, "a watcher was told that a living member left")?;
     world.settle()
 }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 pub(super) struct Seen {
     pub(super) at: Micros,
     pub(super) host: usize,
-    pub(super) subscriber: usize,
+    pub(super) watcher: usize,
     pub(super) event: StreamEvent,
 }
 
@@ -62,10 +62,10 @@ impl Log {
         self.0.borrow().seen.iter().filter(about).cloned().collect()
     }
 
-    /// What one subscriber was told.
-    pub(super) fn by(&self, subscriber: usize) -> Vec<StreamEvent> {
+    /// What one watcher was told.
+    pub(super) fn by(&self, watcher: usize) -> Vec<StreamEvent> {
         let entries = self.0.borrow();
-        entries.seen.iter().filter(|seen| seen.subscriber == subscriber).map(|seen| seen.event.clone()).collect()
+        entries.seen.iter().filter(|seen| seen.watcher == watcher).map(|seen| seen.event.clone()).collect()
     }
 
     /// The first event that showed a client's member with this status, anywhere.
@@ -79,7 +79,7 @@ impl Log {
     pub(super) fn never(&self, world: &World, status: Status) -> Told {
         match self.first(status) {
             Some(seen) => {
-                let message = format!("subscriber {} at n{} was told: {:?}", seen.subscriber, seen.host, seen.event);
+                let message = format!("watcher {} at n{} was told: {:?}", seen.watcher, seen.host, seen.event);
                 Err(Violation::new("scenario", seen.at, message))
             }
             None => world.finish(),
@@ -118,9 +118,9 @@ impl Invariant for Log {
         0
     }
 
-    fn stream_event(&mut self, world: &World, subscriber: usize, event: &StreamEvent, _found: &mut Found) {
-        let host = world.subscribers[subscriber].at.map_or(usize::MAX, |(host, ..)| host);
-        let seen = Seen { at: world.now, host, subscriber, event: event.clone() };
+    fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, _found: &mut Found) {
+        let host = world.watchers[watcher].at.map_or(usize::MAX, |(host, ..)| host);
+        let seen = Seen { at: world.now, host, watcher, event: event.clone() };
         self.0.borrow_mut().seen.push(seen);
     }
 

@@ -89,7 +89,7 @@ scenarios! {
     sessions::late_messages_of_an_old_stream_are_ignored, 1, three, "C2, C5", "heartbeats and unregistrations of a replaced stream";
     sessions::members_not_named_keep_their_timers, 1, three, "C4, C2", "a newer session does not name a member";
     sessions::hung_client_is_down_and_up_again, 1, three, "C6", "a heartbeat after down brings members up";
-    sessions::drop_and_reattach_elsewhere_in_10_s, 5, three, "C6, R-12", "no subscriber ever sees down";
+    sessions::drop_and_reattach_elsewhere_in_10_s, 5, three, "C6, R-12", "no watcher ever sees down";
     sessions::registry_remembers_a_client, 1, three, "C8", "a client without memory is attached elsewhere with its members";
     sessions::fast_liveness, 3, three, "C6", "a lost connection is down within a second, unless the client is back";
 
@@ -158,14 +158,14 @@ scenarios! {
     hostile::hostile_counters, 1, three, "P7, C7", "sequences and drain marks at the end of all numbers";
     hostile::hostile_claim_jumps, 1, three, "C1, P7", "claims beyond all claims";
 
-    streams::offline_subscriber_returns_to_the_same_node, 3, three, "W3, W4", "the exact view, nothing vanishes in between";
-    streams::offline_subscriber_returns_to_a_lagging_node, 2, streams::many_marks, "W4", "the node waits instead of showing old things";
-    streams::offline_subscriber_returns_to_a_fresh_node, 3, three, "W3", "a token means the same everywhere";
-    streams::subscriber_ahead_of_a_cut_off_node_is_reset, 1, three, "W4", "told explicitly, and right in the end";
-    streams::subscriber_returns_after_everything_was_forgotten, 2, three, "W4", "by versions, or with a reset";
+    streams::offline_watcher_returns_to_the_same_node, 3, three, "W3, W4", "the exact view, nothing vanishes in between";
+    streams::offline_watcher_returns_to_a_lagging_node, 2, streams::many_marks, "W4", "the node waits instead of showing old things";
+    streams::offline_watcher_returns_to_a_fresh_node, 3, three, "W3", "a token means the same everywhere";
+    streams::watcher_ahead_of_a_cut_off_node_is_reset, 1, three, "W4", "told explicitly, and right in the end";
+    streams::watcher_returns_after_everything_was_forgotten, 2, three, "W4", "by versions, or with a reset";
     streams::snapshot_while_the_registry_changes, 1, three, "W2", "changes behind and ahead of the cursor";
-    streams::offline_subscriber_learns_of_silence, 1, three, "W3", "what nobody wrote down is told as well";
-    streams::slow_subscriber_is_reset, 1, three, "W5", "nobody waits for a slow subscriber";
+    streams::offline_watcher_learns_of_silence, 1, three, "W3", "what nobody wrote down is told as well";
+    streams::slow_watcher_is_reset, 1, three, "W5", "nobody waits for a slow watcher";
 }
 
 fn two() -> Setup {

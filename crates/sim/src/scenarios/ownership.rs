@@ -177,7 +177,7 @@ pub(super) fn drain_survives_moving(world: &mut World) -> Told {
         w.running_hosts().into_iter().all(|host| w.member(host, id).is_some_and(|m| m.drained() == drained))
     };
     let asked = world.with_node(2, |node, time, out| Some(node.drain(time, "m", true, out).is_ok()));
-    world.require(asked == Some(true), "a drain was refused")?;
+    world.require(asked == Some(true), "a drain was rejected")?;
     world.run_until(|w| drained(w, "m", true), 5 * SECOND)?;
     world.go(client, 1);
     world.run_until(|w| w.owned_by("m", 1), 5 * SECOND)?;

@@ -70,7 +70,7 @@ pub(super) fn losing_session_is_notified(world: &mut World) -> Told {
         ..Attach::default()
     };
     let done = world.with_node(2, |node, time, out| Some(node.attach(time, 0, ConnId(u64::MAX), &attach, out).is_ok()));
-    world.require(done == Some(true), "the newer attach was refused")?;
+    world.require(done == Some(true), "the newer attach was rejected")?;
     world.run_until(|w| w.attached(client) && w.clients[client].claim > claim + 3, 5 * SECOND)?;
     world.up(&["m", "kept"])?;
     world.settle()
@@ -128,7 +128,7 @@ pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> Told {
     world.client_unregister(client, "x");
     world.register(client, "x");
     world.run_until(|w| w.clients[client].pending.is_empty(), 5 * SECOND)?;
-    let refused = world.node(0).counters().requests_rejected;
+    let rejected = world.node(0).counters().requests_rejected;
     let set = [("v".to_owned(), "first".to_owned())].into();
     let update = Operation::Update(v1::Update { id: "m".to_owned(), set, ..v1::Update::default() });
     let unregister = Operation::Unregister(v1::Unregister { id: "x".to_owned() });
@@ -138,7 +138,8 @@ pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> Told {
         world.push(stream.conn, 0, Item::ToNode(Box::new(late)));
     }
     world.pass(SECOND)?;
-    world.require(world.node(0).counters().requests_rejected == refused + 2, "an overtaken request was not refused")?;
+    world
+        .require(world.node(0).counters().requests_rejected == rejected + 2, "an overtaken request was not rejected")?;
     world.up(&["m", "x"])?;
     world.require((0..3).all(|host| world.value(host, "m").as_deref() == Some("second")), "an old value came back")?;
     world.settle()
@@ -161,15 +162,15 @@ pub(super) fn rejected_request_does_not_succeed_later(world: &mut World) -> Told
         let request = v1::Request { seq, operation: Some(operation) };
         FromClient::Again { session: stream.session, request }
     };
-    let refused = world.node(0).counters().requests_rejected;
+    let rejected = world.node(0).counters().requests_rejected;
     world.push(stream.conn, 0, Item::ToNode(Box::new(request(1))));
     world.pass(SECOND)?;
-    world.require(world.node(0).counters().requests_rejected == refused + 1, "the member was not held")?;
+    world.require(world.node(0).counters().requests_rejected == rejected + 1, "the member was not held")?;
     world.client_unregister(holder, "taken");
     world.run_until(|w| (0..3).all(|host| w.member(host, "taken").is_none()), 5 * SECOND)?;
     world.push(stream.conn, 0, Item::ToNode(Box::new(request(1))));
     world.pass(SECOND)?;
-    world.require(world.node(0).counters().requests_rejected == refused + 2, "the copy was executed")?;
+    world.require(world.node(0).counters().requests_rejected == rejected + 2, "the copy was executed")?;
     world.require((0..3).all(|host| world.member(host, "taken").is_none()), "the member is registered")?;
     world.settle()
 }
@@ -195,7 +196,7 @@ pub(super) fn old_answers_refresh_nothing(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Messages of a stream that was replaced: refused where the move is known, outranked where it is not.
+/// Messages of a stream that was replaced: rejected where the move is known, outranked where it is not.
 pub(super) fn late_messages_of_an_old_stream_are_ignored(world: &mut World) -> Told {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
@@ -213,7 +214,7 @@ pub(super) fn late_messages_of_an_old_stream_are_ignored(world: &mut World) -> T
                 node.close_session(time, old.session, out).err(),
             ]
         });
-        let gone = codes.iter().all(|refusal| refusal.as_ref().is_some_and(|r| r.code == ErrorCode::SessionGone));
+        let gone = codes.iter().all(|rejection| rejection.as_ref().is_some_and(|r| r.code == ErrorCode::SessionGone));
         world.require(gone, &format!("the old stream was served: {codes:?}"))?;
         world.throughout(10 * SECOND, "an old message had an effect", |w| {
             w.owned_by("m", to) && w.shown_everywhere("m", Status::Up)
@@ -238,8 +239,8 @@ pub(super) fn drop_and_reattach_elsewhere_in_10_s(world: &mut World) -> Told {
     let clients: Vec<usize> = ids.iter().map(|id| world.add_client_at(id, &[id], 0)).collect();
     world.up(&ids.iter().map(String::as_str).collect::<Vec<_>>())?;
     let log = Log::on(world);
-    let subscriber = world.subscribe_at(2);
-    world.run_until(|w| w.caught_up(subscriber), 5 * SECOND)?;
+    let watcher = world.watch_at(2);
+    world.run_until(|w| w.caught_up(watcher), 5 * SECOND)?;
     world.pass(MINUTE)?;
     let mut cuts = Vec::new();
     for client in &clients {

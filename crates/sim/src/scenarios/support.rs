@@ -4,7 +4,7 @@ use crate::faults::Action;
 use crate::host::HostState;
 use crate::invariants::Violation;
 use crate::network::{Cut, Micros, Place, SECOND};
-use crate::subscriber::{Return, Subscriber};
+use crate::watcher::{Return, Watcher};
 use crate::world::{Crash, World};
 use convoke_core::filter::Filter;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Space, Status};
@@ -234,17 +234,17 @@ impl World {
         twin
     }
 
-    /// A quick subscriber to all members, connected to one node.
-    pub(super) fn subscribe_at(&mut self, host: usize) -> usize {
-        let subscriber = self.subscribers.len();
-        self.subscribers.push(Subscriber::new(Space::Member, Filter::service("s"), SECOND / 1000, 64));
-        if !self.subscriber_connect(subscriber, host, Return::Fresh) {
-            self.schedule_action(SECOND, Action::Reconnect { subscriber });
+    /// A quick watcher to all members, connected to one node.
+    pub(super) fn watch_at(&mut self, host: usize) -> usize {
+        let watcher = self.watchers.len();
+        self.watchers.push(Watcher::new(Space::Member, Filter::service("s"), SECOND / 1000, 64));
+        if !self.watcher_connect(watcher, host, Return::Fresh) {
+            self.schedule_action(SECOND, Action::Reconnect { watcher });
         }
-        subscriber
+        watcher
     }
 
-    pub(super) fn caught_up(&self, subscriber: usize) -> bool {
-        self.subscribers[subscriber].complete && !self.subscribers[subscriber].sdk.token().is_empty()
+    pub(super) fn caught_up(&self, watcher: usize) -> bool {
+        self.watchers[watcher].complete && !self.watchers[watcher].sdk.token().is_empty()
     }
 }

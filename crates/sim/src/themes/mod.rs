@@ -63,7 +63,7 @@ pub const ALL: &[Theme] = &[
         nodes: 3..=4,
         timers: lasting_timers,
         small_chunks: false,
-        faults: &[Fault::ClientCrash, Fault::ClientMove, Fault::SubscriberReconnect],
+        faults: &[Fault::ClientCrash, Fault::ClientMove, Fault::WatcherReconnect],
         fault_interval: 5 * SECOND..=15 * SECOND,
         check_period: 10 * SECOND,
         chaos: 20 * SECOND..=30 * SECOND,
@@ -99,7 +99,7 @@ pub const ALL: &[Theme] = &[
         nodes: 3..=4,
         timers: brief_timers,
         small_chunks: false,
-        faults: &[Fault::ClientCrash, Fault::SubscriberReconnect],
+        faults: &[Fault::ClientCrash, Fault::WatcherReconnect],
         fault_interval: 5 * SECOND..=15 * SECOND,
         check_period: 5 * SECOND,
         chaos: 100 * SECOND..=150 * SECOND,
@@ -155,7 +155,7 @@ pub const ALL: &[Theme] = &[
             Fault::Pause,
             Fault::PowerCut,
             Fault::SlowNode,
-            Fault::SubscriberReconnect,
+            Fault::WatcherReconnect,
         ],
         fault_interval: SECOND..=4 * SECOND,
         check_period: 10 * SECOND,
@@ -189,7 +189,7 @@ impl Plan {
             limits.chunk_window = 1;
         }
         if rng.u32(..3) == 0 {
-            limits.subscriber_queue = rng.usize(8..32);
+            limits.watcher_queue = rng.usize(8..32);
         }
         let topologies = [Topology::Full, Topology::Full, Topology::OneSided, Topology::Star];
         let setup = Setup {
@@ -220,7 +220,7 @@ impl Plan {
             setup,
             clients: rng.usize(3..=7),
             members: rng.usize(1..=4),
-            subscribers: rng.usize(1..=3),
+            watchers: rng.usize(1..=3),
             names: rng.bool(),
             rounds,
             faults,

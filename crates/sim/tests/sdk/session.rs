@@ -112,7 +112,7 @@ struct Model {
     registration: RegistrationId,
     /// Told that it is registered.
     held: bool,
-    /// Everything that counts, in order: initial metadata, then updates that were not refused.
+    /// Everything that counts, in order: initial metadata, then updates that were not rejected.
     updates: Vec<(OperationId, Update)>,
     /// An update whose fate nobody will learn makes the metadata uncertain.
     uncertain: bool,
@@ -301,7 +301,7 @@ impl World {
                             model.updates.retain(|(update, _)| *update != operation);
                         }
                     }
-                    // Refused or not, nobody will ever know.
+                    // Rejected or not, nobody will ever know.
                     What::Update => self.forget_updates_of(operation),
                     What::Bad | What::Unregister => {}
                 }
@@ -451,9 +451,9 @@ impl World {
                         let session = attached.session;
                         (FromNode::Attached(convert::attached(claim, &name, attached)), Some(session))
                     }
-                    Err(refusal) => {
-                        let error = Some(convert::error(refusal));
-                        (FromNode::AttachRefused(v1::AttachRefused { claim, error }), held)
+                    Err(rejection) => {
+                        let error = Some(convert::error(rejection));
+                        (FromNode::AttachRejected(v1::AttachRejected { claim, error }), held)
                     }
                 }
             }
@@ -480,7 +480,7 @@ impl World {
                     };
                     let (version, error) = match result {
                         Ok(version) => (version.map(|version| version.to_string()).unwrap_or_default(), None),
-                        Err(refusal) => (String::new(), Some(convert::error(refusal))),
+                        Err(rejection) => (String::new(), Some(convert::error(rejection))),
                     };
                     v1::Answer { seq, version, error }
                 });

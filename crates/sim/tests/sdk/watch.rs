@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use convoke_core::filter::Filter;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Space};
-use convoke_core::node::{Attach, AttachMember, ConnId, Interest, SessionId, SubscriberId};
+use convoke_core::node::{Attach, AttachMember, ConnId, Interest, SessionId, WatcherId};
 use convoke_session::watch_state::{Next, WatchState};
 use convoke_session::{Event, Member};
 use convoke_sim::convert;
@@ -79,7 +79,7 @@ struct World {
     writers: Vec<(SessionId, u64)>,
     state: WatchState,
     application: Application,
-    stream: Option<(usize, SubscriberId)>,
+    stream: Option<(usize, WatcherId)>,
     value: u64,
     claim: u64,
 }
@@ -159,18 +159,18 @@ impl World {
     }
 
     /// A writer whose session or claim is too old attaches again.
-    fn mind(&mut self, node: usize, result: Result<(), convoke_core::Refusal>) {
-        if let Err(refusal) = result
-            && matches!(refusal.code, convoke_core::ErrorCode::SessionGone | convoke_core::ErrorCode::StaleClaim)
+    fn mind(&mut self, node: usize, result: Result<(), convoke_core::Rejection>) {
+        if let Err(rejection) = result
+            && matches!(rejection.code, convoke_core::ErrorCode::SessionGone | convoke_core::ErrorCode::StaleClaim)
         {
-            self.claim = self.claim.max(refusal.known.unwrap_or(0));
+            self.claim = self.claim.max(rejection.known.unwrap_or(0));
             self.writers[node].0 = self.attach(node);
         }
     }
 
     fn lose(&mut self) {
-        if let Some((node, subscriber)) = self.stream.take() {
-            self.cluster.nodes[node].unsubscribe(subscriber);
+        if let Some((node, watcher)) = self.stream.take() {
+            self.cluster.nodes[node].unwatch(watcher);
         }
     }
 
@@ -181,15 +181,15 @@ impl World {
         told.iter().for_each(|event| self.application.take(event));
         let filter = Filter::service("s0");
         let interest = Interest { space: Space::Member, filter };
-        let subscribed = self.cluster.with(node, |n, now, out| n.subscribe(now, interest, resume, out));
-        self.stream = Some((node, subscribed.expect("there is room")));
+        let watched = self.cluster.with(node, |n, now, out| n.watch(now, interest, resume, out));
+        self.stream = Some((node, watched.expect("there is room")));
     }
 
     /// Reads once; whether there was anything.
     fn read(&mut self, batch: usize) -> bool {
-        let Some((node, subscriber)) = self.stream else { return false };
+        let Some((node, watcher)) = self.stream else { return false };
         let (mut events, mut told, mut again) = (Vec::new(), Vec::new(), false);
-        let more = self.cluster.nodes[node].take(self.cluster.now, subscriber, batch, &mut events);
+        let more = self.cluster.nodes[node].take(self.cluster.now, watcher, batch, &mut events);
         for event in events {
             if self.state.apply(convert::event(event), &mut told) == Next::Resume {
                 again = true;

@@ -101,7 +101,7 @@ pub(crate) struct PropagateLoad {
 pub(crate) struct WatchLoad {
     /// Number of watchers, spread over the nodes
     #[arg(long = "watchers", value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) subscribers: u32,
+    pub(crate) watchers: u32,
     /// Watchers per connection
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=250))]
     pub(crate) shared: u32,
@@ -109,7 +109,7 @@ pub(crate) struct WatchLoad {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rate: u32,
     /// Measure this many watchers without changes instead
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["subscribers", "rate"])]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["watchers", "rate"])]
     pub(crate) idle: Option<u32>,
 }
 

@@ -106,7 +106,7 @@ impl Cluster {
         self.nodes.iter().map(|node| node.clients.clone()).collect()
     }
 
-    /// The address for the client, subscriber or connection with this number.
+    /// The address for the client, watcher or connection with this number.
     pub(super) fn address(&self, number: usize) -> String {
         let addresses = self.addresses();
         addresses[number % addresses.len()].clone()

@@ -1,4 +1,4 @@
-//! From a change at one node to a subscriber at another.
+//! From a change at one node to a watcher at another.
 
 use super::cluster::Cluster;
 use super::load::{Tally, join, measure};
@@ -27,8 +27,8 @@ pub(super) async fn propagate(common: &BenchCommon, load: &PropagateLoad) -> Res
         writers.push(client(cluster.address(0)).await?);
     }
     let members = registered(&writers, load.members.div_ceil(load.clients), 1).await?;
-    let subscriber = client(cluster.address(1)).await?;
-    let watch = caught_up(&subscriber, load.members).await?;
+    let watcher = client(cluster.address(1)).await?;
+    let watch = caught_up(&watcher, load.members).await?;
 
     let tally = Tally::new(common.duration);
     let changing = changing(&tally, members, load);
@@ -47,7 +47,7 @@ pub(super) async fn propagate(common: &BenchCommon, load: &PropagateLoad) -> Res
         Ok(())
     });
     let report = measure(&cluster, "propagate", &tally, workers).await?;
-    writers.push(subscriber);
+    writers.push(watcher);
     close(writers).await?;
     let missing = missing.load(Ordering::Relaxed) as f64;
     Ok(report.figure("rate_wanted", "Wanted", load.rate.into(), "per second").figure(
@@ -59,8 +59,8 @@ pub(super) async fn propagate(common: &BenchCommon, load: &PropagateLoad) -> Res
 }
 
 /// A watch that has everything there is.
-async fn caught_up(subscriber: &Client, members: u32) -> Result<Watch> {
-    let mut watch = subscriber.watch("service == \"bench-0\"")?;
+async fn caught_up(watcher: &Client, members: u32) -> Result<Watch> {
+    let mut watch = watcher.watch("service == \"bench-0\"")?;
     let mut seen = 0;
     let catching_up = async {
         loop {
@@ -74,7 +74,7 @@ async fn caught_up(subscriber: &Client, members: u32) -> Result<Watch> {
             }
         }
     };
-    let late = CommandError::failed("the subscriber's node did not get all members in time");
+    let late = CommandError::failed("the watcher's node did not get all members in time");
     tokio::time::timeout(PATIENCE, catching_up).await.map_err(|_| late)??;
     Ok(watch)
 }

@@ -45,7 +45,7 @@ impl Session {
         };
         match session.hear().await? {
             ServerMessage::Attached(_) => Ok(session),
-            ServerMessage::AttachRefused(refused) => Err(refused.error.unwrap_or_default().into()),
+            ServerMessage::AttachRejected(rejected) => Err(rejected.error.unwrap_or_default().into()),
             _ => Err(unexpected()),
         }
     }

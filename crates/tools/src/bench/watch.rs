@@ -1,4 +1,4 @@
-//! Subscribers: changes told to many, and what those cost that hear nothing.
+//! Watchers: changes told to many, and what those cost that hear nothing.
 
 use super::cluster::Cluster;
 use super::load::{Tally, measure, preparing};
@@ -16,39 +16,39 @@ use tokio::task::JoinSet;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-/// Members that change in turn, and that every subscriber watches.
+/// Members that change in turn, and that every watcher watches.
 pub(super) const MEMBERS: u32 = 100;
 pub(super) const FILTER: &str = "service == \"bench-0\"";
 /// Metadata key with the time of the change, in microseconds since the start.
 pub(super) const AT: &str = "at";
-/// How long after the end subscribers still listen.
+/// How long after the end watchers still listen.
 pub(super) const LATE: Duration = Duration::from_secs(2);
-/// Idle subscribers that connect at once.
+/// Idle watchers that connect at once.
 const CONNECTING: usize = 64;
 
-/// Changes at the first node, told to subscribers at all of them.
+/// Changes at the first node, told to watchers at all of them.
 pub(super) async fn fan_out(common: &BenchCommon, load: &WatchLoad) -> Result<Report> {
     let cluster = Cluster::of(common).await?;
     let writer = client(cluster.address(0)).await?;
     let registrations = registered(std::slice::from_ref(&writer), MEMBERS, 1).await?.pop().unwrap_or_default();
-    let mut subscribers = Vec::new();
-    let connections = load.subscribers.div_ceil(load.shared);
+    let mut watchers = Vec::new();
+    let connections = load.watchers.div_ceil(load.shared);
     for number in 0..connections {
         let channel = connect(&cluster.address(number as usize)).await?;
-        let count = load.shared.min(load.subscribers - number * load.shared);
+        let count = load.shared.min(load.watchers - number * load.shared);
         for _ in 0..count {
-            subscribers.push(watch(channel.clone(), FILTER).await?);
+            watchers.push(watch(channel.clone(), FILTER).await?);
         }
     }
     let tally = Tally::new(common.duration);
     let mut workers = JoinSet::new();
-    for subscriber in subscribers {
-        workers.spawn(count_events(subscriber, tally.clone()));
+    for watcher in watchers {
+        workers.spawn(count_events(watcher, tally.clone()));
     }
     workers.spawn(change(registrations, tally.clone(), load.rate, 1));
     let report = measure(&cluster, "watch", &tally, workers).await?;
     close(vec![writer]).await?;
-    Ok(report.figure("watchers", "Watchers", load.subscribers.into(), "").figure(
+    Ok(report.figure("watchers", "Watchers", load.watchers.into(), "").figure(
         "connections",
         "Connections",
         connections.into(),
@@ -104,7 +104,7 @@ async fn count_events(mut events: Streaming<WatchEvent>, tally: Arc<Tally>) -> R
     }
 }
 
-/// What nodes need for subscribers that have nothing to hear.
+/// What nodes need for watchers that have nothing to hear.
 pub(super) async fn idle(common: &BenchCommon, load: &WatchLoad, count: u32) -> Result<Report> {
     if !common.nodes_given.is_empty() || common.nodes < 2 {
         return Err(CommandError::usage("--idle compares two nodes of its own: leave out --addr, and --nodes 1"));
@@ -117,8 +117,8 @@ pub(super) async fn idle(common: &BenchCommon, load: &WatchLoad, count: u32) -> 
     };
     let (before_own, before_shared) = (own.resident()?, shared.resident()?);
     let tally = Tally::new(common.duration);
-    let mut held = subscribe(&own.clients, count, 1, &tally).await?;
-    held.extend(subscribe(&shared.clients, count, load.shared, &tally).await?);
+    let mut held = open_watches(&own.clients, count, 1, &tally).await?;
+    held.extend(open_watches(&shared.clients, count, load.shared, &tally).await?);
     // Whatever is needed only to connect may go.
     let mut workers = JoinSet::new();
     let end = tally.end();
@@ -130,7 +130,7 @@ pub(super) async fn idle(common: &BenchCommon, load: &WatchLoad, count: u32) -> 
     let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / f64::from(count) / 1_000.0;
     let (after_own, after_shared) = (own.resident()?, shared.resident()?);
     drop(held);
-    // Not what the subscribers cost: they were there before.
+    // Not what the watchers cost: they were there before.
     let report = Report { server_cpu_us: None, server_cores: None, ..report };
     Ok(report
         .figure("watchers", "Watchers", count.into(), "")
@@ -139,24 +139,24 @@ pub(super) async fn idle(common: &BenchCommon, load: &WatchLoad, count: u32) -> 
 }
 
 /// Watches at one node, so many on one connection.
-async fn subscribe(
+async fn open_watches(
     address: &str,
     count: u32,
     shared: u32,
     tally: &Arc<Tally>,
 ) -> Result<Vec<(Channel, Vec<Streaming<WatchEvent>>)>> {
-    let bar = preparing("subscribing", count.into());
-    let mut subscribing: JoinSet<Result<(Channel, Vec<Streaming<WatchEvent>>)>> = JoinSet::new();
+    let bar = preparing("watching", count.into());
+    let mut watching: JoinSet<Result<(Channel, Vec<Streaming<WatchEvent>>)>> = JoinSet::new();
     let mut held = Vec::new();
     for number in 0..count.div_ceil(shared) {
-        if subscribing.len() >= CONNECTING
-            && let Some(Ok(done)) = subscribing.join_next().await
+        if watching.len() >= CONNECTING
+            && let Some(Ok(done)) = watching.join_next().await
         {
             held.push(done?);
         }
         let (address, tally) = (address.to_owned(), tally.clone());
         let streams = shared.min(count - number * shared);
-        subscribing.spawn(async move {
+        watching.spawn(async move {
             let channel = connect(&address).await?;
             let mut watches = Vec::new();
             for _ in 0..streams {
@@ -168,7 +168,7 @@ async fn subscribe(
         });
         bar.advance(streams.into());
     }
-    for done in subscribing.join_all().await {
+    for done in watching.join_all().await {
         held.push(done?);
     }
     Ok(held)

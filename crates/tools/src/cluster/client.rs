@@ -137,7 +137,7 @@ impl ManagerClient {
 
     pub(crate) fn error(&self, why: Unanswered) -> CommandError {
         match why {
-            Unanswered::Refused => {
+            Unanswered::Rejected => {
                 CommandError::unreachable(format!("no cluster manager at {}: it has just ended", self.address))
             }
             Unanswered::Broken(why) => {

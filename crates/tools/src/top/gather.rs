@@ -65,14 +65,14 @@ async fn ask(address: &str, node: Node) -> Result<Answers> {
         // Rates are shown as zero; everything else is there.
         _ => metrics::Sample::new(),
     };
-    // It refuses only if it runs no log plane.
+    // It rejects only if it runs no log plane.
     let log = node.log().status(v1::LogStatusRequest {}).await.ok().map(tonic::Response::into_inner);
     Ok(Answers { address: address.to_owned(), status, nodes, services, counters, log })
 }
 
 async fn get(address: &str, path: &str) -> Result<(StatusCode, Vec<u8>)> {
     let failed = |why: Unanswered| match why {
-        Unanswered::Refused => CommandError::unreachable("connection refused"),
+        Unanswered::Rejected => CommandError::unreachable("connection refused"),
         Unanswered::Broken(why) => CommandError::unreachable(why),
     };
     let answer = http::request(address, Method::GET, path, None).await.map_err(failed)?;

@@ -26,7 +26,7 @@ impl Core {
             (Tagged::Open(id), Some(Message::Opened(opened))) => self.opened(now, id, &opened, out),
             (Tagged::Request(call), Some(Message::Answer(answer))) => self.answered(now, call, answer, out),
             (Tagged::KeepAlive(id), Some(Message::KeptAlive(kept))) => self.kept_alive(now, id, kept.state()),
-            (tagged, Some(Message::Refused(error))) => self.refused(now, tagged, error.into(), out),
+            (tagged, Some(Message::Rejected(error))) => self.rejected(now, tagged, error.into(), out),
             // Outcome unknown, or a message of another protocol version.
             (tagged, _) => {
                 self.again(tagged);
@@ -69,8 +69,8 @@ impl Core {
         }
         let fate = answer.fate.unwrap_or_default();
         if !fate.is_final() {
-            let error = answer.refused.map_or_else(unspoken, Error::from);
-            return self.refused(now, Tagged::Request((id, number)), error, out);
+            let error = answer.rejected.map_or_else(unspoken, Error::from);
+            return self.rejected(now, Tagged::Request((id, number)), error, out);
         }
         lane.retries = 0;
         // The floor is above this request (F1), so no lower one can take effect any more.
@@ -81,7 +81,7 @@ impl Core {
         self.settle_superseded(id, number, abandoned.as_ref(), out);
         let stored = matches!(fate.kind(), Kind::Applied | Kind::NotApplied);
         let last = stored && self.lane_mut(id).calls.get(&number).is_some_and(|call| call.last);
-        let ended = answer.refused.as_ref().is_some_and(|error| error.error_code() == ErrorCode::SessionGone);
+        let ended = answer.rejected.as_ref().is_some_and(|error| error.error_code() == ErrorCode::SessionGone);
         if ended || last {
             self.session_ended(id);
         }
@@ -91,7 +91,7 @@ impl Core {
             Kind::NotApplied => Err(fate.reason.map_or_else(unspoken, Error::from).request(request)),
             Kind::TooOld => Err(too_old(request)),
             Kind::Never | Kind::Open | Kind::Unspecified => {
-                Err(answer.refused.map_or_else(super::superseded, Error::from).request(request))
+                Err(answer.rejected.map_or_else(super::superseded, Error::from).request(request))
             }
         };
         self.finish(id, number, result, out);
@@ -165,7 +165,7 @@ impl Core {
     }
 
     /// Handles a rejection: this copy did nothing.
-    fn refused(&mut self, now: Time, tagged: Tagged, error: Error, out: &mut Output) {
+    fn rejected(&mut self, now: Time, tagged: Tagged, error: Error, out: &mut Output) {
         match error.code {
             ErrorCode::NotLeader | ErrorCode::NoQuorum | ErrorCode::NotReady | ErrorCode::StaleEpoch => {
                 self.again(tagged);
@@ -177,7 +177,7 @@ impl Core {
                     self.retry_later(now, id);
                 }
             }
-            // The one before it is missing: it was refused as well, or is on its way again.
+            // The one before it is missing: it was rejected as well, or is on its way again.
             ErrorCode::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.again(tagged),
             _ => match tagged {
                 Tagged::Request((id, number)) => self.finish(id, number, Err(error), out),

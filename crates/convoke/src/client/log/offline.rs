@@ -30,7 +30,7 @@ pub(super) async fn recover(offline: &Offline, confirmed: Option<&str>, json: bo
     tell(&id, &done.map_err(|error| failed(&error))?, json)
 }
 
-/// Whose data directory it is. Nobody else's: the node that is started there would be refused.
+/// Whose data directory it is. Nobody else's: the node that is started there would be rejected.
 fn id(offline: &Offline) -> Result<String> {
     let path = offline.data_dir.display();
     let known = match convoke_node::id_of_data_dir(&offline.data_dir) {

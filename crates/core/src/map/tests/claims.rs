@@ -157,7 +157,7 @@ fn nobody_speaks_in_this_nodes_name() {
     let mut impostor = Replica::new("a");
     impostor.register(&x, 9, "client");
     let mut a = Replica::new("a");
-    assert!(matches!(a.apply(&impostor.encode_key(&x))[..], [Outcome::Refused]));
+    assert!(matches!(a.apply(&impostor.encode_key(&x))[..], [Outcome::Rejected]));
     assert!(a.slots().is_empty());
     assert!(a.context().clock.is_empty());
 }
@@ -173,7 +173,7 @@ fn incarnations_of_one_node_are_bounded() {
     }
     let mut one_more = Replica::run("a", 65);
     one_more.register(&x, 65, "client");
-    assert!(matches!(observer.apply(&one_more.encode_key(&x))[..], [Outcome::Refused]));
+    assert!(matches!(observer.apply(&one_more.encode_key(&x))[..], [Outcome::Rejected]));
     assert_eq!(observer.rank(&x).unwrap().0, 64);
     let mut other = Replica::new("b");
     other.register(&x, 66, "client");

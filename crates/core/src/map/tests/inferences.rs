@@ -17,7 +17,7 @@ fn silent_owner() -> (Key, Replica, Replica, Replica) {
     b.pull(&a);
     c.pull(&a);
     for replica in [&mut b, &mut c] {
-        replica.set_life(&a.origin(), 5);
+        replica.set_liveness_counter(&a.origin(), 5);
         replica.set_admitted(&a.origin(), false);
     }
     (x, a, b, c)
@@ -32,7 +32,7 @@ fn members_of_a_silent_owner_are_down_then_left_and_up_again_with_any_sign_of_li
     c.pull(&b);
     assert_eq!(shown(&c, &x), Some(Status::Left));
     // Nothing is written for the owner to be back.
-    b.set_life(&a.origin(), 6);
+    b.set_liveness_counter(&a.origin(), 6);
     b.set_admitted(&a.origin(), true);
     assert_eq!(shown(&b, &x), Some(Status::Up));
     // Silent again: the old inference is void for good.
@@ -58,7 +58,7 @@ fn an_inference_may_arrive_before_the_record_it_speaks_of() {
     let mut d = Replica::new("d");
     assert!(matches!(d.apply(&b.encode_inferred("x"))[..], [Outcome::Inferred]));
     assert_eq!(shown(&d, &x), None);
-    d.set_life(&a.origin(), 5);
+    d.set_liveness_counter(&a.origin(), 5);
     d.set_admitted(&a.origin(), false);
     d.apply(&a.encode_key(&x));
     assert_eq!(shown(&d, &x), Some(Status::Left));
@@ -69,7 +69,7 @@ fn an_inference_may_arrive_before_the_record_it_speaks_of() {
 fn of_two_inferences_the_one_with_more_knowledge_of_life_stays_in_any_order() {
     let (_, a, mut b, mut c) = silent_owner();
     b.infer_left("x");
-    c.set_life(&a.origin(), 6);
+    c.set_liveness_counter(&a.origin(), 6);
     c.infer_left("x");
     let [by_b, by_c] = [b.encode_inferred("x"), c.encode_inferred("x")];
     for frames in [[&by_b, &by_c], [&by_c, &by_b]] {
@@ -96,7 +96,7 @@ fn collecting_an_inference_that_applies_collects_the_slot() {
 fn collecting_an_inference_that_is_void_collects_nothing_else() {
     let (x, a, mut b, mut c) = silent_owner();
     b.infer_left("x");
-    b.set_life(&a.origin(), 6);
+    b.set_liveness_counter(&a.origin(), 6);
     b.set_admitted(&a.origin(), true);
     assert_eq!(b.collect_all(), 0);
     assert_eq!(shown(&b, &x), Some(Status::Up));

@@ -152,8 +152,8 @@ impl Replica {
     pub(super) fn infer_key_left(&mut self, key: &Key) {
         let basis = self.record(key).expect("only what is there is judged");
         self.set_admitted(&basis.origin.id, false);
-        let life = self.map.origins.entry(basis.origin.index).evidence.life;
-        self.map.write_inferred(&basis, life, self.clock());
+        let liveness_counter = self.map.origins.entry(basis.origin.index).evidence.liveness_counter;
+        self.map.write_inferred(&basis, liveness_counter, self.clock());
     }
 
     pub(super) fn set_admitted(&mut self, origin: &OriginId, admitted: bool) {
@@ -161,7 +161,7 @@ impl Replica {
         let entry = self.map.origins.entry_mut(index);
         entry.standing = match entry.standing {
             _ if admitted => Standing::Admitted,
-            Standing::Admitted => Standing::Silent { life: entry.evidence.life },
+            Standing::Admitted => Standing::Silent { liveness_counter: entry.evidence.liveness_counter },
             silent => silent,
         };
     }
@@ -170,13 +170,13 @@ impl Replica {
     pub(super) fn set_returning(&mut self, origin: &OriginId, above: u64) {
         let index = self.map.admit_origin(origin, self.clock()).expect("few incarnations");
         let entry = self.map.origins.entry_mut(index);
-        let life = entry.standing.judges(0).expect("only a silent origin returns");
-        entry.standing = Standing::Returning { life, above, written: u64::MAX };
+        let liveness_counter = entry.standing.judges(0).expect("only a silent origin returns");
+        entry.standing = Standing::Returning { liveness_counter, above, written: u64::MAX };
     }
 
-    pub(super) fn set_life(&mut self, origin: &OriginId, life: u64) {
+    pub(super) fn set_liveness_counter(&mut self, origin: &OriginId, liveness_counter: u64) {
         let index = self.map.admit_origin(origin, self.clock()).expect("few incarnations");
-        self.map.origins.entry_mut(index).evidence.life = life;
+        self.map.origins.entry_mut(index).evidence.liveness_counter = liveness_counter;
     }
 
     /// No node but this one counts as alive.
@@ -263,7 +263,7 @@ impl Replica {
         let merge = self.map.finish_full_merge(context, &from.map.origins.floor(), self.clock());
         let after = self.slots();
         let removed: Vec<Key> = before.into_keys().filter(|key| !after.contains_key(key)).collect();
-        assert_eq!(merge.removed.len(), removed.len(), "subscribers are told of what was removed");
+        assert_eq!(merge.removed.len(), removed.len(), "watchers are told of what was removed");
         removed
     }
 
@@ -299,8 +299,8 @@ impl Replica {
 
     pub(super) fn inferred(&self) -> BTreeMap<Key, InferredState> {
         let states = self.map.inferred.iter().map(|((space, id), inferred)| {
-            let (claim, about, life, node, origin, n) = inferred.precedence();
-            let precedence = (claim, about.clone(), life, node.clone(), origin.clone(), n);
+            let (claim, about, liveness_counter, node, origin, n) = inferred.precedence();
+            let precedence = (claim, about.clone(), liveness_counter, node.clone(), origin.clone(), n);
             ((*space, id.to_string()), (precedence, inferred.about_n))
         });
         states.collect()

@@ -103,7 +103,7 @@ fn records_of_a_retired_run_are_not_taken_in_again() {
     b.collect_all();
     let [old, new] = runs.map(|run| run.origin());
     assert_eq!(b.map.origins.retire(&old.node, |_| true), std::slice::from_ref(&old));
-    assert!(matches!(b.apply(&stale)[..], [Outcome::Refused | Outcome::Known]));
+    assert!(matches!(b.apply(&stale)[..], [Outcome::Rejected | Outcome::Known]));
     b.pull(&c);
     assert!(b.rank(&member("m")).is_none());
     assert_eq!(b.context().clock.get(&old), 0, "nothing is claimed of it either");

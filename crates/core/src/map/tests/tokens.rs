@@ -3,7 +3,7 @@
 use super::replica::{Replica, member};
 use crate::map::Delta;
 use crate::mutant::Mutation;
-use crate::subscribe::Token;
+use crate::watch::Token;
 
 fn token(of: &Replica) -> Token {
     Token::of(&of.map)
@@ -13,7 +13,7 @@ fn changed(from: &Replica, at: &Replica) -> Option<Vec<u32>> {
     token(from).changed(&at.map, Mutation::none())
 }
 
-/// Ids that a subscriber who comes from one replica is told of by another.
+/// Ids that a watcher who comes from one replica is told of by another.
 fn told(from: &Replica, at: &Replica) -> Vec<String> {
     let slots = changed(from, at).expect("nothing is too old");
     slots.into_iter().map(|slot| at.map.at(slot).id.to_string()).collect()
@@ -70,7 +70,7 @@ fn an_owner_that_returns_is_compared_anew() {
     }
 }
 
-/// Part of a delta was shown before it was cut: a node that lacks that is behind what the subscriber has seen, though not
+/// Part of a delta was shown before it was cut: a node that lacks that is behind what the watcher has seen, though not
 /// behind the context that the token tells of.
 #[test]
 fn what_was_shown_beyond_the_context_has_to_be_reached() {

@@ -116,8 +116,8 @@ impl World {
                 let origin = self.replicas[*of].origin();
                 let replica = &mut self.replicas[*at];
                 let index = replica.map.admit_origin(&origin, replica.clock()).expect("few incarnations");
-                let life = replica.map.origins.entry(index).evidence.life;
-                replica.set_life(&origin, life + 1);
+                let liveness_counter = replica.map.origins.entry(index).evidence.liveness_counter;
+                replica.set_liveness_counter(&origin, liveness_counter + 1);
             }
             Step::Push { from, to, lost } => self.push(*from, *to, *lost),
             Step::Begin { from, to, full } => self.begin(*from, *to, *full),

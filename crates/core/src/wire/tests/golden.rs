@@ -1,7 +1,7 @@
 //! Frames fixed byte for byte, so that the format cannot change unnoticed.
 //!
 //! A frame that has to change here is another format: raise [`PROTOCOL_VERSION`] with it, so that nodes of the two
-//! versions refuse each other instead of misreading.
+//! versions reject each other instead of misreading.
 
 use super::samples::{self, Content, Plain, Sample};
 use super::{assert_same_items, hex};
@@ -23,7 +23,7 @@ fn context() -> Context {
 }
 
 fn evidence() -> EvidenceItem {
-    EvidenceItem { origin: samples::origin("b"), life: 42, written: 8, age_ms: 1500 }
+    EvidenceItem { origin: samples::origin("b"), liveness_counter: 42, written: 8, age_ms: 1500 }
 }
 
 #[test]
@@ -58,20 +58,20 @@ fn hello_and_welcome() {
 }
 
 #[test]
-fn refuse() {
+fn reject() {
     let heard = Some(Incarnation { number: 300, nonce: 1 });
     let reasons = [
-        (RefuseReason::Cluster, "00"),
-        (RefuseReason::Version, "01"),
-        (RefuseReason::Identity, "02"),
-        (RefuseReason::Oneself, "03"),
-        (RefuseReason::Full, "04"),
-        (RefuseReason::Linked, "05"),
+        (RejectReason::Cluster, "00"),
+        (RejectReason::Version, "01"),
+        (RejectReason::Identity, "02"),
+        (RejectReason::Oneself, "03"),
+        (RejectReason::Full, "04"),
+        (RejectReason::Linked, "05"),
     ];
     for (reason, code) in reasons {
-        assert_golden(&Sample::Plain(Plain::Refuse(reason, None)), &format!("02 {code} 0172 00"));
+        assert_golden(&Sample::Plain(Plain::Reject(reason, None)), &format!("02 {code} 0172 00"));
     }
-    assert_golden(&Sample::Plain(Plain::Refuse(RefuseReason::Identity, heard)), "02 02 0172 01 ac02 0100000000000000");
+    assert_golden(&Sample::Plain(Plain::Reject(RejectReason::Identity, heard)), "02 02 0172 01 ac02 0100000000000000");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn ping() {
     let ping = Ping {
         seq: 300,
         echo: 299,
-        life: 7,
+        liveness_counter: 7,
         written: 9,
         context_hash: 0x1122_3344_5566_7788,
         ready: true,

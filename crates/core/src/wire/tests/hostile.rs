@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn every_truncation_is_refused(sample in samples::sample()) {
+    fn every_truncation_is_rejected(sample in samples::sample()) {
         let frame = sample.encode();
         for len in 0..frame.len() {
             prop_assert!(survive(&frame[..len]).is_err(), "{} of {} bytes were accepted", len, frame.len());
@@ -40,7 +40,7 @@ proptest! {
     }
 
     #[test]
-    fn trailing_bytes_are_refused(sample in samples::sample(), extra in prop::collection::vec(any::<u8>(), 1..20)) {
+    fn trailing_bytes_are_rejected(sample in samples::sample(), extra in prop::collection::vec(any::<u8>(), 1..20)) {
         let frame = [sample.encode(), extra.clone()].concat();
         prop_assert_eq!(survive(&frame), Err(CodecError::Trailing(extra.len())));
     }
@@ -71,7 +71,7 @@ proptest! {
 /// A frame that goes well up to a count, then claims an absurd one. Were anything allocated for it, the test would not
 /// end.
 #[test]
-fn absurd_counts_are_refused_before_anything_is_allocated() {
+fn absurd_counts_are_rejected_before_anything_is_allocated() {
     let absurd = 1u64 << 60;
     let mut frames: Vec<(&str, Vec<u8>)> = Vec::new();
     let mut frame = |what: &'static str, build: &dyn Fn(&mut Writer)| {
@@ -151,7 +151,7 @@ fn absurd_counts_are_refused_before_anything_is_allocated() {
 }
 
 #[test]
-fn a_count_of_one_more_than_fits_is_refused() {
+fn a_count_of_one_more_than_fits_is_rejected() {
     // Each entry of a clock takes at least 11 bytes: 33 bytes hold three.
     let body = |count: u64| {
         let mut w = Writer::default();
@@ -161,14 +161,14 @@ fn a_count_of_one_more_than_fits_is_refused() {
         w.raw(&[0; 33]);
         w.into_bytes()
     };
-    let refused = Message::decode(&body(4)).map(|_| ());
-    assert_eq!(refused, Err(CodecError::TooLarge { what: "clock", found: 4, limit: 3 }));
+    let rejected = Message::decode(&body(4)).map(|_| ());
+    assert_eq!(rejected, Err(CodecError::TooLarge { what: "clock", found: 4, limit: 3 }));
     // Three are looked at, and found not to be node ids.
     assert_eq!(Message::decode(&body(3)).map(|_| ()), Err(CodecError::Invalid("node id")));
 }
 
 #[test]
-fn absurd_lengths_inside_an_item_are_refused() {
+fn absurd_lengths_inside_an_item_are_rejected() {
     let body = samples::record_body(&samples::record("x"));
     let end = body.len();
     for (what, at, named) in [("id", 3, "id"), ("service", 15, "service"), ("pairs", end - 2, "pairs")] {
@@ -192,7 +192,7 @@ fn absurd_lengths_inside_an_item_are_refused() {
 }
 
 #[test]
-fn unknown_message_types_are_refused() {
+fn unknown_message_types_are_rejected() {
     for tag in 13..=255u8 {
         assert_eq!(Message::decode(&[tag, 0, 0]).map(|_| ()), Err(CodecError::UnknownMessage(tag)));
     }
@@ -200,12 +200,12 @@ fn unknown_message_types_are_refused() {
 }
 
 #[test]
-fn values_outside_their_enumeration_are_refused() {
-    let refused = |frame: &[u8]| Message::decode(frame).map(|_| ()).unwrap_err();
-    assert_eq!(refused(&[12, 2]), CodecError::Invalid("leaving"));
-    assert_eq!(refused(&[2, 6, 0]), CodecError::Invalid("reason"));
-    assert_eq!(refused(&[2, 0, 1, b'r', 2]), CodecError::Invalid("heard"));
-    assert_eq!(refused(&[10, 1, 1, b'a', 3, 0]), CodecError::Invalid("link state"));
+fn values_outside_their_enumeration_are_rejected() {
+    let rejected = |frame: &[u8]| Message::decode(frame).map(|_| ()).unwrap_err();
+    assert_eq!(rejected(&[12, 2]), CodecError::Invalid("leaving"));
+    assert_eq!(rejected(&[2, 6, 0]), CodecError::Invalid("reason"));
+    assert_eq!(rejected(&[2, 0, 1, b'r', 2]), CodecError::Invalid("heard"));
+    assert_eq!(rejected(&[10, 1, 1, b'a', 3, 0]), CodecError::Invalid("link state"));
     for name in ["", "a b", "ü", &"x".repeat(65)] {
         let mut w = Writer::default();
         w.byte(9);
@@ -213,12 +213,12 @@ fn values_outside_their_enumeration_are_refused() {
         w.text(name);
         assert!(Message::decode(w.bytes()).is_err(), "node id {name:?}");
     }
-    assert_eq!(refused(&[11, 1, 0xff, 0]), CodecError::Invalid("id"), "not UTF-8");
+    assert_eq!(rejected(&[11, 1, 0xff, 0]), CodecError::Invalid("id"), "not UTF-8");
 }
 
 #[test]
 fn a_health_report_carries_one_piece_of_evidence_at_most() {
-    let evidence = EvidenceItem { origin: samples::origin("a"), life: 3, written: 2, age_ms: 4 };
+    let evidence = EvidenceItem { origin: samples::origin("a"), liveness_counter: 3, written: 2, age_ms: 4 };
     let one = Plain::HealthReport(1, samples::node("a"), LinkState::Up, Some(evidence));
     let mut frame = Sample::Plain(one).encode();
     assert!(Message::decode(&frame).is_ok());
@@ -232,7 +232,7 @@ fn a_health_report_carries_one_piece_of_evidence_at_most() {
 }
 
 #[test]
-fn a_push_that_ends_before_it_begins_is_refused() {
+fn a_push_that_ends_before_it_begins_is_rejected() {
     let frame = Message::encode_push(&samples::origin("a"), 5, 4, &ItemsWriter::default());
     assert_eq!(Message::decode(&frame).map(|_| ()), Err(CodecError::Invalid("to")));
 }

@@ -9,7 +9,7 @@ use crate::wire::*;
 use std::sync::Arc;
 
 #[track_caller]
-fn assert_refused(sample: &Sample, expected: &CodecError) {
+fn assert_rejected(sample: &Sample, expected: &CodecError) {
     assert_eq!(Message::decode(&sample.encode()).map(|_| ()), Err(*expected));
 }
 
@@ -32,11 +32,11 @@ fn numbered(number: u64) -> OriginId {
     OriginId { incarnation: Incarnation { number, nonce: 1 }, ..samples::origin("a") }
 }
 
-/// The highest number is accepted, one more is refused and named.
+/// The highest number is accepted, one more is rejected and named.
 #[track_caller]
 fn assert_bound(what: &'static str, limit: u64, sample: impl Fn(u64) -> Sample) {
     assert_accepted(&sample(limit));
-    assert_refused(&sample(limit + 1), &CodecError::TooLarge { what, found: limit + 1, limit });
+    assert_rejected(&sample(limit + 1), &CodecError::TooLarge { what, found: limit + 1, limit });
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn claims_and_counters_of_inferred_records_are_bounded() {
     assert_bound("claim", MAX_CLAIM, |claim| inferred(&|i| i.claim = claim));
     assert_bound("n", COUNTER_MAX, |n| inferred(&|i| i.n = n));
     assert_bound("n", COUNTER_MAX, |n| inferred(&|i| i.about_n = n));
-    assert_bound("life", COUNTER_MAX, |life| inferred(&|i| i.life = life));
+    assert_bound("life", COUNTER_MAX, |liveness_counter| inferred(&|i| i.liveness_counter = liveness_counter));
 }
 
 #[test]
@@ -67,30 +67,30 @@ fn counters_of_messages_are_bounded() {
         let mut ping = Ping {
             seq: 1,
             echo: 1,
-            life: 1,
+            liveness_counter: 1,
             written: 1,
             context_hash: 1,
             ready: true,
             regions: Vec::new(),
             ask: Vec::new(),
-            evidence: vec![EvidenceItem { origin: samples::origin("a"), life: 1, written: 1, age_ms: 1 }],
+            evidence: vec![EvidenceItem { origin: samples::origin("a"), liveness_counter: 1, written: 1, age_ms: 1 }],
         };
         change(&mut ping);
         Sample::Plain(Plain::Ping(ping))
     };
     assert_bound("seq", COUNTER_MAX, |n| ping(&|p| p.seq = n));
     assert_bound("echo", COUNTER_MAX, |n| ping(&|p| p.echo = n));
-    assert_bound("life", COUNTER_MAX, |n| ping(&|p| p.life = n));
+    assert_bound("life", COUNTER_MAX, |n| ping(&|p| p.liveness_counter = n));
     assert_bound("written", COUNTER_MAX, |n| ping(&|p| p.written = n));
-    assert_bound("life", COUNTER_MAX, |n| ping(&|p| p.evidence[0].life = n));
+    assert_bound("life", COUNTER_MAX, |n| ping(&|p| p.evidence[0].liveness_counter = n));
     assert_bound("age", COUNTER_MAX, |n| ping(&|p| p.evidence[0].age_ms = n));
     assert_bound("incarnation", COUNTER_MAX, |n| ping(&|p| p.ask = vec![numbered(n)]));
     assert_bound("incarnation", COUNTER_MAX, |n| {
-        Sample::Plain(Plain::Refuse(RefuseReason::Identity, Some(numbered(n).incarnation)))
+        Sample::Plain(Plain::Reject(RejectReason::Identity, Some(numbered(n).incarnation)))
     });
     let push = |from, to| Sample::Push { origin: samples::origin("a"), from, to, contents: Vec::new() };
     assert_bound("to", COUNTER_MAX, |n| push(0, n));
-    assert_refused(
+    assert_rejected(
         &push(COUNTER_MAX + 1, COUNTER_MAX + 1),
         &CodecError::TooLarge { what: "from", found: COUNTER_MAX + 1, limit: COUNTER_MAX },
     );
@@ -106,23 +106,23 @@ fn counters_of_messages_are_bounded() {
 
 #[test]
 fn writes_are_counted_from_one_and_ids_are_not_empty() {
-    assert_refused(&record(|r| r.n = 0), &CodecError::Invalid("n"));
-    assert_refused(&record(|r| r.id = "".into()), &CodecError::Invalid("id"));
+    assert_rejected(&record(|r| r.n = 0), &CodecError::Invalid("n"));
+    assert_rejected(&record(|r| r.id = "".into()), &CodecError::Invalid("id"));
     let mut inferred = samples::inferred();
     inferred.n = 0;
-    assert_refused(&pushed(vec![Content::Inferred("x".into(), Box::new(inferred))]), &CodecError::Invalid("n"));
+    assert_rejected(&pushed(vec![Content::Inferred("x".into(), Box::new(inferred))]), &CodecError::Invalid("n"));
 }
 
 #[test]
-fn a_weight_above_its_type_is_refused() {
+fn a_weight_above_its_type_is_rejected() {
     let body = samples::record_body(&samples::record("x"));
     // Weight stands behind drain, 13 bytes into the body of the plain record.
     let mut w = Writer::default();
     w.raw(&body[..13]);
     w.varint(u64::from(u16::MAX) + 1);
     w.raw(&body[14..]);
-    let refused = Message::decode(&push_of(w.bytes())).map(|_| ());
-    assert_eq!(refused, Err(CodecError::TooLarge { what: "weight", found: 65_536, limit: 65_535 }));
+    let rejected = Message::decode(&push_of(w.bytes())).map(|_| ());
+    assert_eq!(rejected, Err(CodecError::TooLarge { what: "weight", found: 65_536, limit: 65_535 }));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn items_cannot_name_origins_or_clients_that_the_frame_does_not() {
 }
 
 #[test]
-fn items_of_unknown_kind_are_refused() {
+fn items_of_unknown_kind_are_rejected() {
     let mut body = samples::record_body(&samples::record("x"));
     for tag in (0..=255u8).filter(|tag| !(0b1000..=0b1111).contains(tag) && !(0b1_0000..=0b1_0001).contains(tag)) {
         body[0] = tag;
@@ -165,7 +165,7 @@ fn pairs_are_sorted_and_unique() {
 }
 
 #[test]
-fn texts_longer_than_the_format_allows_are_refused() {
+fn texts_longer_than_the_format_allows_are_rejected() {
     let long = "x".repeat(64 * 1024 + 1);
     for (what, change) in [
         ("id", &(|r: &mut Record| r.id = long.as_str().into()) as &dyn Fn(&mut Record)),
@@ -177,13 +177,13 @@ fn texts_longer_than_the_format_allows_are_refused() {
         ("pair", &|r| r.endpoints = Metadata::from_sorted([(long.as_str(), "v")].into_iter())),
     ] {
         let expected = CodecError::TooLarge { what, found: 64 * 1024 + 1, limit: 64 * 1024 };
-        assert_refused(&record(|r| change(r)), &expected);
+        assert_rejected(&record(|r| change(r)), &expected);
     }
 }
 
 /// Whatever a configuration lets in, peers must be able to take: otherwise one member would cut every link.
 #[test]
-fn settings_that_the_format_cannot_carry_are_refused_at_start() {
+fn settings_that_the_format_cannot_carry_are_rejected_at_start() {
     let valid = |change: &dyn Fn(&mut Config)| {
         let mut config = Config::new(samples::node("a"));
         config.limits.frame_bytes = 64 * 1024 * 1024;

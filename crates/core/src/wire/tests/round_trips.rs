@@ -16,7 +16,7 @@ fn assert_decoded(decoded: &Message<'_>, plain: &Plain) {
         (Message::Hello(found), Plain::Hello(sent)) | (Message::Welcome(found), Plain::Welcome(sent)) => {
             assert_eq!(found, sent);
         }
-        (Message::Refuse { reason, heard, .. }, Plain::Refuse(sent, of)) => assert_eq!((reason, heard), (sent, of)),
+        (Message::Reject { reason, heard, .. }, Plain::Reject(sent, of)) => assert_eq!((reason, heard), (sent, of)),
         (Message::Ping(found), Plain::Ping(sent)) => assert_eq!(found, sent),
         (Message::Want { exchange, context, evidence }, Plain::Want(number, sent, told)) => {
             assert_eq!((exchange, context, evidence), (number, sent, told));

@@ -37,7 +37,7 @@ pub(super) enum Sample {
 pub(super) enum Plain {
     Hello(Hello),
     Welcome(Hello),
-    Refuse(RefuseReason, Option<Incarnation>),
+    Reject(RejectReason, Option<Incarnation>),
     Ping(Ping),
     Want(u64, Context, Vec<EvidenceItem>),
     ChunkAck(u64, u64),
@@ -59,7 +59,7 @@ impl Plain {
         match self.clone() {
             Plain::Hello(hello) => Message::Hello(hello),
             Plain::Welcome(hello) => Message::Welcome(hello),
-            Plain::Refuse(reason, heard) => Message::Refuse { reason, node: node("r"), heard },
+            Plain::Reject(reason, heard) => Message::Reject { reason, node: node("r"), heard },
             Plain::Ping(ping) => Message::Ping(ping),
             Plain::Want(exchange, context, evidence) => Message::Want { exchange, context, evidence },
             Plain::ChunkAck(exchange, index) => Message::ChunkAck { exchange, index },
@@ -165,7 +165,7 @@ pub(super) fn inferred() -> Inferred {
         claim: 1,
         about: known(origin("a")),
         about_n: 1,
-        life: 9,
+        liveness_counter: 9,
         marked: false,
     }
 }
@@ -238,11 +238,8 @@ pub(super) fn context() -> impl Strategy<Value = Context> {
 }
 
 fn evidence() -> impl Strategy<Value = EvidenceItem> {
-    (origin_id(), counter(), counter(), counter()).prop_map(|(origin, life, written, age_ms)| EvidenceItem {
-        origin,
-        life,
-        written,
-        age_ms,
+    (origin_id(), counter(), counter(), counter()).prop_map(|(origin, liveness_counter, written, age_ms)| {
+        EvidenceItem { origin, liveness_counter, written, age_ms }
     })
 }
 
@@ -267,10 +264,10 @@ fn hello() -> impl Strategy<Value = Hello> {
 fn ping() -> impl Strategy<Value = Ping> {
     let lists = (vec(".{0,8}", 0..3), vec(origin_id(), 0..4), vec(evidence(), 0..4));
     (counter(), counter(), counter(), counter(), any::<u64>(), any::<bool>(), lists).prop_map(
-        |(seq, echo, life, written, context_hash, ready, (regions, ask, evidence))| Ping {
+        |(seq, echo, liveness_counter, written, context_hash, ready, (regions, ask, evidence))| Ping {
             seq,
             echo,
-            life,
+            liveness_counter,
             written,
             context_hash,
             ready,
@@ -321,8 +318,8 @@ fn stated() -> impl Strategy<Value = Record> {
 }
 
 fn inferred_of(origins: (OriginId, OriginId), numbers: (u64, u64, u64, u64)) -> Inferred {
-    let (n, claim, about_n, life) = numbers;
-    Inferred { origin: known(origins.0), n, claim, about: known(origins.1), about_n, life, marked: false }
+    let (n, claim, about_n, liveness_counter) = numbers;
+    Inferred { origin: known(origins.0), n, claim, about: known(origins.1), about_n, liveness_counter, marked: false }
 }
 
 fn content() -> impl Strategy<Value = Content> {
@@ -346,18 +343,18 @@ pub(super) fn contents() -> impl Strategy<Value = Vec<Content>> {
 
 pub(super) fn plain() -> impl Strategy<Value = Plain> {
     let reasons = [
-        RefuseReason::Cluster,
-        RefuseReason::Version,
-        RefuseReason::Identity,
-        RefuseReason::Oneself,
-        RefuseReason::Full,
+        RejectReason::Cluster,
+        RejectReason::Version,
+        RejectReason::Identity,
+        RejectReason::Oneself,
+        RejectReason::Full,
     ];
     let states = [LinkState::Unknown, LinkState::Up, LinkState::Lost];
     prop_oneof![
         hello().prop_map(Plain::Hello),
         hello().prop_map(Plain::Welcome),
         (prop::sample::select(reasons.to_vec()), option::of(incarnation()))
-            .prop_map(|(reason, heard)| Plain::Refuse(reason, heard)),
+            .prop_map(|(reason, heard)| Plain::Reject(reason, heard)),
         ping().prop_map(Plain::Ping),
         (any::<u64>(), context(), vec(evidence(), 0..4)).prop_map(|(e, c, v)| Plain::Want(e, c, v)),
         (any::<u64>(), any::<u64>()).prop_map(|(exchange, index)| Plain::ChunkAck(exchange, index)),

@@ -5,7 +5,7 @@
 use super::hex;
 use crate::codec::COMMAND_VERSION;
 use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
-use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
+use crate::id::{Epoch, LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
 use crate::time::LogTime;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn epoch() -> Epoch {
 const REQUEST: &str = "01 01 07 ac02 00 01 ac02 02 00";
 
 fn request(body: Body) -> Command {
-    Command::Request(Request::new(SessionId(7), 300, epoch(), body))
+    Command::Request(Request::new(LogSessionId(7), 300, epoch(), body))
 }
 
 #[test]
@@ -41,19 +41,19 @@ fn open() {
     let client = Some(Client { name: "job".into(), replaces: None });
     let named = Open { client, ..open.clone() };
     assert_golden(&Command::Open(named), "01 00 ac02 02 80ade204 0807060504030201 01 036a6f62 00");
-    let client = Some(Client { name: "job".into(), replaces: Some(SessionId(7)) });
+    let client = Some(Client { name: "job".into(), replaces: Some(LogSessionId(7)) });
     assert_golden(&Command::Open(Open { client, ..open }), "01 00 ac02 02 80ade204 0807060504030201 01 036a6f62 07");
 }
 
 #[test]
 fn expire() {
-    let expire = Expire { epoch: epoch(), session: SessionId(7), activity: 300 };
+    let expire = Expire { epoch: epoch(), session: LogSessionId(7), activity: 300 };
     assert_golden(&Command::Expire(expire), "01 02 ac02 02 07 ac02");
 }
 
 #[test]
 fn a_pipelined_request_with_a_deadline() {
-    let Command::Request(request) = request(Body::End(SessionId(7))) else { unreachable!() };
+    let Command::Request(request) = request(Body::End(LogSessionId(7))) else { unreachable!() };
     let deadline = Some(LogTime::from_micros(300));
     let request = Request { abandon_below: 295, previous: 0, deadline, ..request };
     assert_golden(&Command::Request(request), "01 01 07 ac02 05 ac02 ac02 02 01ac02 01 07");
@@ -67,9 +67,9 @@ fn the_last_request_of_a_session() {
 
 #[test]
 fn bodies() {
-    let fence = Body::Fence(RequestId::new(SessionId(7), 299));
+    let fence = Body::Fence(RequestId::new(LogSessionId(7), 299));
     assert_golden(&request(fence), &format!("{REQUEST} 00 07 ab02"));
-    assert_golden(&request(Body::End(SessionId(9))), &format!("{REQUEST} 01 09"));
+    assert_golden(&request(Body::End(LogSessionId(9))), &format!("{REQUEST} 01 09"));
     assert_golden(&request(Body::put("k", "vw")), &format!("{REQUEST} 02 016b 027677 00 00"));
     let put = Put { key: "k".into(), value: "".into(), if_revision: Some(300), previous: true };
     assert_golden(&request(Body::Put(put)), &format!("{REQUEST} 02 016b 00 01ac02 01"));

@@ -3,7 +3,7 @@
 use super::samples;
 use crate::codec::{CodecError, Writer};
 use crate::command::{Body, Client, Command, Open, Put, Request};
-use crate::id::{Epoch, RequestId, SessionId};
+use crate::id::{Epoch, LogSessionId, RequestId};
 use bytes::Bytes;
 use convoke_base::codec::COUNTER_MAX;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ proptest! {
     }
 
     #[test]
-    fn every_truncation_is_refused_and_so_is_anything_behind(command in samples::command(), extra in 1..9usize) {
+    fn every_truncation_is_rejected_and_so_is_anything_behind(command in samples::command(), extra in 1..9usize) {
         let bytes = command.encode();
         for len in 0..bytes.len() {
             prop_assert!(decode(&bytes[..len]).is_err(), "{} of {} bytes were accepted", len, bytes.len());
@@ -41,7 +41,7 @@ proptest! {
 
     /// One encoding per value: a decoded command encodes to the same bytes.
     #[test]
-    fn a_changed_byte_is_refused_or_another_command(command in samples::command(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn a_changed_byte_is_rejected_or_another_command(command in samples::command(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut bytes = command.encode();
         let at = at.index(bytes.len());
         bytes[at] = byte;
@@ -52,7 +52,7 @@ proptest! {
 }
 
 #[test]
-fn other_versions_and_tags_are_refused() {
+fn other_versions_and_tags_are_rejected() {
     assert_eq!(decode(&[2, 0]), Err(CodecError::Version { what: "command", found: 2, known: 1 }));
     assert_eq!(decode(&[1, 9]), Err(CodecError::Invalid("command")));
     assert_eq!(decode(&[]), Err(CodecError::Truncated("command")));
@@ -71,7 +71,7 @@ fn request(number: u64, abandoned: u64, previous: u64) -> Writer {
 
 /// If memory were allocated for these lengths, the test would not end.
 #[test]
-fn absurd_lengths_and_counts_are_refused_before_anything_is_allocated() {
+fn absurd_lengths_and_counts_are_rejected_before_anything_is_allocated() {
     let absurd = 1u64 << 60;
     for (what, beginning) in [("key", &[2u8][..]), ("from", &[4]), ("voters", &[5, 1]), ("learners", &[5, 1, 0])] {
         let mut w = request(3, 0, 1);
@@ -84,7 +84,7 @@ fn absurd_lengths_and_counts_are_refused_before_anything_is_allocated() {
 }
 
 #[test]
-fn a2_malformed_numbers_are_refused() {
+fn a2_malformed_numbers_are_rejected() {
     let end = |mut w: Writer| {
         w.raw(&[1, 7]);
         decode(w.bytes())
@@ -102,7 +102,7 @@ fn a2_malformed_numbers_are_refused() {
 #[test]
 fn a1_what_nobody_could_read_is_not_written_down() {
     let epoch = Epoch::new(1, 1);
-    let request = |body| Request::new(SessionId(7), 3, epoch, body);
+    let request = |body| Request::new(LogSessionId(7), 3, epoch, body);
     let put = |key: Vec<u8>, if_revision| {
         Body::Put(Put { key: key.into(), value: Bytes::new(), if_revision, previous: false })
     };
@@ -114,13 +114,13 @@ fn a1_what_nobody_could_read_is_not_written_down() {
     for (part, command) in [
         ("if_revision", Command::Request(request(put(vec![1], Some(over))))),
         ("key", Command::Request(request(put(vec![1; 65 * 1024], None)))),
-        ("fence.number", Command::Request(request(Body::Fence(RequestId::new(SessionId(7), over))))),
+        ("fence.number", Command::Request(request(Body::Fence(RequestId::new(LogSessionId(7), over))))),
         ("number", Command::Request(Request { number: 0, ..request(put(vec![1], None)) })),
         ("abandon_below", Command::Request(Request { abandon_below: 4, ..request(put(vec![1], None)) })),
         ("previous", Command::Request(Request { previous: 3, ..request(put(vec![1], None)) })),
         ("ttl", open(over, "a", None)),
         ("client.name", open(1, &"a".repeat(5_000), None)),
-        ("client.replaces", open(1, "a", Some(SessionId(over)))),
+        ("client.replaces", open(1, "a", Some(LogSessionId(over)))),
     ] {
         let error = command.encode_checked().unwrap_err();
         assert_eq!(error.part(), Some(part), "{error}");

@@ -1,7 +1,7 @@
 //! Arbitrary commands.
 
 use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
-use crate::id::{Epoch, ReplicaId, RequestId, SessionId};
+use crate::id::{Epoch, LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
 use crate::time::LogTime;
 use bytes::Bytes;
@@ -36,8 +36,8 @@ fn replicas() -> impl Strategy<Value = BTreeMap<ReplicaId, ReplicaLocation>> {
 fn body() -> impl Strategy<Value = Body> {
     let revision = || prop::option::of(counter());
     prop_oneof![
-        (counter(), counter()).prop_map(|(session, number)| Body::Fence(RequestId::new(SessionId(session), number))),
-        counter().prop_map(|session| Body::End(SessionId(session))),
+        (counter(), counter()).prop_map(|(session, number)| Body::Fence(RequestId::new(LogSessionId(session), number))),
+        counter().prop_map(|session| Body::End(LogSessionId(session))),
         (bytes(), bytes(), revision(), any::<bool>()).prop_map(|(key, value, if_revision, previous)| Body::Put(Put {
             key,
             value,
@@ -65,7 +65,7 @@ fn request() -> impl Strategy<Value = Request> {
     (counter(), numbers, epoch(), prop::option::of(any::<u64>()), any::<bool>(), body()).prop_map(
         |(session, (number, abandon_below, previous), epoch, deadline, last, body)| {
             let deadline = deadline.map(LogTime::from_micros);
-            Request { session: SessionId(session), number, abandon_below, previous, epoch, deadline, last, body }
+            Request { session: LogSessionId(session), number, abandon_below, previous, epoch, deadline, last, body }
         },
     )
 }
@@ -77,12 +77,12 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
         1 => (epoch(), counter(), any::<u64>(), prop::option::of(client)).prop_map(|(epoch, ttl, nonce, client)| {
             let client = client.map(|(name, replaces)| Client {
                 name: name.into(),
-                replaces: replaces.map(SessionId),
+                replaces: replaces.map(LogSessionId),
             });
             Command::Open(Open { epoch, ttl: Duration::from_micros(ttl), nonce, client })
         }),
         1 => (epoch(), counter(), counter()).prop_map(|(epoch, session, activity)| {
-            Command::Expire(Expire { epoch, session: SessionId(session), activity })
+            Command::Expire(Expire { epoch, session: LogSessionId(session), activity })
         }),
     ]
 }

@@ -5,8 +5,8 @@ use super::client::Client;
 use super::cluster::LogEntry;
 use super::{Check, Tally, Violation};
 use convoke_log::command::{Body, Request};
-use convoke_log::machine::{Answer, Applied, Fate, Outcome, Refused, Reply};
-use convoke_log::{Command, LogTime, Machine, Position, RequestId, SessionId};
+use convoke_log::machine::{Answer, Applied, Fate, Outcome, Rejected, Reply};
+use convoke_log::{Command, LogSessionId, LogTime, Machine, Position, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,15 +25,15 @@ pub(super) struct Checks {
     /// Requests with an effect, and their index.
     effects: BTreeMap<RequestId, u64>,
     /// The highest number with an effect.
-    highest: BTreeMap<SessionId, u64>,
-    ended: BTreeSet<SessionId>,
+    highest: BTreeMap<LogSessionId, u64>,
+    ended: BTreeSet<LogSessionId>,
     /// Barrier reads: the number and the index.
-    reads: BTreeMap<SessionId, Vec<(u64, u64)>>,
+    reads: BTreeMap<LogSessionId, Vec<(u64, u64)>>,
     told: BTreeMap<RequestId, Final>,
     /// Index and log time of the last outcome, or of the opening, and the ttl.
-    activity: BTreeMap<SessionId, (u64, LogTime, Duration)>,
+    activity: BTreeMap<LogSessionId, (u64, LogTime, Duration)>,
     /// Client and process of a session.
-    nonces: BTreeMap<SessionId, u64>,
+    nonces: BTreeMap<LogSessionId, u64>,
     /// Current and removed replicas.
     replicas: (BTreeSet<u64>, BTreeSet<u64>),
     log_time: LogTime,
@@ -116,7 +116,7 @@ impl Checks {
         Ok(())
     }
 
-    fn active(&mut self, session: SessionId, at: u64) {
+    fn active(&mut self, session: LogSessionId, at: u64) {
         if let Some((index, time, _)) = self.activity.get_mut(&session) {
             (*index, *time) = (at, self.log_time);
         }
@@ -171,7 +171,7 @@ impl Checks {
         Ok(())
     }
 
-    fn replaced(&mut self, session: SessionId, by: u64) -> Check {
+    fn replaced(&mut self, session: LogSessionId, by: u64) -> Check {
         self.count("name fenced a predecessor");
         let holder = self.nonces.get(&session).copied().unwrap_or(0);
         if Client::of_nonce(holder) != Client::of_nonce(by) || holder > by {
@@ -181,7 +181,7 @@ impl Checks {
     }
 
     /// Records a barrier read at `index`.
-    pub(super) fn read(&mut self, session: SessionId, below: u64, index: u64) -> Check {
+    pub(super) fn read(&mut self, session: LogSessionId, below: u64, index: u64) -> Check {
         self.count("barrier read");
         let early = self.effects.range(RequestId::new(session, 0)..RequestId::new(session, below));
         if let Some((id, at)) = early.into_iter().find(|(_, at)| **at > index) {
@@ -195,7 +195,7 @@ impl Checks {
     pub(super) fn answered(&mut self, answer: &Answer, body: Option<&Body>) -> Check {
         match &answer.verdict {
             Ok(outcome) => self.final_word(answer.id, Final::Done(outcome.clone()))?,
-            Err(Refused::Superseded | Refused::SessionEnded(_)) => self.final_word(answer.id, Final::Never)?,
+            Err(Rejected::Superseded | Rejected::SessionEnded(_)) => self.final_word(answer.id, Final::Never)?,
             Err(_) => {}
         }
         let Some((id, fate)) = &answer.previous else { return Ok(()) };
@@ -256,14 +256,14 @@ impl Checks {
                     _ => {}
                 },
             },
-            Err(Refused::Gap { .. }) => self.count("gap"),
-            Err(Refused::StaleEpoch { .. }) => self.count("copy crossed into another epoch"),
-            Err(Refused::Superseded) => self.count("abandoned request superseded"),
+            Err(Rejected::Gap { .. }) => self.count("gap"),
+            Err(Rejected::StaleEpoch { .. }) => self.count("copy crossed into another epoch"),
+            Err(Rejected::Superseded) => self.count("abandoned request superseded"),
             Err(_) => {}
         }
     }
 
-    pub(super) fn has_ended(&self, session: SessionId) -> bool {
+    pub(super) fn has_ended(&self, session: LogSessionId) -> bool {
         self.ended.contains(&session)
     }
 }

@@ -4,8 +4,8 @@ use super::reads::ReadRequest;
 use convoke_base::Time;
 use convoke_log::command::{Client as ClientName, Open, Request};
 use convoke_log::keys::Keys;
-use convoke_log::machine::{Answer, Fate, Opened, Refused};
-use convoke_log::{Command, Epoch, LogTime, RequestId, SessionId};
+use convoke_log::machine::{Answer, Fate, Opened, Rejected};
+use convoke_log::{Command, Epoch, LogSessionId, LogTime, RequestId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ pub(super) struct Client {
     generation: u64,
     pub(super) ttl: Duration,
     pub(super) pipelined: bool,
-    pub(super) session: Option<SessionId>,
+    pub(super) session: Option<LogSessionId>,
     /// The session that holds its name, as far as it knows.
-    holder: Option<SessionId>,
+    holder: Option<LogSessionId>,
     /// The next number.
     pub(super) next: u64,
     /// The number issued last.
@@ -87,7 +87,7 @@ impl Client {
         Command::Open(Open { epoch: self.epoch, ttl: self.ttl, nonce: self.nonce(), client })
     }
 
-    pub(super) fn opened(&mut self, opened: Result<Opened, Refused>, now: Time) {
+    pub(super) fn opened(&mut self, opened: Result<Opened, Rejected>, now: Time) {
         match opened {
             Ok(opened) if self.session.is_none() => {
                 self.session = Some(opened.session);
@@ -97,7 +97,7 @@ impl Client {
                 self.outstanding.clear();
                 self.issued.clear();
             }
-            Err(Refused::NameHeld { holder }) => self.holder = Some(holder),
+            Err(Rejected::NameHeld { holder }) => self.holder = Some(holder),
             _ => {}
         }
     }
@@ -165,11 +165,11 @@ impl Client {
                 self.outstanding.remove(&answer.id.number);
                 Reaction::Nothing
             }
-            Err(Refused::SessionEnded(_) | Refused::SessionUnknown) => {
+            Err(Rejected::SessionEnded(_) | Rejected::SessionUnknown) => {
                 self.gone();
                 Reaction::SessionGone
             }
-            Err(refused) if refused.is_final() && self.outstanding.remove(&answer.id.number).is_some() => {
+            Err(rejected) if rejected.is_final() && self.outstanding.remove(&answer.id.number).is_some() => {
                 Reaction::Lost(answer.id)
             }
             Err(_) => Reaction::Nothing,

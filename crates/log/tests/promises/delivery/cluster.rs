@@ -8,7 +8,7 @@ use super::{Check, Violation};
 use convoke_base::Time;
 use convoke_log::leader::Leadership;
 use convoke_log::machine::Applied;
-use convoke_log::{Command, Entry, Epoch, Limits, LogTime, Machine, Mutation, Position, SessionId};
+use convoke_log::{Command, Entry, Epoch, Limits, LogSessionId, LogTime, Machine, Mutation, Position};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(super) struct Lead {
     matched: [u64; SERVERS],
     pub(super) reads: Vec<PendingRead>,
     /// Running time at the last keep-alive of each session, or at the election.
-    pub(super) heard: BTreeMap<SessionId, Duration>,
+    pub(super) heard: BTreeMap<LogSessionId, Duration>,
     pub(super) elected: Duration,
 }
 

@@ -3,7 +3,7 @@
 use super::world::{Told, World};
 use super::{Check, cluster::Lead};
 use convoke_log::leader::{Barrier, NotAppended};
-use convoke_log::{Epoch, RequestId, SessionId};
+use convoke_log::{Epoch, LogSessionId, RequestId};
 
 /// A barrier read of a client that has abandoned everything below a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(super) struct ReadRequest {
     pub(super) client: usize,
     /// Sequence number of the read.
     pub(super) id: u64,
-    pub(super) session: SessionId,
+    pub(super) session: LogSessionId,
     pub(super) epoch: Epoch,
     pub(super) below: u64,
 }

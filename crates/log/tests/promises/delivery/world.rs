@@ -10,8 +10,8 @@ use convoke_base::Time;
 use convoke_log::command::Body;
 use convoke_log::keys::Keys;
 use convoke_log::leader::{KeepAlive, NotAppended};
-use convoke_log::machine::{Answer, Fate, Opened, Refused, Reply};
-use convoke_log::{Command, Limits, LogTime, Mutation, RequestId, SessionId};
+use convoke_log::machine::{Answer, Fate, Opened, Rejected, Reply};
+use convoke_log::{Command, Limits, LogSessionId, LogTime, Mutation, RequestId};
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) enum Wire {
 #[derive(Debug)]
 pub(super) enum Told {
     /// Answer to an open, with its nonce.
-    Opened(u64, Result<Opened, Refused>),
+    Opened(u64, Result<Opened, Rejected>),
     Answer(Answer, Body, LogTime),
     Read(ReadRequest, Keys),
     /// The session is not open; the fate of the request.
@@ -52,10 +52,10 @@ pub(super) struct World {
     pub(super) attic: Vec<Sent>,
     pub(super) told: Vec<(usize, Told)>,
     /// Keep-alives that a paused server has not read.
-    unread: Vec<(usize, SessionId)>,
+    unread: Vec<(usize, LogSessionId)>,
     pub(super) checks: Checks,
     pub(super) linear: Linear,
-    pub(super) owners: BTreeMap<SessionId, usize>,
+    pub(super) owners: BTreeMap<LogSessionId, usize>,
     /// Requests fenced from another session.
     pub(super) fenced: BTreeSet<RequestId>,
     /// Number of events.
@@ -160,7 +160,7 @@ impl World {
         Ok(())
     }
 
-    fn keep_alive(&mut self, at: usize, session: SessionId) {
+    fn keep_alive(&mut self, at: usize, session: LogSessionId) {
         let now = self.cluster.now;
         let server = &mut self.cluster.servers[at];
         if server.is_asleep(now) {
@@ -283,7 +283,7 @@ impl World {
                 }
                 let fate = match &answer.verdict {
                     Ok(outcome) => Fate::Done(outcome.clone()),
-                    Err(Refused::Superseded | Refused::SessionEnded(_)) => Fate::Never,
+                    Err(Rejected::Superseded | Rejected::SessionEnded(_)) => Fate::Never,
                     Err(_) => Fate::Open,
                 };
                 self.linear.fate(answer.id, &fate, tick);

@@ -3,8 +3,8 @@
 use convoke_base::Time;
 use convoke_log::command::{Body, Open, Request};
 use convoke_log::leader::{Barrier, Leadership, NotAppended};
-use convoke_log::machine::{Refused, Reply};
-use convoke_log::{Command, Entry, Epoch, Limits, LogTime, Machine, Mutation, Position, SessionId};
+use convoke_log::machine::{Rejected, Reply};
+use convoke_log::{Command, Entry, Epoch, Limits, LogSessionId, LogTime, Machine, Mutation, Position};
 use std::time::Duration;
 
 pub(super) const SERVERS: usize = 3;
@@ -90,7 +90,7 @@ pub(super) struct State {
 
 /// Initial entries: the first of the term, and two sessions.
 pub(super) const BEGINNING: u8 = 3;
-const READER: SessionId = SessionId(3);
+const READER: LogSessionId = LogSessionId(3);
 
 impl State {
     pub(super) fn new() -> Self {
@@ -142,7 +142,7 @@ impl System {
     }
 
     pub(super) fn request(&self, state: &State, message: Message) -> Request {
-        let session = SessionId(u64::from(message.client) + 2);
+        let session = LogSessionId(u64::from(message.client) + 2);
         let body = Body::put("k", message.number.to_string());
         Request::new(session, message.number.into(), state.epoch(message.term), body)
     }
@@ -163,7 +163,7 @@ impl System {
             let before = machine.keys().revision();
             let applied = machine.apply(&Entry { index, epoch, stamp: LogTime::ZERO, command }).unwrap();
             let superseded =
-                matches!(&applied.reply, Reply::Request(answer) if answer.verdict == Err(Refused::Superseded));
+                matches!(&applied.reply, Reply::Request(answer) if answer.verdict == Err(Rejected::Superseded));
             each(index as u8, slot, machine.keys().revision() > before, superseded);
         }
         machine

@@ -121,8 +121,8 @@ impl System {
         }
         let log = longest.log[..longest.commit.into()].to_vec();
         let (mut effects, mut superseded) = (Vec::new(), false);
-        self.replay(state, &log, |index, slot, effective, refused| {
-            superseded |= refused;
+        self.replay(state, &log, |index, slot, effective, rejected| {
+            superseded |= rejected;
             if let (Item::Request(message), true) = (slot.item, effective) {
                 let Message { client, number, term: meant_for } = message;
                 effects.push(Effect { client, number, index, term: slot.term, meant_for });

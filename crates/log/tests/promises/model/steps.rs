@@ -4,7 +4,7 @@ use super::reference::{ModelFate, ModelOutcome, ModelReply};
 use convoke_log::command::{Body, Change, Client, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
 use convoke_log::keys::{KeyRange, Record};
 use convoke_log::machine::{Applied, Outcome, Reply, Response};
-use convoke_log::{Command, Entry, Epoch, LogTime, ReplicaId, RequestId, SessionId};
+use convoke_log::{Command, Entry, Epoch, LogSessionId, LogTime, ReplicaId, RequestId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -107,12 +107,12 @@ pub(super) struct Translator {
     term: u64,
     now: u64,
     /// Sessions, most recent first.
-    sessions: Vec<SessionId>,
+    sessions: Vec<LogSessionId>,
     before: Vec<Command>,
     configuration: u64,
-    activity: BTreeMap<SessionId, u64>,
+    activity: BTreeMap<LogSessionId, u64>,
     /// Highest number used so far.
-    high: BTreeMap<SessionId, u64>,
+    high: BTreeMap<LogSessionId, u64>,
 }
 
 impl Default for Translator {
@@ -136,7 +136,7 @@ impl Translator {
                         self.now = self.now.saturating_sub(15);
                     }
                 }
-                Command::Expire(Expire { epoch, session: SessionId(0), activity: 0 })
+                Command::Expire(Expire { epoch, session: LogSessionId(0), activity: 0 })
             }
             Step::Open { ttl, nonce, name } => {
                 let client = name.as_ref().map(|(name, replaces)| Client {
@@ -193,13 +193,13 @@ impl Translator {
         }
     }
 
-    fn session(&self, which: usize) -> SessionId {
-        self.sessions.get(which).copied().unwrap_or(SessionId(1))
+    fn session(&self, which: usize) -> LogSessionId {
+        self.sessions.get(which).copied().unwrap_or(LogSessionId(1))
     }
 
     fn again(&self, which: usize, stamp: Option<Epoch>, epoch: Epoch) -> Command {
         let Some(command) = self.before.get(which % self.before.len().max(1)) else {
-            return Command::Expire(Expire { epoch, session: SessionId(0), activity: 0 });
+            return Command::Expire(Expire { epoch, session: LogSessionId(0), activity: 0 });
         };
         let mut command = command.clone();
         if let Some(epoch) = stamp {
@@ -250,7 +250,7 @@ pub(super) fn reply(applied: &Applied) -> ModelReply {
         }
         Reply::Expired(expired) => ModelReply::Expired(expired.is_ok()),
         Reply::Request(answer) => ModelReply::Request(
-            answer.verdict.as_ref().map(|outcome| ModelOutcome::of(outcome)).map_err(|refused| *refused),
+            answer.verdict.as_ref().map(|outcome| ModelOutcome::of(outcome)).map_err(|rejected| *rejected),
             answer.previous.as_ref().map(|(id, fate)| (*id, ModelFate::of(fate))),
         ),
     }
@@ -265,12 +265,12 @@ pub(super) fn names(applied: &Applied) -> Vec<String> {
     let mut names: Vec<String> = applied.ended.iter().map(|(_, reason)| format!("Ended.{}", word(reason))).collect();
     match &applied.reply {
         Reply::Opened(Ok(_)) => names.push("Opened".to_owned()),
-        Reply::Opened(Err(refused)) => names.push(format!("Refused.{}", word(refused))),
+        Reply::Opened(Err(rejected)) => names.push(format!("Rejected.{}", word(rejected))),
         Reply::Expired(Ok(())) => {}
         Reply::Expired(Err(why)) => names.push(format!("NotExpired.{}", word(why))),
         Reply::Request(answer) => {
             names.push(match &answer.verdict {
-                Err(refused) => format!("Refused.{}", word(refused)),
+                Err(rejected) => format!("Rejected.{}", word(rejected)),
                 Ok(outcome) => match &**outcome {
                     Outcome::Applied { response, .. } => format!("Applied.{}", word(response)),
                     Outcome::NotApplied { reason, .. } => format!("NotApplied.{}", word(reason)),

@@ -2,8 +2,8 @@
 
 use crate::script::{Script, applied};
 use convoke_log::command::{Body, Request};
-use convoke_log::machine::{Fate, Outcome, Reason, Refused, Response};
-use convoke_log::{Limits, RequestId, SessionId};
+use convoke_log::machine::{Fate, Outcome, Reason, Rejected, Response};
+use convoke_log::{Limits, LogSessionId, RequestId};
 
 #[test]
 fn a5_every_answer_says_what_became_of_the_request_before() {
@@ -26,7 +26,7 @@ fn f6_a_fence_makes_the_fate_of_an_own_request_final() {
     let fence = log.submit(client, 2, Body::Fence(unknown.id()));
     assert!(matches!(**applied(&fence), Outcome::Applied { response: Response::Fenced, .. }));
     assert_eq!(fence.previous, Some((unknown.id(), Fate::Never)));
-    assert_eq!(log.deliver(&unknown).verdict, Err(Refused::Superseded));
+    assert_eq!(log.deliver(&unknown).verdict, Err(Rejected::Superseded));
 }
 
 /// An operator, or another node's endpoint, resolves for a client without using its numbers.
@@ -42,7 +42,7 @@ fn f6_a_fence_may_name_a_request_of_another_session() {
     let third = log.request(client, 3, Body::put("A", "3"));
     let fence = log.submit(operator, 2, Body::Fence(third.id()));
     assert_eq!(fence.previous, Some((third.id(), Fate::Never)));
-    assert_eq!(log.deliver(&third).verdict, Err(Refused::Superseded));
+    assert_eq!(log.deliver(&third).verdict, Err(Rejected::Superseded));
     applied(&log.submit(client, 4, Body::put("A", "4")));
 }
 
@@ -50,8 +50,8 @@ fn f6_a_fence_may_name_a_request_of_another_session() {
 fn f6_a_session_that_is_not_there_yet_cannot_be_fenced() {
     let mut log = Script::new();
     let operator = log.open();
-    let later = RequestId::new(SessionId(3), 1);
-    let outcome = log.submit(operator, 1, Body::Fence(RequestId::new(SessionId(3), 1))).verdict.unwrap();
+    let later = RequestId::new(LogSessionId(3), 1);
+    let outcome = log.submit(operator, 1, Body::Fence(RequestId::new(LogSessionId(3), 1))).verdict.unwrap();
     assert_eq!(*outcome, Outcome::NotApplied { index: 2, reason: Reason::NoSession });
     assert_eq!(log.open(), later.session);
     applied(&log.submit(later.session, 1, Body::put("A", "1")));
@@ -90,7 +90,7 @@ fn ls8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
     assert_eq!(applied(&log.deliver(&end)), &ended, "even that of the end");
     let reason = convoke_log::machine::EndReason::Requested;
     for request in [open, log.request(client, 4, Body::put("A", "4"))] {
-        assert_eq!(log.deliver(&request).verdict, Err(Refused::SessionEnded(reason)));
+        assert_eq!(log.deliver(&request).verdict, Err(Rejected::SessionEnded(reason)));
         assert_eq!(log.machine.peek(request.id()), Fate::Never);
     }
     assert_eq!(log.value("A").as_deref(), Some("1"));
@@ -110,7 +110,7 @@ fn s4_the_last_request_ends_its_session() {
         assert!(log.machine.session(client).is_none());
         assert_eq!(log.deliver(&last).verdict, Ok(outcome), "a copy changes nothing");
         let later = log.deliver(&log.request(client, 2, Body::put("A", "3"))).verdict;
-        assert_eq!(later, Err(Refused::SessionEnded(convoke_log::machine::EndReason::Requested)));
+        assert_eq!(later, Err(Rejected::SessionEnded(convoke_log::machine::EndReason::Requested)));
     }
     assert_eq!(log.value("A").as_deref(), Some("1"));
 }
@@ -118,7 +118,7 @@ fn s4_the_last_request_ends_its_session() {
 #[test]
 fn ls8_so_many_ended_sessions_are_remembered_and_then_it_is_too_old() {
     let mut log = Script::with(Limits { ended_sessions: 2, ..Limits::default() });
-    let sessions: Vec<SessionId> = (0..3)
+    let sessions: Vec<LogSessionId> = (0..3)
         .map(|_| {
             let session = log.open();
             applied(&log.submit(session, 1, Body::End(session)));
@@ -127,9 +127,9 @@ fn ls8_so_many_ended_sessions_are_remembered_and_then_it_is_too_old() {
         .collect();
     assert_eq!(log.peek(sessions[0], 1), Fate::TooOld);
     let copy: Request = log.request(sessions[0], 1, Body::End(sessions[0]));
-    assert_eq!(log.deliver(&copy).verdict, Err(Refused::SessionUnknown));
+    assert_eq!(log.deliver(&copy).verdict, Err(Rejected::SessionUnknown));
     assert!(matches!(log.peek(sessions[1], 1), Fate::Done(_)));
     assert!(matches!(log.peek(sessions[2], 1), Fate::Done(_)));
     // A session above the applied index is open.
-    assert_eq!(log.peek(SessionId(1_000), 1), Fate::Open);
+    assert_eq!(log.peek(LogSessionId(1_000), 1), Fate::Open);
 }

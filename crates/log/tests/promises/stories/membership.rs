@@ -2,8 +2,8 @@
 
 use crate::script::{Script, applied};
 use convoke_log::command::{Body, Change, ReplicaLocation};
-use convoke_log::machine::{Field, Outcome, Reason, Refused};
-use convoke_log::{Limits, ReplicaId, SessionId};
+use convoke_log::machine::{Field, Outcome, Reason, Rejected};
+use convoke_log::{Limits, LogSessionId, ReplicaId};
 use std::collections::BTreeMap;
 
 fn replicas(ids: &[u64]) -> BTreeMap<ReplicaId, ReplicaLocation> {
@@ -21,7 +21,7 @@ fn voters(log: &Script) -> Vec<u64> {
 }
 
 /// A script with three recorded replicas, and the number of that configuration.
-fn group() -> (Script, SessionId, u64) {
+fn group() -> (Script, LogSessionId, u64) {
     let mut log = Script::new();
     let client = log.open();
     applied(&log.submit(client, 1, change(0, &[1, 2, 3])));
@@ -38,7 +38,7 @@ fn the_first_copy_of_a_removal_arrives_after_another_replica_was_added() {
     applied(&log.submit(client, 3, change(number, &[1, 2])));
     let shrunk = log.machine.configuration().number;
     applied(&log.submit(client, 4, change(shrunk, &[1, 2, 4])));
-    assert_eq!(log.deliver(&first_attempt).verdict, Err(Refused::Superseded));
+    assert_eq!(log.deliver(&first_attempt).verdict, Err(Rejected::Superseded));
     assert_eq!(voters(&log), [1, 2, 4]);
 }
 
@@ -71,7 +71,7 @@ fn m2_replica_ids_are_never_used_twice() {
 fn m3_a_configuration_must_make_sense() {
     let (mut log, client, number) = group();
     let mut next = 1;
-    let mut refused = |log: &mut Script, voters: &[u64], learners: &[u64]| {
+    let mut rejected = |log: &mut Script, voters: &[u64], learners: &[u64]| {
         next += 1;
         let body =
             Body::Membership(Change { replaces: number, voters: replicas(voters), learners: replicas(learners) });
@@ -80,10 +80,10 @@ fn m3_a_configuration_must_make_sense() {
             ref other => panic!("{other:?}"),
         }
     };
-    assert_eq!(refused(&mut log, &[], &[1]), Reason::Invalid { field: Field::Voters });
-    assert_eq!(refused(&mut log, &[1, 2], &[2]), Reason::Invalid { field: Field::Learners });
+    assert_eq!(rejected(&mut log, &[], &[1]), Reason::Invalid { field: Field::Voters });
+    assert_eq!(rejected(&mut log, &[1, 2], &[2]), Reason::Invalid { field: Field::Learners });
     let many: Vec<u64> = (1..=Limits::default().replicas + 1).collect();
-    assert_eq!(refused(&mut log, &many, &[]), Reason::TooMany { field: Field::Replicas, limit: 64 });
+    assert_eq!(rejected(&mut log, &many, &[]), Reason::TooMany { field: Field::Replicas, limit: 64 });
     assert_eq!(voters(&log), [1, 2, 3]);
     // A learner becomes a voter under its id.
     let learner = Change { replaces: number, voters: replicas(&[1, 2, 3]), learners: replicas(&[4]) };

@@ -32,7 +32,7 @@ async fn every_flipped_bit_is_noticed_or_harmless() {
     let disk = a_log().await;
     let whole = open(&disk.copy()).unwrap().entries();
     assert_eq!(whole.last().map(|entry| entry.log_id), Some(at(1, 6)));
-    let (mut refused, mut harmless) = (0, 0);
+    let (mut rejected, mut harmless) = (0, 0);
     for (name, bytes) in disk.files() {
         for bit in 0..8 * bytes.len() {
             // Every bit of headers and edges, and a sample of the rest.
@@ -46,7 +46,7 @@ async fn every_flipped_bit_is_noticed_or_harmless() {
             match open(&damaged) {
                 Err(error) => {
                     assert!(error.contains(&name) && error.contains("is damaged"), "{error}");
-                    refused += 1;
+                    rejected += 1;
                 }
                 Ok(store) => {
                     assert_eq!(store.entries(), whole, "bit {bit} of {name} changed what was read");
@@ -55,7 +55,7 @@ async fn every_flipped_bit_is_noticed_or_harmless() {
             }
         }
     }
-    assert!(refused > 20 * harmless, "{refused} noticed, {harmless} in the padding between batches");
+    assert!(rejected > 20 * harmless, "{rejected} noticed, {harmless} in the padding between batches");
 }
 
 #[tokio::test]

@@ -3,10 +3,10 @@
 use super::outgoing::{Pending, answer};
 use super::{AttachStream, State};
 use crate::convert::{attach_member, metadata_update};
-use crate::error::{invalid, refused};
+use crate::error::{invalid, rejected};
 use crate::traces;
+use convoke_core::node::SessionId;
 use convoke_node::Operation;
-use convoke_node::core::node::SessionId;
 use convoke_proto::{Error, ErrorCode, v1};
 use std::sync::Arc;
 use tracing::Span;
@@ -37,7 +37,7 @@ impl AttachStream {
 
     fn heartbeat(&mut self, sent: u64) {
         let result = match self.session {
-            Some(session) => self.connection.heartbeat_echoed(session, sent).map_err(refused),
+            Some(session) => self.connection.heartbeat_echoed(session, sent).map_err(rejected),
             None => Err(session_gone()),
         };
         match result {
@@ -81,7 +81,7 @@ impl AttachStream {
                 self.state = State::Waiting;
             }
             Some(Err(error)) => {
-                self.pending.push_back(Pending::Refused { claim, error });
+                self.pending.push_back(Pending::Rejected { claim, error });
                 self.state = State::Reading;
             }
         }

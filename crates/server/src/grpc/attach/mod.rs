@@ -7,9 +7,9 @@ mod incoming;
 mod outgoing;
 mod parts;
 
-use crate::error::{invalid, refused};
+use crate::error::{invalid, rejected};
 use crate::surface::Surface;
-use convoke_node::core::node::SessionId;
+use convoke_core::node::SessionId;
 use convoke_node::{Connection, Operation};
 use convoke_proto::{Error, ErrorCode, v1};
 use futures_core::Stream;
@@ -112,7 +112,7 @@ impl AttachStream {
         if count > 0 {
             match self.connection.submit(operations) {
                 Ok(()) => self.unanswered += count,
-                Err(refusal) => self.refuse_pending(count, &refused(refusal)),
+                Err(rejection) => self.reject_pending(count, &rejected(rejection)),
             }
         }
         self.settle();

@@ -2,10 +2,10 @@
 
 use super::{AttachStream, State, dropped};
 use crate::convert::millis;
-use crate::error::refused;
+use crate::error::rejected;
 use crate::traces;
-use convoke_node::core::Refusal;
-use convoke_node::core::node::{Attached, Notice};
+use convoke_core::Rejection;
+use convoke_core::node::{Attached, Notice};
 use convoke_node::{Answer, Delivery};
 use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
 use std::vec;
@@ -23,8 +23,8 @@ pub(super) enum Pending {
         claim: u64,
         span: Span,
     },
-    /// An attach that was refused before it reached the node.
-    Refused {
+    /// An attach that was rejected before it reached the node.
+    Rejected {
         claim: u64,
         error: Error,
     },
@@ -36,7 +36,7 @@ pub(super) enum Pending {
     },
     Close,
     /// A close that the node did not take.
-    CloseRefused {
+    CloseRejected {
         error: Error,
     },
 }
@@ -46,7 +46,7 @@ impl Pending {
     fn awaits(&self) -> usize {
         match self {
             Pending::Attach { .. } | Pending::Close => 1,
-            Pending::Refused { .. } | Pending::CloseRefused { .. } => 0,
+            Pending::Rejected { .. } | Pending::CloseRejected { .. } => 0,
             Pending::Requests { open, .. } => *open,
         }
     }
@@ -57,7 +57,7 @@ impl AttachStream {
         match delivery {
             Delivery::Heartbeat { echo, result } => {
                 self.unanswered -= 1;
-                let error = result.err().map(|refusal| refused(refusal).into());
+                let error = result.err().map(|rejection| rejected(rejection).into());
                 let ack = v1::HeartbeatAck { sent: echo, error, spread_ms: self.spread_ms() };
                 self.outgoing.push_back(ServerMessage::HeartbeatAck(ack));
             }
@@ -73,7 +73,7 @@ impl AttachStream {
             }
             Delivery::Notice(told) => self.outgoing.push_back(ServerMessage::Notice(notice(told))),
             // Heartbeats of this stream ask for their answers.
-            Delivery::HeartbeatRefused { .. } => {}
+            Delivery::HeartbeatRejected { .. } => {}
             Delivery::Closed(_) => self.end_with(dropped()),
         }
     }
@@ -94,11 +94,11 @@ impl AttachStream {
     }
 
     /// The node did not take the last `count` operations.
-    pub(super) fn refuse_pending(&mut self, count: usize, error: &Error) {
+    pub(super) fn reject_pending(&mut self, count: usize, error: &Error) {
         if error.code == ErrorCode::NotReady {
             return self.end_with(error.clone());
         }
-        // Earlier batches are answered first: what is refused now takes its place behind them.
+        // Earlier batches are answered first: what is rejected now takes its place behind them.
         let mut left = count;
         for pending in self.pending.iter_mut().rev() {
             if left == 0 {
@@ -113,15 +113,15 @@ impl AttachStream {
                     *open = 0;
                 }
                 Pending::Attach { claim, span } => {
-                    traces::refused(span, error.code.as_str());
-                    *pending = Pending::Refused { claim: *claim, error: error.clone() };
+                    traces::rejected(span, error.code.as_str());
+                    *pending = Pending::Rejected { claim: *claim, error: error.clone() };
                     self.state = State::Reading;
                 }
                 Pending::Close => {
-                    *pending = Pending::CloseRefused { error: error.clone() };
+                    *pending = Pending::CloseRejected { error: error.clone() };
                     self.state = State::Reading;
                 }
-                Pending::Refused { .. } | Pending::CloseRefused { .. } => {}
+                Pending::Rejected { .. } | Pending::CloseRejected { .. } => {}
             }
         }
     }
@@ -132,15 +132,15 @@ impl AttachStream {
                 for waiting in said.iter_mut().filter(|answer| answer.error.is_none()) {
                     match answers.next() {
                         Some(Answer::Written(Ok(version))) => waiting.version = version.to_string(),
-                        Some(Answer::Written(Err(refusal)) | Answer::Done(Err(refusal))) => {
-                            waiting.error = Some(refused(refusal).into());
+                        Some(Answer::Written(Err(rejection)) | Answer::Done(Err(rejection))) => {
+                            waiting.error = Some(rejected(rejection).into());
                         }
                         Some(Answer::Done(Ok(()))) => {}
                         Some(Answer::Attached(_)) | None => waiting.error = Some(mixed_up().into()),
                     }
                 }
                 if !span.is_disabled() {
-                    span.record("convoke.refused", said.iter().filter(|answer| answer.error.is_some()).count());
+                    span.record("convoke.rejected", said.iter().filter(|answer| answer.error.is_some()).count());
                 }
                 self.outgoing.push_back(ServerMessage::Answers(v1::Answers { answers: said }));
             }
@@ -151,14 +151,14 @@ impl AttachStream {
                         traces::attached(&span, attached.versions.len());
                         return self.attached(claim, attached);
                     }
-                    Some(Answer::Attached(Err(refusal))) => refused(refusal),
+                    Some(Answer::Attached(Err(rejection))) => rejected(rejection),
                     _ => mixed_up(),
                 };
-                traces::refused(&span, error.code.as_str());
-                self.attach_refused(claim, error);
+                traces::rejected(&span, error.code.as_str());
+                self.attach_rejected(claim, error);
             }
-            Pending::Refused { claim, error } => self.attach_refused(claim, error),
-            Pending::CloseRefused { error } => {
+            Pending::Rejected { claim, error } => self.attach_rejected(claim, error),
+            Pending::CloseRejected { error } => {
                 self.outgoing.push_back(ServerMessage::Closed(v1::Closed { error: Some(error.into()) }));
             }
             Pending::Close => {
@@ -168,7 +168,7 @@ impl AttachStream {
                         self.session = None;
                         None
                     }
-                    Some(Answer::Done(Err(refusal))) => Some(refused(refusal).into()),
+                    Some(Answer::Done(Err(rejection))) => Some(rejected(rejection).into()),
                     _ => Some(mixed_up().into()),
                 };
                 self.outgoing.push_back(ServerMessage::Closed(v1::Closed { error }));
@@ -176,9 +176,9 @@ impl AttachStream {
         }
     }
 
-    fn attach_refused(&mut self, claim: u64, error: Error) {
-        let refused = v1::AttachRefused { claim, error: Some(error.into()) };
-        self.outgoing.push_back(ServerMessage::AttachRefused(refused));
+    fn attach_rejected(&mut self, claim: u64, error: Error) {
+        let rejected = v1::AttachRejected { claim, error: Some(error.into()) };
+        self.outgoing.push_back(ServerMessage::AttachRejected(rejected));
     }
 
     /// Accepted; told in parts if it is much.
@@ -196,9 +196,9 @@ impl AttachStream {
             part.make_room(&head, &mut self.outgoing);
             part.add_version(v1::Versioned { id, version: version.to_string() });
         }
-        for (id, refusal) in attached.refused {
+        for (id, rejection) in attached.rejected {
             part.make_room(&head, &mut self.outgoing);
-            part.add_refused(id, refusal);
+            part.add_rejected(id, rejection);
         }
         self.outgoing.push_back(ServerMessage::Attached(part.message));
     }
@@ -228,9 +228,9 @@ impl Part {
         self.message.versions.push(versioned);
     }
 
-    fn add_refused(&mut self, id: String, refusal: Refusal) {
-        self.bytes += id.len() + refusal.message.len() + 2 * OVERHEAD;
-        self.message.refused.push(v1::RefusedMember { id, error: Some(refused(refusal).into()) });
+    fn add_rejected(&mut self, id: String, rejection: Rejection) {
+        self.bytes += id.len() + rejection.message.len() + 2 * OVERHEAD;
+        self.message.rejected.push(v1::RejectedMember { id, error: Some(rejected(rejection).into()) });
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::config::Limits;
 use crate::convert::attach_member;
-use convoke_node::core::member::Liveness;
-use convoke_node::core::node::{Attach, AttachMember};
+use convoke_core::member::Liveness;
+use convoke_core::node::{Attach, AttachMember};
 use convoke_proto::{Error, ErrorCode, v1};
 use prost::Message;
 use std::time::Duration;
@@ -13,8 +13,8 @@ pub(super) struct Parts {
     members: Vec<AttachMember>,
     unregistered: Vec<String>,
     bytes: usize,
-    /// Why the attach will be refused once it is complete.
-    refusal: Option<Error>,
+    /// Why the attach will be rejected once it is complete.
+    rejection: Option<Error>,
     members_max: usize,
     bytes_max: usize,
 }
@@ -25,7 +25,7 @@ impl Parts {
             members: Vec::new(),
             unregistered: Vec::new(),
             bytes: 0,
-            refusal: None,
+            rejection: None,
             members_max: limits.attach_members,
             bytes_max: limits.attach_bytes,
         }
@@ -42,10 +42,10 @@ impl Parts {
         let members = std::mem::take(&mut part.members);
         let unregistered = std::mem::take(&mut part.unregistered);
         let count = self.members.len() + self.unregistered.len() + members.len() + unregistered.len();
-        if self.refusal.is_none() {
-            self.refusal = self.collect(members, unregistered, count).err();
+        if self.rejection.is_none() {
+            self.rejection = self.collect(members, unregistered, count).err();
         }
-        if self.refusal.is_some() {
+        if self.rejection.is_some() {
             // Nothing of it will be used.
             self.members = Vec::new();
             self.unregistered = Vec::new();
@@ -75,8 +75,8 @@ impl Parts {
         self.bytes = 0;
         let members = std::mem::take(&mut self.members);
         let unregistered = std::mem::take(&mut self.unregistered);
-        if let Some(refusal) = self.refusal.take() {
-            return Err(refusal);
+        if let Some(rejection) = self.rejection.take() {
+            return Err(rejection);
         }
         let liveness = match last.liveness() {
             v1::Liveness::Fast => Liveness::Fast,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_refused_once_it_is_complete() {
+    fn too_much_is_rejected_once_it_is_complete() {
         let mut parts = Parts::new(&limits());
         assert!(parts.take(part(&["a", "b", "c", "d"], true)).is_none());
         assert!(parts.take(part(&["e"], true)).is_none());

@@ -9,14 +9,14 @@ use super::extract::Query;
 use super::failure::{Failure, event_stream};
 use super::watch::LAST_EVENT_ID;
 use crate::convert;
-use crate::error::refused;
+use crate::error::rejected;
 use crate::surface::{Gates, Surface};
 use ::http::HeaderMap;
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
+use convoke_core::filter::Filter;
 use convoke_node::NodeHandle;
-use convoke_node::core::filter::Filter;
 use futures_core::Stream;
 use place::Place;
 use serde::Deserialize;
@@ -43,7 +43,7 @@ pub(crate) async fn events(
 ) -> Result<Response, Failure> {
     let filter = convert::filter(&query.filter)?;
     let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.watchers)?;
-    let run = surface.node.status().await.map_err(refused)?.incarnation.nonce;
+    let run = surface.node.status().await.map_err(rejected)?.incarnation.nonce;
     let last = headers.get(LAST_EVENT_ID).and_then(|text| text.to_str().ok()).filter(|text| !text.is_empty());
     let place = last.map(|text| Place::read(run, text));
     let keep_alive = surface.config.timeouts.keep_alive;

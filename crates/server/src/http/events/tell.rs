@@ -1,8 +1,8 @@
 //! Events in the format of server-sent events.
 
 use super::place::Place;
-use convoke_node::core::node::Event;
-use convoke_node::{Happening, MemberChange, TimelineEvent};
+use convoke_core::node::Event;
+use convoke_node::{MemberChange, NodeEvent, TimelineEvent};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ struct Missed {
 
 /// Something that happened to the node or its peers.
 #[derive(Serialize)]
-struct NodeEvent<'a> {
+struct NodeEventJson<'a> {
     /// UNIX milliseconds.
     at: u64,
     /// The peer or member it is about; empty if it is about the node itself.
@@ -59,7 +59,7 @@ pub(super) fn missed(text: &mut String, place: &Place, count: u64) {
 pub(super) fn happening(text: &mut String, place: &Place, event: &TimelineEvent) {
     let what = &event.what;
     let told =
-        NodeEvent { at: event.wall_ms, subject: subject(what), warning: what.is_warning(), text: what.to_string() };
+        NodeEventJson { at: event.wall_ms, subject: subject(what), warning: what.is_warning(), text: what.to_string() };
     write(text, "node", place, &told);
 }
 
@@ -83,21 +83,21 @@ fn write(text: &mut String, event: &str, place: &Place, data: &impl Serialize) {
     let _ = write!(text, "event: {event}\nid: {place}\ndata: {data}\n\n");
 }
 
-fn subject(what: &Happening) -> &str {
-    let Happening::Registry(event) = what else { return "" };
+fn subject(what: &NodeEvent) -> &str {
+    let NodeEvent::Registry(event) = what else { return "" };
     match event {
         Event::PeerUp { node }
         | Event::PeerLost { node, .. }
         | Event::PeerFailed { node, .. }
         | Event::PeerLeft { node }
-        | Event::PeerRefused { node: Some(node), .. } => node.as_str(),
+        | Event::PeerRejected { node: Some(node), .. } => node.as_str(),
         Event::OriginSilent { origin } | Event::OriginReturned { origin } | Event::OriginRetired { origin } => {
             origin.node.as_str()
         }
         Event::FullMerge { from, .. } | Event::Exchanged { from, .. } => from.as_str(),
         Event::Conflict { id, .. } => id,
         Event::NameLost { name, .. } => name,
-        Event::PeerRefused { node: None, .. }
+        Event::PeerRejected { node: None, .. }
         | Event::IdInUse { .. }
         | Event::Ready { .. }
         | Event::Degraded { .. }

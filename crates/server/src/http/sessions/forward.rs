@@ -6,14 +6,14 @@
 use crate::http::body;
 use crate::http::failure::Failure;
 use crate::http::peer_client::PeerError;
-use crate::service::Tie;
+use crate::service::ClientConnection;
 use crate::surface::Surface;
 use ::http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use axum::body::Body;
 use axum::extract::FromRequest;
 use bytes::Bytes;
+use convoke_core::node::{Feeder, PeerState};
 use convoke_counters::add;
-use convoke_node::core::node::{Feeder, PeerState};
 use http_body_util::Full;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -31,7 +31,7 @@ pub(crate) struct Raw {
     /// It was passed on to this node.
     pub(crate) forwarded: bool,
     /// The connection it came on.
-    pub(crate) tie: Option<Arc<Tie>>,
+    pub(crate) tie: Option<Arc<ClientConnection>>,
 }
 
 impl Raw {
@@ -49,7 +49,7 @@ impl FromRequest<Arc<Surface>> for Raw {
     async fn from_request(request: axum::extract::Request, surface: &Arc<Surface>) -> Result<Self, Failure> {
         let (parts, body) = request.into_parts();
         Ok(Raw {
-            tie: parts.extensions.get::<Arc<Tie>>().cloned(),
+            tie: parts.extensions.get::<Arc<ClientConnection>>().cloned(),
             method: parts.method,
             uri: parts.uri,
             if_match: parts.headers.get(header::IF_MATCH).cloned(),

@@ -1,13 +1,13 @@
 //! A session over HTTP, as long as it is attached here.
 
 use super::secret::Secret;
-use crate::error::refused;
+use crate::error::rejected;
 use crate::surface::Surface;
 use crate::traces;
-use convoke_node::core::member::MetadataUpdate;
-use convoke_node::core::node::{AttachMember, Attached, Notice, Reattach, SessionId};
-use convoke_node::core::version::Version;
-use convoke_node::core::{ErrorCode as Refused, Refusal};
+use convoke_core::member::MetadataUpdate;
+use convoke_core::node::{AttachMember, Attached, Notice, Reattach, SessionId};
+use convoke_core::version::Version;
+use convoke_core::{ErrorCode as Rejected, Rejection};
 use convoke_node::{Answer, Connection, Delivery, Operation};
 use convoke_proto::{Error, ErrorCode};
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ pub(super) struct Live {
 
 /// A request of a session. Cloning it copies no member: it may have to be submitted again.
 #[derive(Clone, Debug)]
-pub(super) enum Wish {
+pub(super) enum SessionRequest {
     Heartbeat,
     Register(Arc<AttachMember>),
     Update { id: String, update: Arc<MetadataUpdate>, expected: Option<Version> },
@@ -51,14 +51,14 @@ pub(super) struct Submitted<A> {
 
 /// What became of it.
 #[derive(Debug)]
-pub(super) enum Granted {
+pub(super) enum SessionReply {
     Written(Version),
     Done,
 }
 
 /// Why it did not.
 #[derive(Debug)]
-pub(super) enum Denied {
+pub(super) enum SessionError {
     Because(Error),
     /// There is no such session here any more: attach it again.
     Lost,
@@ -82,13 +82,13 @@ impl Live {
     }
 
     async fn attach(surface: &Surface, request: Reattach) -> Result<(Live, Attached), Error> {
-        let connection = surface.node.connect().map_err(refused)?;
+        let connection = surface.node.connect().map_err(rejected)?;
         let span = traces::attach(&Span::current(), &request.client);
         let attaching = connection.reattach(request).instrument(span.clone());
-        let attached = attaching.await.map_err(refused);
+        let attached = attaching.await.map_err(rejected);
         match &attached {
             Ok(attached) => traces::attached(&span, attached.versions.len()),
-            Err(error) => traces::refused(&span, error.code.as_str()),
+            Err(error) => traces::rejected(&span, error.code.as_str()),
         }
         let attached = attached?;
         let live = Live {
@@ -103,7 +103,7 @@ impl Live {
     }
 
     /// Processes the notices of the node. An error: the client has to use another node, or to attach again.
-    pub(super) fn catch_up(&mut self) -> Result<(), Denied> {
+    pub(super) fn catch_up(&mut self) -> Result<(), SessionError> {
         let mut context = Context::from_waker(Waker::noop());
         loop {
             match self.connection.poll_next(&mut context) {
@@ -119,12 +119,12 @@ impl Live {
                         "" => "this node is stopping; go on at another".to_owned(),
                         address => format!("this node is stopping; go on at {address}"),
                     };
-                    return Err(Denied::Because(Error::new(ErrorCode::NotReady, message)));
+                    return Err(SessionError::Because(Error::new(ErrorCode::NotReady, message)));
                 }
                 Poll::Ready(Some(Delivery::Notice(Notice::Lost { .. } | Notice::Superseded { .. })))
-                | Poll::Ready(Some(Delivery::Closed(_)) | None) => return Err(Denied::Lost),
+                | Poll::Ready(Some(Delivery::Closed(_)) | None) => return Err(SessionError::Lost),
                 Poll::Ready(Some(
-                    Delivery::Answers(_) | Delivery::Heartbeat { .. } | Delivery::HeartbeatRefused { .. },
+                    Delivery::Answers(_) | Delivery::Heartbeat { .. } | Delivery::HeartbeatRejected { .. },
                 )) => {}
             }
         }
@@ -132,20 +132,21 @@ impl Live {
 
     /// Submits a request: its place in the order of the session is fixed when this returns, so that others can follow before it is
     /// answered. Whatever the answer is, the client has shown that it lives.
-    pub(super) fn submit(&mut self, wish: Wish) -> Result<Submitted<impl Answering + use<>>, Denied> {
+    pub(super) fn submit(&mut self, wish: SessionRequest) -> Result<Submitted<impl Answering + use<>>, SessionError> {
         self.seq += 1;
         let (session, seq) = (self.session, self.seq);
         let heartbeat = Operation::Heartbeat { session };
         let operations = match wish {
-            Wish::Heartbeat => vec![heartbeat],
-            Wish::Register(member) => vec![heartbeat, Operation::Register { session, seq, member }],
-            Wish::Update { id, update, expected } => {
+            SessionRequest::Heartbeat => vec![heartbeat],
+            SessionRequest::Register(member) => vec![heartbeat, Operation::Register { session, seq, member }],
+            SessionRequest::Update { id, update, expected } => {
                 vec![heartbeat, Operation::Update { session, seq, id, update, expected }]
             }
-            Wish::Unregister(id) => vec![heartbeat, Operation::Unregister { session, seq, id }],
-            Wish::Close => vec![heartbeat, Operation::Close { session }],
+            SessionRequest::Unregister(id) => vec![heartbeat, Operation::Unregister { session, seq, id }],
+            SessionRequest::Close => vec![heartbeat, Operation::Close { session }],
         };
-        let answers = self.connection.start(operations).map_err(|refusal| Denied::Because(refused(refusal)))?;
+        let answers =
+            self.connection.start(operations).map_err(|rejection| SessionError::Because(rejected(rejection)))?;
         Ok(Submitted { answers, session })
     }
 
@@ -155,32 +156,32 @@ impl Live {
     }
 
     /// What the client is to know of a rejection.
-    pub(super) fn explain(&self, wish: &Wish, rejection: Refusal) -> Error {
+    pub(super) fn explain(&self, wish: &SessionRequest, rejection: Rejection) -> Error {
         match wish {
-            Wish::Update { id, .. } | Wish::Unregister(id)
-                if rejection.code == Refused::PermissionDenied && self.taken.contains(id) =>
+            SessionRequest::Update { id, .. } | SessionRequest::Unregister(id)
+                if rejection.code == Rejected::PermissionDenied && self.taken.contains(id) =>
             {
                 let message =
                     format!("another client took member {id:?}; register it again only if it should be taken back");
                 Error::new(ErrorCode::TakenOver, message).field("id")
             }
-            _ => refused(rejection),
+            _ => rejected(rejection),
         }
     }
 }
 
 /// The answers of the event loop.
-pub(super) trait Answering: Future<Output = Result<Vec<Answer>, Refusal>> + Send + 'static {}
+pub(super) trait Answering: Future<Output = Result<Vec<Answer>, Rejection>> + Send + 'static {}
 
-impl<F: Future<Output = Result<Vec<Answer>, Refusal>> + Send + 'static> Answering for F {}
+impl<F: Future<Output = Result<Vec<Answer>, Rejection>> + Send + 'static> Answering for F {}
 
 impl<A: Answering> Submitted<A> {
     /// Waits for the answer; an error is a rejection of the registry.
-    pub(super) async fn answer(self) -> Result<Granted, Refusal> {
-        let mut granted = Granted::Done;
+    pub(super) async fn answer(self) -> Result<SessionReply, Rejection> {
+        let mut granted = SessionReply::Done;
         for answer in self.answers.await? {
             match answer {
-                Answer::Written(result) => granted = Granted::Written(result?),
+                Answer::Written(result) => granted = SessionReply::Written(result?),
                 Answer::Done(result) => result?,
                 Answer::Attached(result) => drop(result?),
             }

@@ -14,16 +14,16 @@ use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
 use super::failure::{Failure, Json};
 use crate::convert::{millis, version};
 use crate::error::invalid;
-use crate::service::Tie;
+use crate::service::ClientConnection;
 use crate::surface::Surface;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
-use convoke_node::core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
-use convoke_node::core::node::AttachMember;
-use convoke_node::core::version::Version;
+use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
+use convoke_core::node::AttachMember;
+use convoke_core::version::Version;
 use convoke_proto::{Error, ErrorCode, json};
 pub(crate) use forward::{Raw, ask_node};
-use live::{Granted, Wish, no_randomness};
+use live::{SessionReply, SessionRequest, no_randomness};
 use secret::Secret;
 use serde::{Deserialize, Serialize};
 use serve::{Done, Served};
@@ -37,7 +37,7 @@ type QueryParams<T> = Result<Query<T>, Failure>;
 /// `POST /api/v1/sessions`
 pub(crate) async fn create(
     State(surface): Shared,
-    tie: Option<Extension<Arc<Tie>>>,
+    tie: Option<Extension<Arc<ClientConnection>>>,
     JsonBody(request): JsonBody<json::SessionRequest>,
 ) -> Result<Json<json::SessionResponse>, Failure> {
     let liveness = match request.liveness.unwrap_or_default() {
@@ -69,7 +69,7 @@ pub(crate) async fn heartbeat(
     query: QueryParams<Nothing>,
     raw: Raw,
 ) -> Result<Response, Failure> {
-    run(&surface, &session, plain(query, &raw).map(|()| Wish::Heartbeat), &raw).await
+    run(&surface, &session, plain(query, &raw).map(|()| SessionRequest::Heartbeat), &raw).await
 }
 
 /// `DELETE /api/v1/sessions/{session}`
@@ -79,7 +79,7 @@ pub(crate) async fn close(
     query: QueryParams<Nothing>,
     raw: Raw,
 ) -> Result<Response, Failure> {
-    run(&surface, &session, plain(query, &raw).map(|()| Wish::Close), &raw).await
+    run(&surface, &session, plain(query, &raw).map(|()| SessionRequest::Close), &raw).await
 }
 
 /// For requests that say all by method and path.
@@ -103,7 +103,7 @@ pub(crate) async fn register(
 ) -> Result<Response, Failure> {
     let wish = query.map_err(Failure::into_error).and_then(|Query(query)| {
         let spec = parse::<MemberBody>(&raw.body)?.spec(id)?;
-        Ok(Wish::Register(Arc::new(AttachMember { spec, takeover: query.takeover.0 })))
+        Ok(SessionRequest::Register(Arc::new(AttachMember { spec, takeover: query.takeover.0 })))
     });
     run(&surface, &session, wish, &raw).await
 }
@@ -136,7 +136,7 @@ pub(crate) async fn update(
         };
         let changes = parse::<BTreeMap<String, Option<String>>>(&raw.body)?;
         let update = Arc::new(MetadataUpdate { mode, changes });
-        Ok(Wish::Update { id, update, expected: expected(&raw)? })
+        Ok(SessionRequest::Update { id, update, expected: expected(&raw)? })
     });
     run(&surface, &session, wish, &raw).await
 }
@@ -148,11 +148,11 @@ pub(crate) async fn unregister(
     query: QueryParams<Nothing>,
     raw: Raw,
 ) -> Result<Response, Failure> {
-    run(&surface, &session, plain(query, &raw).map(|()| Wish::Unregister(id)), &raw).await
+    run(&surface, &session, plain(query, &raw).map(|()| SessionRequest::Unregister(id)), &raw).await
 }
 
 /// A member as its client describes it; the id is that of the path and may be left out. A missing service is a fault of the member,
-/// not of the JSON: the registry refuses it.
+/// not of the JSON: the registry rejects it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MemberBody {
@@ -213,13 +213,18 @@ struct Heard {
 }
 
 /// Carries out what a request asks of its session. One that asks for nonsense is still a sign of life.
-async fn run(surface: &Surface, session: &str, wish: Result<Wish, Error>, raw: &Raw) -> Result<Response, Failure> {
+async fn run(
+    surface: &Surface,
+    session: &str,
+    wish: Result<SessionRequest, Error>,
+    raw: &Raw,
+) -> Result<Response, Failure> {
     let Some(secret) = Secret::parse(session) else { return Err(session_gone().into()) };
-    let heartbeat = matches!(wish, Ok(Wish::Heartbeat));
+    let heartbeat = matches!(wish, Ok(SessionRequest::Heartbeat));
     let wish = match wish {
         Ok(wish) => wish,
         Err(error) => {
-            serve::serve(surface, &secret, Wish::Heartbeat, &raw.as_heartbeat(session)).await?;
+            serve::serve(surface, &secret, SessionRequest::Heartbeat, &raw.as_heartbeat(session)).await?;
             return Err(error.into());
         }
     };
@@ -228,9 +233,9 @@ async fn run(surface: &Surface, session: &str, wish: Result<Wish, Error>, raw: &
         Served::Here(done) => done,
     };
     Ok(match done.granted {
-        Granted::Written(version) => Json(json::Written { version: version.to_string() }).into_response(),
-        Granted::Done if heartbeat => Json(heard(surface, done)).into_response(),
-        Granted::Done => Json(Nothing {}).into_response(),
+        SessionReply::Written(version) => Json(json::Written { version: version.to_string() }).into_response(),
+        SessionReply::Done if heartbeat => Json(heard(surface, done)).into_response(),
+        SessionReply::Done => Json(Nothing {}).into_response(),
     })
 }
 

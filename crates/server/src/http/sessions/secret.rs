@@ -6,7 +6,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use convoke_node::core::member::Liveness;
+use convoke_core::member::Liveness;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::time::Duration;

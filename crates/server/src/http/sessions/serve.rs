@@ -2,18 +2,18 @@
 //! attaching it again (C8).
 
 use super::forward::{Forwarded, Raw, forward, reachable};
-use super::live::{Denied, Granted, Live, Wish};
+use super::live::{Live, SessionError, SessionReply, SessionRequest};
 use super::secret::Secret;
 use super::table::Entry;
-use crate::error::refused;
-use crate::service::Tie;
+use crate::error::rejected;
+use crate::service::ClientConnection;
 use crate::surface::Surface;
 use ::http::Response;
 use axum::body::Body;
+use convoke_core::ErrorCode as Rejected;
+use convoke_core::member::Liveness;
+use convoke_core::node::{AttachMember, Attached, Feeder, PeerState};
 use convoke_counters::add;
-use convoke_node::core::ErrorCode as Refused;
-use convoke_node::core::member::Liveness;
-use convoke_node::core::node::{AttachMember, Attached, Feeder, PeerState};
 use convoke_proto::{Error, ErrorCode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) enum Served {
 
 #[derive(Debug)]
 pub(super) struct Done {
-    pub(super) granted: Granted,
+    pub(super) granted: SessionReply,
     pub(super) heartbeat_interval: Duration,
     pub(super) timeout: Duration,
     /// The session was attached again for this: the members it has now.
@@ -41,23 +41,32 @@ pub(super) struct Done {
 }
 
 /// Attaches a new session.
-pub(super) async fn create(surface: &Surface, secret: &Secret, tie: Option<&Arc<Tie>>) -> Result<Done, Error> {
+pub(super) async fn create(
+    surface: &Surface,
+    secret: &Secret,
+    tie: Option<&Arc<ClientConnection>>,
+) -> Result<Done, Error> {
     let entry = surface.sessions.place(secret.key)?;
     bind_to_connection(&entry, secret, tie);
     let mut place = entry.live.lock().await;
     let live = Live::create(surface, secret).await.inspect_err(|_| surface.sessions.remove(&secret.key, &entry))?;
     entry.set_timeout(live.timeout);
-    let done = Settings::of(&live).done(Granted::Done, None);
+    let done = Settings::of(&live).done(SessionReply::Done, None);
     *place = Some(live);
     Ok(done)
 }
 
-pub(super) async fn serve(surface: &Surface, secret: &Secret, wish: Wish, raw: &Raw) -> Result<Served, Error> {
+pub(super) async fn serve(
+    surface: &Surface,
+    secret: &Secret,
+    wish: SessionRequest,
+    raw: &Raw,
+) -> Result<Served, Error> {
     if let Some(entry) = surface.sessions.find(&secret.key) {
         bind_to_connection(&entry, secret, raw.tie.as_ref());
         match run_here(surface, secret, &entry, &wish, Attaching::No).await {
-            Err(Denied::Lost) => {}
-            Err(Denied::Because(error)) => return Err(error),
+            Err(SessionError::Lost) => {}
+            Err(SessionError::Because(error)) => return Err(error),
             Ok(done) => return Ok(Served::Here(done)),
         }
     }
@@ -72,8 +81,10 @@ pub(super) async fn serve(surface: &Surface, secret: &Secret, wish: Wish, raw: &
     bind_to_connection(&entry, secret, raw.tie.as_ref());
     match run_here(surface, secret, &entry, &wish, Attaching::Yes).await {
         Ok(done) => Ok(Served::Here(done)),
-        Err(Denied::Because(error)) => Err(error),
-        Err(Denied::Lost) => Err(Error::new(ErrorCode::NotReady, "this session is moving between nodes; try again")),
+        Err(SessionError::Because(error)) => Err(error),
+        Err(SessionError::Lost) => {
+            Err(Error::new(ErrorCode::NotReady, "this session is moving between nodes; try again"))
+        }
     }
 }
 
@@ -86,7 +97,7 @@ async fn forward_to_owner(surface: &Surface, secret: &Secret, raw: &Raw) -> Resu
     let mut pause = LOOK_AGAIN;
     let mut unanswered = false;
     loop {
-        let feeder = surface.node.fed_by(&secret.client(), secret.nonce).await.map_err(refused)?;
+        let feeder = surface.node.fed_by(&secret.client(), secret.nonce).await.map_err(rejected)?;
         let Some(feeder) = feeder.filter(reachable) else { return Ok(None) };
         if Instant::now() >= deadline {
             return Err(silent(&feeder, unanswered));
@@ -117,7 +128,7 @@ fn silent(feeder: &Feeder, unanswered: bool) -> Error {
 }
 
 /// With `fast` liveness the loss of the connection counts.
-fn bind_to_connection(entry: &Entry, secret: &Secret, tie: Option<&Arc<Tie>>) {
+fn bind_to_connection(entry: &Entry, secret: &Secret, tie: Option<&Arc<ClientConnection>>) {
     if secret.liveness == Liveness::Fast
         && let Some(tie) = tie
     {
@@ -139,9 +150,9 @@ async fn run_here(
     surface: &Surface,
     secret: &Secret,
     entry: &Arc<Entry>,
-    wish: &Wish,
+    wish: &SessionRequest,
     attaching: Attaching,
-) -> Result<Done, Denied> {
+) -> Result<Done, SessionError> {
     let mut members = None;
     for _ in 0..ATTEMPTS {
         let mut place = entry.live.lock().await;
@@ -149,14 +160,14 @@ async fn run_here(
             && let Err(denied) = live.catch_up()
         {
             *place = None;
-            if let Denied::Because(error) = denied {
+            if let SessionError::Because(error) = denied {
                 surface.sessions.remove(&secret.key, entry);
-                return Err(Denied::Because(error));
+                return Err(SessionError::Because(error));
             }
         }
         let live = match place.as_mut() {
             Some(live) => live,
-            None if attaching == Attaching::No => return Err(Denied::Lost),
+            None if attaching == Attaching::No => return Err(SessionError::Lost),
             None => {
                 let (live, attached) = reattach(surface, secret, entry, None).await?;
                 members = Some(attached.versions.into_iter().map(|(id, _)| id).collect());
@@ -168,7 +179,7 @@ async fn run_here(
         drop(place);
         let rejection = match submitted.answer().await {
             Ok(granted) => {
-                if matches!(wish, Wish::Close) {
+                if matches!(wish, SessionRequest::Close) {
                     surface.sessions.remove(&secret.key, entry);
                 }
                 return Ok(settings.done(granted, members));
@@ -179,11 +190,11 @@ async fn run_here(
         // Another request may have attached the session again meanwhile.
         let same = place.as_ref().filter(|live| live.is(session));
         match (rejection.code, same) {
-            (Refused::SessionGone, Some(_)) => *place = None,
-            (Refused::SessionGone, None) => {}
-            (Refused::StaleEpoch, same) => {
+            (Rejected::SessionGone, Some(_)) => *place = None,
+            (Rejected::SessionGone, None) => {}
+            (Rejected::StaleEpoch, same) => {
                 // The member was registered with a higher claim before: attach again with it.
-                let Wish::Register(member) = wish else { return Err(Denied::Lost) };
+                let SessionRequest::Register(member) = wish else { return Err(SessionError::Lost) };
                 if same.is_some() {
                     let (live, attached) = reattach(surface, secret, entry, Some(AttachMember::clone(member))).await?;
                     let done = Settings::of(&live).done(registered(attached, &member.spec.id)?, members);
@@ -191,11 +202,11 @@ async fn run_here(
                     return Ok(done);
                 }
             }
-            (_, Some(live)) => return Err(Denied::Because(live.explain(wish, rejection))),
-            (_, None) => return Err(Denied::Because(refused(rejection))),
+            (_, Some(live)) => return Err(SessionError::Because(live.explain(wish, rejection))),
+            (_, None) => return Err(SessionError::Because(rejected(rejection))),
         }
     }
-    Err(Denied::Lost)
+    Err(SessionError::Lost)
 }
 
 /// Attaches the session again.
@@ -204,10 +215,10 @@ async fn reattach(
     secret: &Secret,
     entry: &Arc<Entry>,
     member: Option<AttachMember>,
-) -> Result<(Live, Attached), Denied> {
+) -> Result<(Live, Attached), SessionError> {
     let (live, attached) = Live::reattach(surface, secret, member).await.map_err(|error| {
         surface.sessions.remove(&secret.key, entry);
-        Denied::Because(error)
+        SessionError::Because(error)
     })?;
     add(&surface.metrics.clients.sessions_reattached, 1);
     entry.set_timeout(live.timeout);
@@ -215,12 +226,12 @@ async fn reattach(
 }
 
 /// What became of the member that was named in an attach.
-fn registered(attached: Attached, id: &str) -> Result<Granted, Denied> {
+fn registered(attached: Attached, id: &str) -> Result<SessionReply, SessionError> {
     if let Some((_, version)) = attached.versions.into_iter().find(|(known, _)| known == id) {
-        return Ok(Granted::Written(version));
+        return Ok(SessionReply::Written(version));
     }
-    let refusal = attached.refused.into_iter().find(|(known, _)| known == id);
-    Err(refusal.map_or(Denied::Lost, |(_, refusal)| Denied::Because(refused(refusal))))
+    let rejection = attached.rejected.into_iter().find(|(known, _)| known == id);
+    Err(rejection.map_or(SessionError::Lost, |(_, rejection)| SessionError::Because(rejected(rejection))))
 }
 
 /// What a client is to know of its session.
@@ -234,7 +245,7 @@ impl Settings {
         Settings { heartbeat_interval: live.heartbeat_interval, timeout: live.timeout }
     }
 
-    fn done(self, granted: Granted, members: Option<Vec<String>>) -> Done {
+    fn done(self, granted: SessionReply, members: Option<Vec<String>>) -> Done {
         let Settings { heartbeat_interval, timeout } = self;
         Done { granted, heartbeat_interval, timeout, members }
     }

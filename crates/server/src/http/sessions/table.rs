@@ -2,7 +2,7 @@
 
 use super::live::Live;
 use super::secret::Key;
-use crate::service::Tie;
+use crate::service::ClientConnection;
 use convoke_proto::{Error, ErrorCode};
 use std::collections::HashMap;
 use std::collections::hash_map;
@@ -33,7 +33,7 @@ pub(super) struct Entry {
     /// ms.
     timeout: AtomicU64,
     /// With `fast` liveness: the connection it was last used on.
-    tie: Mutex<Weak<Tie>>,
+    tie: Mutex<Weak<ClientConnection>>,
 }
 
 impl Table {
@@ -87,7 +87,7 @@ impl Table {
     }
 
     /// A connection has ended: sessions that hang on it are lost, as far as they were not used on another one since.
-    pub(crate) fn cut(&self, tie: &Arc<Tie>) {
+    pub(crate) fn cut(&self, tie: &Arc<ClientConnection>) {
         for key in tie.take() {
             let mut entries = self.lock();
             let tied = entries.get(&key).is_some_and(|entry| entry.is_tied_to(tie));
@@ -128,12 +128,12 @@ impl Table {
 
 impl Entry {
     /// The session hangs on this connection from now on.
-    pub(super) fn tie_to(&self, key: Key, tie: &Arc<Tie>) {
+    pub(super) fn tie_to(&self, key: Key, tie: &Arc<ClientConnection>) {
         *self.tie.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(tie);
         tie.bind(key);
     }
 
-    fn is_tied_to(&self, tie: &Arc<Tie>) -> bool {
+    fn is_tied_to(&self, tie: &Arc<ClientConnection>) -> bool {
         std::ptr::eq(self.tie.lock().unwrap_or_else(PoisonError::into_inner).as_ptr(), Arc::as_ptr(tie))
     }
 
@@ -150,7 +150,7 @@ fn millis(time: Duration) -> u64 {
 mod tests {
     use super::super::secret::Secret;
     use super::*;
-    use convoke_node::core::member::Liveness;
+    use convoke_core::member::Liveness;
 
     #[tokio::test(start_paused = true)]
     async fn a_place_that_nobody_attached_is_let_go() {

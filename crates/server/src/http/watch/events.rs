@@ -4,10 +4,10 @@ use super::place::{Place, Scope};
 use crate::encoded::{self, EncodedChanges};
 use crate::watchers::Watching;
 use bytes::Bytes;
-use convoke_node::Subscription;
-use convoke_node::core::member::Member;
-use convoke_node::core::node::{ResetReason, StreamEvent};
-use convoke_node::core::version::Version;
+use convoke_core::member::Member;
+use convoke_core::node::{ResetReason, StreamEvent};
+use convoke_core::version::Version;
+use convoke_node::WatchHandle;
 use convoke_proto::json::UnregisterEvent;
 use futures_core::Stream;
 use serde::Serialize;
@@ -28,7 +28,7 @@ const CHUNK: usize = 32 * 1024;
 const EVENT: usize = 1024;
 
 pub(super) struct Events {
-    subscription: Subscription,
+    watch: WatchHandle,
     batch: Peekable<vec::IntoIter<StreamEvent>>,
     scope: Scope,
     place: Place,
@@ -61,7 +61,7 @@ struct CaughtUp {}
 impl Events {
     /// `place` is where the reader is, `reset` why it has to forget what it knows.
     pub(super) fn new(
-        subscription: Subscription,
+        watch: WatchHandle,
         scope: Scope,
         place: Place,
         reset: Option<&'static str>,
@@ -74,7 +74,7 @@ impl Events {
             Place::Start => BTreeMap::new(),
         };
         Events {
-            subscription,
+            watch,
             batch: Vec::new().into_iter().peekable(),
             scope,
             place,
@@ -206,7 +206,7 @@ impl Stream for Events {
             if this.ended {
                 return Poll::Ready(None);
             }
-            match Pin::new(&mut this.subscription).poll_next(context) {
+            match Pin::new(&mut this.watch).poll_next(context) {
                 Poll::Ready(Some(batch)) => this.batch = batch.into_iter().peekable(),
                 // The reader comes back, here or elsewhere, with where it was.
                 Poll::Ready(None) => this.ended = true,

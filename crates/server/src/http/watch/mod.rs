@@ -7,16 +7,16 @@ use super::extract::Query;
 use super::failure::Failure;
 use super::failure::event_stream;
 use crate::convert;
-use crate::error::refused;
-use crate::service::Tie;
+use crate::error::rejected;
+use crate::service::ClientConnection;
 use crate::surface::{Gates, Surface};
 use crate::watchers::Watcher;
 use ::http::{HeaderMap, HeaderName, header};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use convoke_node::core::member::Space;
-use convoke_node::core::node::{Interest, Resume};
+use convoke_core::member::Space;
+use convoke_core::node::{Interest, Resume};
 use events::Events;
 use place::{Place, Scope};
 use serde::Deserialize;
@@ -33,7 +33,7 @@ pub(crate) struct WatchQuery {
 pub(crate) async fn watch(
     State(surface): State<Arc<Surface>>,
     Query(query): Query<WatchQuery>,
-    tie: Option<Extension<Arc<Tie>>>,
+    tie: Option<Extension<Arc<ClientConnection>>>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let filter = convert::filter(&query.filter)?;
@@ -46,10 +46,10 @@ pub(crate) async fn watch(
     };
     let watcher = Watcher::new("http", tie.as_deref().map(Arc::as_ref), headers.get(header::USER_AGENT), &filter);
     let interest = Interest { space: Space::Member, filter };
-    let subscription = surface.node.subscribe_marked(interest, resume).await.map_err(refused)?;
+    let watch = surface.node.watch_marked(interest, resume).await.map_err(rejected)?;
     let watching = surface.watchers.enter(watcher);
     let (keep_alive, encoded) = (surface.config.timeouts.keep_alive, surface.encoded.clone());
-    let events = Events::new(subscription, scope, place, reset, keep_alive, encoded, (permit, watching));
+    let events = Events::new(watch, scope, place, reset, keep_alive, encoded, (permit, watching));
     Ok(event_stream(events))
 }
 

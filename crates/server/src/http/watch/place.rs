@@ -5,8 +5,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use convoke_node::core::filter::{Filter, Status};
-use convoke_node::core::version::Version;
+use convoke_core::filter::{Filter, Status};
+use convoke_core::version::Version;
 use prost::encoding::{decode_varint, encode_varint};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;

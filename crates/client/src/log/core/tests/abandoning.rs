@@ -149,12 +149,12 @@ fn out_of_patience_it_is_certain_or_unknown_and_never_dressed_up() {
 
     // Rejected by the leader: that copy did nothing, but the network may have duplicated it.
     world.busy = usize::MAX;
-    let refused = world.issue(lane, "c").unwrap();
+    let rejected = world.issue(lane, "c").unwrap();
     while world.arrive() | world.hear() {}
     world.busy = 0;
     world.link_down();
     world.tick(Duration::from_secs(2));
-    assert_eq!(world.done[&refused].as_ref().unwrap_err().code, ErrorCode::OutcomeUnknown);
+    assert_eq!(world.done[&rejected].as_ref().unwrap_err().code, ErrorCode::OutcomeUnknown);
     world.settle();
     assert_eq!(world.puts("c"), 0);
 }
@@ -219,7 +219,7 @@ fn a_barrier_covers_what_was_given_up_and_waits_for_what_is_wanted_below() {
 }
 
 #[test]
-fn a_pipelined_call_waits_for_the_one_before_it_that_was_refused() {
+fn a_pipelined_call_waits_for_the_one_before_it_that_was_rejected() {
     let mut world = World::new(3);
     let lane = world.lane(Options::default());
     world.issue(lane, "x").unwrap();

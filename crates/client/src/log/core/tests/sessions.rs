@@ -3,15 +3,15 @@
 use super::world::World;
 use crate::ErrorCode;
 use crate::log::Options;
-use convoke_log::SessionId;
+use convoke_log::LogSessionId;
 use convoke_proto::v1::submit_request::Message as Asked;
 use std::time::Duration;
 
 /// Ends the session as an expiry does.
 fn expire(world: &mut World, session: u64) {
     let log_time = world.machine.log_time();
-    let activity = world.machine.session(SessionId(session)).unwrap().activity;
-    let expire = convoke_log::command::Expire { epoch: world.epoch, session: SessionId(session), activity };
+    let activity = world.machine.session(LogSessionId(session)).unwrap().activity;
+    let expire = convoke_log::command::Expire { epoch: world.epoch, session: LogSessionId(session), activity };
     let entry = convoke_log::Entry {
         index: world.machine.applied().index + 1,
         epoch: world.epoch,
@@ -19,7 +19,7 @@ fn expire(world: &mut World, session: u64) {
         command: convoke_log::Command::Expire(expire),
     };
     world.machine.apply(&entry).unwrap();
-    assert!(world.machine.session(SessionId(session)).is_none());
+    assert!(world.machine.session(LogSessionId(session)).is_none());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_restarted_client_fences_its_predecessor_which_does_not_fight_back() {
     world.issue(new, "b").unwrap();
     world.settle();
     assert_ne!(world.core.session(new), Some(session));
-    assert!(world.machine.session(SessionId(session)).is_none(), "fenced");
+    assert!(world.machine.session(LogSessionId(session)).is_none(), "fenced");
     let late = world.issue(old, "c").unwrap();
     world.settle();
     assert_eq!(world.done[&late].as_ref().unwrap_err().code, ErrorCode::SessionGone);
@@ -123,7 +123,7 @@ fn a_handle_that_is_dropped_ends_its_session() {
     world.core.close(world.now, lane, None, &mut out);
     world.carry_out(out);
     world.settle();
-    assert!(world.machine.session(SessionId(session)).is_none());
+    assert!(world.machine.session(LogSessionId(session)).is_none());
     assert_eq!(world.core.session(lane), None);
     assert_eq!(world.core.next_wake(), None, "no timer is left");
     assert!(!world.core.wants_link());
@@ -186,7 +186,7 @@ fn a_handle_that_is_closed_ends_its_session_over_the_next_link_or_gives_up() {
     let lane = world.lane(Options::default());
     world.issue(lane, "a").unwrap();
     world.settle();
-    let session = SessionId(world.core.session(lane).unwrap());
+    let session = LogSessionId(world.core.session(lane).unwrap());
     let ending = world.close(lane, Some(Duration::from_secs(2))).unwrap();
     // The end is lost in transit.
     world.link_down();

@@ -4,8 +4,8 @@ use super::super::{Body, CallId, Core, Decided, Issuing, LaneId, LinkId, Output}
 use crate::log::Options;
 use crate::{Error, ErrorCode};
 use convoke_log::command::{Client, Command, Open, Put, Request};
-use convoke_log::machine::{Fate, Outcome, Refused, Reply};
-use convoke_log::{Entry, Epoch, Limits, LogTime, Machine, ReplicaId, RequestId, SessionId};
+use convoke_log::machine::{Fate, Outcome, Rejected, Reply};
+use convoke_log::{Entry, Epoch, Limits, LogSessionId, LogTime, Machine, ReplicaId, RequestId};
 use convoke_proto::v1;
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::submit_request::Message as Asked;
@@ -135,7 +135,7 @@ impl World {
         let tag = request.tag;
         let message = if self.busy > 0 && matches!(request.message, Some(Asked::Request(_))) {
             self.busy -= 1;
-            refused(ErrorCode::ResourceExhausted)
+            rejected(ErrorCode::ResourceExhausted)
         } else {
             self.serve(request)
         };
@@ -182,7 +182,7 @@ impl World {
     fn serve(&mut self, request: v1::SubmitRequest) -> Message {
         let command = match request.message.unwrap() {
             Asked::KeepAlive(sign) => {
-                let open = self.machine.session(SessionId(sign.session)).is_some();
+                let open = self.machine.session(LogSessionId(sign.session)).is_some();
                 let state = if open { v1::kept_alive::State::Kept } else { v1::kept_alive::State::Unknown };
                 return Message::KeptAlive(v1::KeptAlive { state: state.into() });
             }
@@ -191,10 +191,10 @@ impl World {
                 ttl: Duration::from_millis(open.ttl_ms),
                 nonce: open.nonce,
                 client: (!open.client.is_empty())
-                    .then(|| Client { name: open.client.into(), replaces: open.replaces.map(SessionId) }),
+                    .then(|| Client { name: open.client.into(), replaces: open.replaces.map(LogSessionId) }),
             }),
             Asked::Request(request) => Command::Request(Request {
-                session: SessionId(request.session),
+                session: LogSessionId(request.session),
                 number: request.number,
                 abandon_below: request.abandon_below,
                 previous: request.previous,
@@ -208,13 +208,13 @@ impl World {
                         if_revision: put.if_revision,
                         previous: false,
                     }),
-                    Body::End(_) => convoke_log::command::Body::End(SessionId(request.session)),
+                    Body::End(_) => convoke_log::command::Body::End(LogSessionId(request.session)),
                     Body::Delete(_) => unreachable!("not asked for here"),
                 },
             }),
         };
         if command.epoch() != self.epoch {
-            return refused(ErrorCode::StaleEpoch);
+            return rejected(ErrorCode::StaleEpoch);
         }
         if let Command::Request(request) = &command
             && self.machine.session(request.session).is_none()
@@ -233,7 +233,7 @@ impl World {
                 log_time_us: log_time,
                 held_by: None,
             }),
-            Reply::Opened(Err(Refused::NameHeld { holder })) => {
+            Reply::Opened(Err(Rejected::NameHeld { holder })) => {
                 Message::Opened(v1::SessionOpened { held_by: Some(holder.0), ..v1::SessionOpened::default() })
             }
             Reply::Opened(Err(why)) => panic!("{why}"),
@@ -254,7 +254,7 @@ impl World {
 
     /// Returns the index at which a call took effect.
     pub(super) fn index(&self, session: u64, number: u64) -> Option<u64> {
-        match self.machine.peek(RequestId::new(SessionId(session), number)) {
+        match self.machine.peek(RequestId::new(LogSessionId(session), number)) {
             Fate::Done(outcome) if outcome.is_applied() => Some(outcome.index()),
             _ => None,
         }
@@ -271,8 +271,8 @@ fn epoch(epoch: Option<v1::Epoch>) -> Epoch {
     Epoch { term: epoch.term, leader: ReplicaId(epoch.replica) }
 }
 
-pub(super) fn refused(code: ErrorCode) -> Message {
-    Message::Refused(Error::new(code, "no").into())
+pub(super) fn rejected(code: ErrorCode) -> Message {
+    Message::Rejected(Error::new(code, "no").into())
 }
 
 fn answer(
@@ -286,7 +286,7 @@ fn answer(
     Message::Answer(v1::LogAnswer {
         request: Some(wire_id(id)),
         fate: Some(fate),
-        refused: why.map(|code| Error::new(code, "no").into()),
+        rejected: why.map(|code| Error::new(code, "no").into()),
         previous: previous.as_ref().map(|(id, _)| wire_id(*id)),
         previous_fate: previous.map(|(_, fate)| fate),
         log_time_us,

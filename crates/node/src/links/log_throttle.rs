@@ -9,9 +9,9 @@ const KEPT_MAX: usize = 1_024;
 
 /// Keys that were logged within the last window.
 #[derive(Debug, Default)]
-pub(crate) struct Quiet(Mutex<HashMap<String, Instant>>);
+pub(crate) struct LogThrottle(Mutex<HashMap<String, Instant>>);
 
-impl Quiet {
+impl LogThrottle {
     /// Returns whether `what` was not logged within the last window, and records it.
     pub(crate) fn is_new(&self, what: &str) -> bool {
         let now = Instant::now();
@@ -37,11 +37,11 @@ mod tests {
 
     #[test]
     fn repetitions_are_quiet_and_the_memory_bounded() {
-        let quiet = Quiet::default();
-        assert!(quiet.is_new("a"));
-        assert!(!quiet.is_new("a"));
-        assert!(quiet.is_new("b"));
-        let said = (0..5000).filter(|i| quiet.is_new(&i.to_string())).count();
+        let log_throttle = LogThrottle::default();
+        assert!(log_throttle.is_new("a"));
+        assert!(!log_throttle.is_new("a"));
+        assert!(log_throttle.is_new("b"));
+        let said = (0..5000).filter(|i| log_throttle.is_new(&i.to_string())).count();
         assert_eq!(said, KEPT_MAX - 2);
     }
 }

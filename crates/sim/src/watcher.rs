@@ -6,7 +6,7 @@ use crate::convert;
 use crate::network::Micros;
 use convoke_core::filter::Filter;
 use convoke_core::member::{Member, Space};
-use convoke_core::node::{Resume, StreamEvent, SubscriberId};
+use convoke_core::node::{Resume, StreamEvent, WatcherId};
 use convoke_proto::v1;
 use convoke_session::watch_state::{Next, WatchState};
 use convoke_session::{Event, Member as Shown};
@@ -23,11 +23,11 @@ pub enum Return {
 }
 
 #[derive(Debug)]
-pub struct Subscriber {
+pub struct Watcher {
     pub space: Space,
     pub filter: Filter,
     /// Where it reads now: host, run of the host, handle.
-    pub at: Option<(usize, u64, SubscriberId)>,
+    pub at: Option<(usize, u64, WatcherId)>,
     /// Pause between two reads, and how much it reads at once.
     pub pace: Micros,
     pub batch: usize,
@@ -84,9 +84,9 @@ impl Application {
     }
 }
 
-impl Subscriber {
+impl Watcher {
     pub fn new(space: Space, filter: Filter, pace: Micros, batch: usize) -> Self {
-        Subscriber {
+        Watcher {
             space,
             filter,
             at: None,

@@ -1,6 +1,6 @@
-//! Subscribers: who wants to see what, and what each still has to be told (W1–W6).
+//! Watchers: who wants to see what, and what each still has to be told (W1–W6).
 //!
-//! Each has a bounded queue of changes; snapshots and catch-ups are walked at the subscriber's own pace and never copied.
+//! Each has a bounded queue of changes; snapshots and catch-ups are walked at the watcher's own pace and never copied.
 
 mod token;
 mod walk;
@@ -11,7 +11,7 @@ pub(crate) use walk::Walk;
 use crate::map::CausalMap;
 use crate::member::{Member, Record, Space, Status};
 use crate::mutant::{Mutant, Mutation};
-use crate::node::{Effect, Interest, Output, ResetReason, StreamEvent, SubscriberId};
+use crate::node::{Effect, Interest, Output, ResetReason, StreamEvent, WatcherId};
 use crate::time::{Duration, Time};
 use crate::version::Version;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,11 +21,11 @@ use std::sync::Arc;
 const STEPS_MAX: usize = 4_096;
 
 #[derive(Debug)]
-struct Subscriber {
+struct Watcher {
     interest: Interest,
     stage: Stage,
     queue: VecDeque<StreamEvent>,
-    /// Told to the subscriber before anything else.
+    /// Told to the watcher before anything else.
     reset: Option<ResetReason>,
     /// The shell has been told that there is something to take.
     notified: bool,
@@ -53,11 +53,11 @@ enum Stage {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Subscribers {
-    entries: Vec<(u32, Option<Subscriber>)>,
+pub(crate) struct Watchers {
+    entries: Vec<(u32, Option<Watcher>)>,
     free: Vec<u32>,
     by_service: BTreeMap<String, Vec<u32>>,
-    /// Subscribers to members of any service.
+    /// Watchers to members of any service.
     general: Vec<u32>,
     names: Vec<u32>,
     len: usize,
@@ -84,7 +84,7 @@ impl LastToken {
     }
 }
 
-/// What a subscriber's request to resume comes down to.
+/// What a watcher's request to resume comes down to.
 #[derive(Debug)]
 pub(crate) enum Begin {
     Walk { walk: Walk, reset: Option<ResetReason> },
@@ -103,7 +103,7 @@ pub(crate) struct Change<'a> {
     pub(crate) gone: Option<Version>,
 }
 
-impl Subscribers {
+impl Watchers {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -116,7 +116,7 @@ impl Subscribers {
         self.entries.iter().filter_map(|(_, s)| s.as_ref()).map(|s| s.queue.len()).max().unwrap_or(0)
     }
 
-    pub(crate) fn insert(&mut self, interest: Interest, begin: Begin, out: &mut Output) -> SubscriberId {
+    pub(crate) fn insert(&mut self, interest: Interest, begin: Begin, out: &mut Output) -> WatcherId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push((0, None));
             self.entries.len() as u32 - 1
@@ -128,7 +128,7 @@ impl Subscribers {
         };
         let entry = &mut self.entries[index as usize];
         let notified = !matches!(stage, Stage::Waiting { .. });
-        entry.1 = Some(Subscriber {
+        entry.1 = Some(Watcher {
             interest,
             stage,
             queue: VecDeque::new(),
@@ -138,32 +138,32 @@ impl Subscribers {
             eager: false,
             marked: 0,
         });
-        let id = SubscriberId { index, generation: entry.0 };
+        let id = WatcherId { index, generation: entry.0 };
         self.len += 1;
         if notified {
-            out.effects.push(Effect::Readable { subscriber: id });
+            out.effects.push(Effect::Readable { watcher: id });
         }
         id
     }
 
-    pub(crate) fn mark_eagerly(&mut self, id: SubscriberId) {
-        if let Some((generation, Some(subscriber))) = self.entries.get_mut(id.index as usize)
+    pub(crate) fn mark_eagerly(&mut self, id: WatcherId) {
+        if let Some((generation, Some(watcher))) = self.entries.get_mut(id.index as usize)
             && *generation == id.generation
         {
-            subscriber.eager = true;
+            watcher.eager = true;
         }
     }
 
-    pub(crate) fn remove(&mut self, id: SubscriberId) {
+    pub(crate) fn remove(&mut self, id: WatcherId) {
         let Some(entry) = self.entries.get_mut(id.index as usize).filter(|entry| entry.0 == id.generation) else {
             return;
         };
-        let Some(subscriber) = entry.1.take() else { return };
+        let Some(watcher) = entry.1.take() else { return };
         entry.0 = entry.0.wrapping_add(1);
         self.free.push(id.index);
         self.len -= 1;
-        self.list(&subscriber.interest).retain(|index| *index != id.index);
-        if let Some(service) = subscriber.interest.filter.service_literal()
+        self.list(&watcher.interest).retain(|index| *index != id.index);
+        if let Some(service) = watcher.interest.filter.service_literal()
             && self.by_service.get(service).is_some_and(Vec::is_empty)
         {
             self.by_service.remove(service);
@@ -171,8 +171,8 @@ impl Subscribers {
     }
 
     pub(crate) fn remove_all(&mut self) {
-        for (index, (generation, subscriber)) in self.entries.iter_mut().enumerate() {
-            if subscriber.take().is_some() {
+        for (index, (generation, watcher)) in self.entries.iter_mut().enumerate() {
+            if watcher.take().is_some() {
                 *generation = generation.wrapping_add(1);
                 self.free.push(index as u32);
             }
@@ -210,10 +210,10 @@ impl Subscribers {
         }
         let mut delivered = 0;
         for index in audience {
-            let (generation, Some(subscriber)) = &mut self.entries[index as usize] else { continue };
-            if subscriber.offer(change, limit, mutation) {
+            let (generation, Some(watcher)) = &mut self.entries[index as usize] else { continue };
+            if watcher.offer(change, limit, mutation) {
                 delivered += 1;
-                subscriber.notify(SubscriberId { index, generation: *generation }, out);
+                watcher.notify(WatcherId { index, generation: *generation }, out);
             }
         }
         delivered
@@ -222,62 +222,60 @@ impl Subscribers {
     /// Tombstones were collected. Whoever was yet to be told of one on a walk is told now: the walk will not meet it. Hardly
     /// anybody is, so they are looked for once, not for each tombstone.
     pub(crate) fn collected(&mut self, collected: &[(u32, Arc<Record>)], limit: usize, out: &mut Output) {
-        for (index, (generation, subscriber)) in self.entries.iter_mut().enumerate() {
-            let Some(subscriber) = subscriber.as_mut() else { continue };
-            if !matches!(&subscriber.stage, Stage::Walking(walk) if walk.is_of_changes()) {
+        for (index, (generation, watcher)) in self.entries.iter_mut().enumerate() {
+            let Some(watcher) = watcher.as_mut() else { continue };
+            if !matches!(&watcher.stage, Stage::Walking(walk) if walk.is_of_changes()) {
                 continue;
             }
-            let space = subscriber.interest.space;
+            let space = watcher.interest.space;
             for (slot, record) in collected.iter().filter(|(_, record)| record.space == space) {
-                let Stage::Walking(walk) = &mut subscriber.stage else { break };
+                let Stage::Walking(walk) = &mut watcher.stage else { break };
                 let gone = Member { record: record.clone(), status: Status::Left };
                 let (id, version) = (gone.id().to_owned(), gone.version());
                 let change =
                     Change { slot: *slot, before: Some(&gone), after: None, freed: false, gone: Some(version) };
                 if walk.will_meet(change) {
                     walk.forget_known(change);
-                    subscriber.enqueue(StreamEvent::Unregistered { id, version }, limit);
-                    subscriber.notify(SubscriberId { index: index as u32, generation: *generation }, out);
+                    watcher.enqueue(StreamEvent::Unregistered { id, version }, limit);
+                    watcher.notify(WatcherId { index: index as u32, generation: *generation }, out);
                 }
             }
         }
     }
 
-    /// Takes events for one subscriber. Returns whether there is more right now.
+    /// Takes events for one watcher. Returns whether there is more right now.
     pub(crate) fn take(
         &mut self,
-        id: SubscriberId,
+        id: WatcherId,
         context: &TakeContext<'_>,
         max: usize,
         events: &mut Vec<StreamEvent>,
     ) -> bool {
         let stamp = self.stamp;
-        let Some((generation, Some(subscriber))) = self.entries.get_mut(id.index as usize) else { return false };
+        let Some((generation, Some(watcher))) = self.entries.get_mut(id.index as usize) else { return false };
         if *generation != id.generation {
             return false;
         }
-        let more = subscriber.take(context, stamp, &mut self.last_token, max, events);
-        subscriber.notified = more;
+        let more = watcher.take(context, stamp, &mut self.last_token, max, events);
+        watcher.notified = more;
         more
     }
 
     /// Wakes those whose wait is over or whose mark is due.
     pub(crate) fn tick(&mut self, now: Time, map: &CausalMap, mark_interval: Duration, out: &mut Output) {
         let stamp = self.stamp;
-        for (index, (generation, subscriber)) in self.entries.iter_mut().enumerate() {
-            let Some(subscriber) = subscriber else { continue };
-            let due = match &subscriber.stage {
+        for (index, (generation, watcher)) in self.entries.iter_mut().enumerate() {
+            let Some(watcher) = watcher else { continue };
+            let due = match &watcher.stage {
                 Stage::Waiting { resumption, until } => {
-                    now >= *until || resumption.reached(subscriber.interest.space, map)
+                    now >= *until || resumption.reached(watcher.interest.space, map)
                 }
                 Stage::Grace { until, .. } => now >= *until,
                 Stage::Walking(_) => false,
-                Stage::Live => {
-                    subscriber.marked != stamp && subscriber.marked_at.is_none_or(|at| now >= at + mark_interval)
-                }
+                Stage::Live => watcher.marked != stamp && watcher.marked_at.is_none_or(|at| now >= at + mark_interval),
             };
             if due {
-                subscriber.notify(SubscriberId { index: index as u32, generation: *generation }, out);
+                watcher.notify(WatcherId { index: index as u32, generation: *generation }, out);
             }
         }
     }
@@ -294,15 +292,15 @@ pub(crate) struct TakeContext<'a> {
     pub(crate) mutation: Mutation,
 }
 
-impl Subscriber {
-    fn notify(&mut self, id: SubscriberId, out: &mut Output) {
+impl Watcher {
+    fn notify(&mut self, id: WatcherId, out: &mut Output) {
         if !self.notified {
             self.notified = true;
-            out.effects.push(Effect::Readable { subscriber: id });
+            out.effects.push(Effect::Readable { watcher: id });
         }
     }
 
-    /// Queues the change if this subscriber should see it now.
+    /// Queues the change if this watcher should see it now.
     fn offer(&mut self, change: Change<'_>, limit: usize, mutation: Mutation) -> bool {
         let sees = |member: Option<&Member>| member.is_some_and(|m| self.interest.filter.matches(&m.subject()));
         let (before, after) = (sees(change.before), sees(change.after));
@@ -315,7 +313,7 @@ impl Subscriber {
                 if walk.will_meet(change) {
                     return false;
                 }
-                if mutation.is(Mutant::SubscriberSkipsBehindCursor) {
+                if mutation.is(Mutant::WatcherSkipsBehindCursor) {
                     return false;
                 }
                 walk.forget_known(change);
@@ -327,7 +325,7 @@ impl Subscriber {
             }
             Stage::Live => {}
         }
-        if self.queue.len() >= limit && mutation.is(Mutant::SlowSubscriberDropsSilently) {
+        if self.queue.len() >= limit && mutation.is(Mutant::SlowWatcherDropsSilently) {
             return false;
         }
         if before && !after && change.after.is_some() && mutation.is(Mutant::LeavingTheFilterIgnored) {

@@ -1,12 +1,12 @@
 //! Operations of clients.
 
-use super::{Operations, Owner, Reply, ReplyTo};
+use super::{EventLoop, Operations, Reply, ReplyTo};
 use crate::connection::{Answer, CloseReason, Delivery, Operation};
 use crate::counters::add;
 use convoke_core::node::{ConnId, SessionId};
-use convoke_core::{ErrorCode, Refusal, Time};
+use convoke_core::{ErrorCode, Rejection, Time};
 
-impl Owner {
+impl EventLoop {
     /// Carries out a batch in order. Its answers come before the notices it causes.
     pub(super) fn operations(&mut self, batch: Operations, now: Time, wall: u64) {
         let Operations { conn, operations, reply } = batch;
@@ -17,7 +17,7 @@ impl Owner {
                 self.operation(conn, operation, now, wall)
             } else {
                 // The connection was dropped by this node; what it had buffered is void (L5).
-                refuse(&operation)
+                reject(&operation)
             };
             answers.push(answer);
         }
@@ -47,7 +47,7 @@ impl Owner {
         }
     }
 
-    /// A heartbeat; unless it asks for an echo, it is answered only if refused.
+    /// A heartbeat; unless it asks for an echo, it is answered only if rejected.
     pub(super) fn heartbeat(&mut self, conn: ConnId, session: SessionId, echo: Option<u64>, now: Time) {
         if !self.clients.contains_key(&conn) {
             return;
@@ -55,7 +55,7 @@ impl Owner {
         let result = self.core.heartbeat(now, session, &mut self.out);
         let delivery = match (echo, result) {
             (Some(echo), result) => Delivery::Heartbeat { echo, result },
-            (None, Err(refusal)) => Delivery::HeartbeatRefused { session, refusal },
+            (None, Err(rejection)) => Delivery::HeartbeatRejected { session, rejection },
             (None, Ok(())) => return,
         };
         if let Some(outbox) = self.clients.get(&conn) {
@@ -63,7 +63,7 @@ impl Owner {
         }
     }
 
-    /// Drops a client's connection. What it has submitted is refused from now on.
+    /// Drops a client's connection. What it has submitted is rejected from now on.
     pub(super) fn close_client(&mut self, conn: ConnId, reason: CloseReason) {
         if let Some(outbox) = self.clients.remove(&conn) {
             self.replies.push(Reply::Deliver(outbox, conn, Delivery::Closed(reason)));
@@ -88,13 +88,13 @@ impl Owner {
     }
 }
 
-fn refuse(operation: &Operation) -> Answer {
-    let refusal = Refusal::new(ErrorCode::SessionGone, "this connection was dropped by the node; attach again");
+fn reject(operation: &Operation) -> Answer {
+    let rejection = Rejection::new(ErrorCode::SessionGone, "this connection was dropped by the node; attach again");
     match operation {
-        Operation::Attach(_) | Operation::Reattach(_) => Answer::Attached(Err(refusal)),
-        Operation::Register { .. } | Operation::Update { .. } => Answer::Written(Err(refusal)),
+        Operation::Attach(_) | Operation::Reattach(_) => Answer::Attached(Err(rejection)),
+        Operation::Register { .. } | Operation::Update { .. } => Answer::Written(Err(rejection)),
         Operation::Unregister { .. } | Operation::Heartbeat { .. } | Operation::Close { .. } => {
-            Answer::Done(Err(refusal))
+            Answer::Done(Err(rejection))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Walks: how a subscriber is shown what is there, or what changed, while the registry goes on changing (W2).
+//! Walks: how a watcher is shown what is there, or what changed, while the registry goes on changing (W2).
 
 use super::Change;
 use crate::map::CausalMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct Walk {
     path: Path,
-    /// Versions the subscriber has; what it knows already is not repeated.
+    /// Versions the watcher has; what it knows already is not repeated.
     known: Option<BTreeMap<String, Version>>,
 }
 
@@ -38,7 +38,7 @@ impl Walk {
         Walk { known: Some(known), ..Walk::snapshot(interest) }
     }
 
-    /// Over the slots that changed; `recent` is what the subscriber may have seen beyond its token.
+    /// Over the slots that changed; `recent` is what the watcher may have seen beyond its token.
     pub(crate) fn changed(slots: Vec<u32>, recent: BTreeMap<String, Version>) -> Self {
         Walk { path: Path::Changed { slots, next: 0 }, known: Some(recent) }
     }
@@ -68,7 +68,7 @@ impl Walk {
         matches!(self.path, Path::Changed { .. })
     }
 
-    /// A change of this id is being told; what the subscriber knew of it no longer matters.
+    /// A change of this id is being told; what the watcher knew of it no longer matters.
     pub(crate) fn forget_known(&mut self, change: Change<'_>) {
         if let (Some(known), Some(member)) = (&mut self.known, change.after.or(change.before)) {
             known.remove(member.id());
@@ -135,7 +135,7 @@ impl Walk {
         }
     }
 
-    /// At the end of a walk by known versions: what the subscriber knows and this node does not show.
+    /// At the end of a walk by known versions: what the watcher knows and this node does not show.
     pub(crate) fn missing(&mut self, map: &CausalMap, interest: &Interest) -> BTreeMap<String, Version> {
         let mut known = self.known.take().unwrap_or_default();
         known.retain(|id, _| {
@@ -146,7 +146,7 @@ impl Walk {
     }
 }
 
-/// The member in a slot, if the subscriber should see it.
+/// The member in a slot, if the watcher should see it.
 fn visible(slot: u32, interest: &Interest, map: &CausalMap) -> Option<Member> {
     let record = map.try_at(slot)?;
     if record.space != interest.space || !record.is_live() {
@@ -157,7 +157,7 @@ fn visible(slot: u32, interest: &Interest, map: &CausalMap) -> Option<Member> {
     (shown && interest.filter.matches(&member.subject())).then_some(member)
 }
 
-/// Tells a slot's present state to a subscriber that may or may not have known it.
+/// Tells a slot's present state to a watcher that may or may not have known it.
 fn show_change(slot: u32, interest: &Interest, map: &CausalMap, events: &mut Vec<StreamEvent>) {
     if let Some(member) = visible(slot, interest, map) {
         events.push(StreamEvent::Snapshot(member));

@@ -38,7 +38,8 @@ impl Token {
     /// The token of everything that `map` shows now.
     pub(crate) fn of(map: &CausalMap) -> Self {
         let origins = || map.origins.iter().map(|(_, entry)| entry);
-        let silent = origins().filter_map(|entry| Some((entry.origin.id.clone(), silent_life(entry.standing)?)));
+        let silent =
+            origins().filter_map(|entry| Some((entry.origin.id.clone(), silent_liveness_counter(entry.standing)?)));
         let dropped = origins().filter(|entry| entry.written_off > 0 && !keeps_written_off(map, entry));
         Token {
             clock: map.origins.context().clock,
@@ -54,9 +55,9 @@ impl Token {
         encode_clock(&mut w, &self.clock);
         encode_clock(&mut w, &self.written_off);
         w.count(self.silent.len());
-        for (origin, life) in &self.silent {
+        for (origin, liveness_counter) in &self.silent {
             encode_origin(&mut w, origin);
-            w.varint(*life);
+            w.varint(*liveness_counter);
         }
         encode_clock(&mut w, &self.beyond);
         w.into_bytes()
@@ -108,7 +109,7 @@ impl Token {
         let mut slots = Vec::new();
         for (_, entry) in map.origins.iter() {
             let id = &entry.origin.id;
-            let now = silent_life(entry.standing);
+            let now = silent_liveness_counter(entry.standing);
             let from = match self.silent.get(id).copied() {
                 // Shown as stated then and now, or silent then and ever since: only writes count.
                 then if then == now && now != Some(RETURNING) => self.clock.get(id) + 1,
@@ -127,10 +128,10 @@ impl Token {
 }
 
 /// The liveness counter by which all records of an origin are judged; `None` if they show what it stated.
-fn silent_life(standing: Standing) -> Option<u64> {
+fn silent_liveness_counter(standing: Standing) -> Option<u64> {
     match standing {
         Standing::Admitted => None,
-        Standing::Silent { life } => Some(life),
+        Standing::Silent { liveness_counter } => Some(liveness_counter),
         Standing::Returning { .. } => Some(RETURNING),
     }
 }
@@ -145,7 +146,7 @@ fn keeps_written_off(map: &CausalMap, entry: &OriginEntry) -> bool {
 /// All that a returning watcher sends (W3, W4).
 #[derive(Clone, Debug)]
 pub(crate) struct Resumption {
-    /// Of the last mark; `None` if the subscriber only says what it knows.
+    /// Of the last mark; `None` if the watcher only says what it knows.
     pub(crate) token: Option<Token>,
     /// Versions received after the token.
     pub(crate) recent: BTreeMap<String, Version>,
@@ -154,7 +155,7 @@ pub(crate) struct Resumption {
 }
 
 impl Resumption {
-    /// Whether this node knows at least what the subscriber has seen.
+    /// Whether this node knows at least what the watcher has seen.
     pub(crate) fn reached(&self, space: Space, map: &CausalMap) -> bool {
         let seen = |(id, version): (&String, &Version)| match map.record(space, id) {
             Some(record) => (record.claim, record.seq) >= (version.claim, version.seq),

@@ -1,28 +1,28 @@
-//! Subscriptions at the owner: who has something to read and room for it.
+//! Watches at the owner: who has something to read and room for it.
 
-use super::{Numbered, Owner, Reply, SubscribeRequest};
-use crate::subscription::{Slot, StreamId, Subscription};
-use convoke_core::node::SubscriberId;
+use super::{EventLoop, Numbered, Reply, WatchRequest};
+use crate::watch::{Slot, StreamId, WatchHandle};
+use convoke_core::node::WatcherId;
 use convoke_core::{Node, Time};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Events in one batch.
 const BATCH: usize = 256;
-/// Batches in one turn; snapshots of many new subscribers are spread over several, so that nobody else waits for them.
+/// Batches in one turn; snapshots of many new watchers are spread over several, so that nobody else waits for them.
 const TURN_BATCHES: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     entries: Numbered<StreamId, Entry>,
-    by_subscriber: Numbered<SubscriberId, StreamId>,
+    by_watcher: Numbered<WatcherId, StreamId>,
     /// Those to be served next, each once.
     waiting: VecDeque<StreamId>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    subscriber: SubscriberId,
+    watcher: WatcherId,
     slot: Arc<Slot>,
     /// The core has something for it.
     readable: bool,
@@ -30,20 +30,20 @@ struct Entry {
 }
 
 impl Streams {
-    fn insert(&mut self, stream: StreamId, subscriber: SubscriberId, slot: Arc<Slot>) {
-        self.entries.insert(stream, Entry { subscriber, slot, readable: false, waiting: false });
-        self.by_subscriber.insert(subscriber, stream);
+    fn insert(&mut self, stream: StreamId, watcher: WatcherId, slot: Arc<Slot>) {
+        self.entries.insert(stream, Entry { watcher, slot, readable: false, waiting: false });
+        self.by_watcher.insert(watcher, stream);
     }
 
-    pub(super) fn remove(&mut self, stream: StreamId) -> Option<SubscriberId> {
+    pub(super) fn remove(&mut self, stream: StreamId) -> Option<WatcherId> {
         let entry = self.entries.remove(&stream)?;
-        self.by_subscriber.remove(&entry.subscriber);
-        Some(entry.subscriber)
+        self.by_watcher.remove(&entry.watcher);
+        Some(entry.watcher)
     }
 
     /// The core has something to take.
-    pub(super) fn readable(&mut self, subscriber: SubscriberId) {
-        let Some(stream) = self.by_subscriber.get(&subscriber) else { return };
+    pub(super) fn readable(&mut self, watcher: WatcherId) {
+        let Some(stream) = self.by_watcher.get(&watcher) else { return };
         if let Some(entry) = self.entries.get_mut(stream) {
             entry.readable = true;
         }
@@ -73,7 +73,7 @@ impl Streams {
             entry.waiting = false;
             let mut empty = false;
             let more = entry.slot.offer(|events| {
-                let more = core.take(now, entry.subscriber, BATCH, events);
+                let more = core.take(now, entry.watcher, BATCH, events);
                 empty = events.is_empty();
                 more
             });
@@ -93,7 +93,7 @@ impl Streams {
         for (_, entry) in self.entries.drain() {
             entry.slot.end();
         }
-        self.by_subscriber.clear();
+        self.by_watcher.clear();
         self.waiting.clear();
     }
 }
@@ -104,19 +104,19 @@ impl Drop for Streams {
     }
 }
 
-impl Owner {
-    pub(super) fn subscribe(&mut self, request: SubscribeRequest, now: Time) {
-        let SubscribeRequest { interest, resume, eager_marks, reply } = request;
-        let result = self.core.subscribe(now, interest, resume, &mut self.out).map(|subscriber| {
+impl EventLoop {
+    pub(super) fn watch(&mut self, request: WatchRequest, now: Time) {
+        let WatchRequest { interest, resume, eager_marks, reply } = request;
+        let result = self.core.watch(now, interest, resume, &mut self.out).map(|watcher| {
             if eager_marks {
-                self.core.mark_eagerly(subscriber);
+                self.core.mark_eagerly(watcher);
             }
             let stream = StreamId(self.shared.number());
             let slot = Arc::<Slot>::default();
-            self.streams.insert(stream, subscriber, slot.clone());
-            Subscription::new(stream, slot, self.shared.clone())
+            self.streams.insert(stream, watcher, slot.clone());
+            WatchHandle::new(stream, slot, self.shared.clone())
         });
-        // If nobody waits any more, the subscription is dropped right here, and says so.
+        // If nobody waits any more, the watch is dropped right here, and says so.
         self.replies.push(Reply::Call(Box::new(move || drop(reply.send(result)))));
     }
 }

@@ -1,7 +1,7 @@
-//! Subscriptions: a slot for one batch between the owner task and each reader. The core's bounded queue is the only
+//! Watches: a slot for one batch between the event loop and each reader. The core's bounded queue is the only
 //! place where events wait, so a slow reader costs what the core allows it, and nobody else waits for it (S5).
 
-use crate::owner::Signal;
+use crate::event_loop::Signal;
 use crate::shared::Shared;
 use convoke_core::node::StreamEvent;
 use futures_core::Stream;
@@ -9,14 +9,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Names a subscription within this process; never reused.
+/// Names a watch within this process; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StreamId(pub(crate) u64);
 
 /// A stream of batches of events: snapshot, caught-up, changes, marks (S1). Ends when the node drops it: it slept, began
-/// a new run, or stopped. Then subscribe again, here or elsewhere, with the last mark.
+/// a new run, or stopped. Then watch again, here or elsewhere, with the last mark.
 #[derive(Debug)]
-pub struct Subscription {
+pub struct WatchHandle {
     id: StreamId,
     slot: Arc<Slot>,
     shared: Arc<Shared>,
@@ -69,12 +69,12 @@ impl Slot {
     }
 }
 
-impl Subscription {
+impl WatchHandle {
     pub(crate) fn new(id: StreamId, slot: Arc<Slot>, shared: Arc<Shared>) -> Self {
-        Subscription { id, slot, shared }
+        WatchHandle { id, slot, shared }
     }
 
-    /// The next batch; `None` once the node dropped the subscription and everything was taken.
+    /// The next batch; `None` once the node dropped the watch and everything was taken.
     pub async fn next(&mut self) -> Option<Vec<StreamEvent>> {
         std::future::poll_fn(|context| self.poll_batch(context)).await
     }
@@ -98,7 +98,7 @@ impl Subscription {
     }
 }
 
-impl Stream for Subscription {
+impl Stream for WatchHandle {
     type Item = Vec<StreamEvent>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -106,8 +106,8 @@ impl Stream for Subscription {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for WatchHandle {
     fn drop(&mut self) {
-        let _ = self.shared.signals.send(Signal::Unsubscribed(self.id));
+        let _ = self.shared.signals.send(Signal::Unwatchd(self.id));
     }
 }

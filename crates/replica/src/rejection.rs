@@ -5,12 +5,12 @@ use convoke_base::ErrorCode;
 use convoke_log::codec::CodecError;
 use convoke_log::leader::NotAppended;
 use convoke_log::machine::Reason;
-use convoke_log::{Epoch, SessionId};
+use convoke_log::{Epoch, LogSessionId};
 use smol_str::SmolStr;
 
 /// This copy was not appended, this read not served. Nothing is said about other copies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum Rejection {
     #[error("this node does not lead the log{}", leader(.0))]
     NotLeader(Group),
     #[error("this node holds no replica of the log: {}", elsewhere(.0))]
@@ -32,7 +32,7 @@ pub enum Refusal {
     #[error("no replica could read the command: {0}")]
     Unreadable(CodecError),
     #[error("no session {session} has been opened so far; the log is at entry {applied}")]
-    NoSession { session: SessionId, applied: u64 },
+    NoSession { session: LogSessionId, applied: u64 },
     #[error("the log plane of this node has stopped; use another node")]
     Stopped,
 }
@@ -52,39 +52,39 @@ fn elsewhere(group: &Group) -> String {
     }
 }
 
-impl Refusal {
+impl Rejection {
     /// The error code of the interface.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Refusal::NotLeader(_) => ErrorCode::NotLeader,
-            Refusal::NoQuorum(_) => ErrorCode::NoQuorum,
-            Refusal::NotReady | Refusal::NoReplica(_) | Refusal::Stopped => ErrorCode::NotReady,
-            Refusal::StaleEpoch { .. } => ErrorCode::StaleEpoch,
-            Refusal::SessionNotOpen => ErrorCode::SessionGone,
-            Refusal::GivenUp { .. } => ErrorCode::Superseded,
-            Refusal::Busy { .. } => ErrorCode::ResourceExhausted,
-            Refusal::TooLarge { .. } => ErrorCode::TooLarge,
-            Refusal::Unreadable(_) => ErrorCode::InvalidArgument,
-            Refusal::NoSession { .. } => ErrorCode::NotFound,
+            Rejection::NotLeader(_) => ErrorCode::NotLeader,
+            Rejection::NoQuorum(_) => ErrorCode::NoQuorum,
+            Rejection::NotReady | Rejection::NoReplica(_) | Rejection::Stopped => ErrorCode::NotReady,
+            Rejection::StaleEpoch { .. } => ErrorCode::StaleEpoch,
+            Rejection::SessionNotOpen => ErrorCode::SessionGone,
+            Rejection::GivenUp { .. } => ErrorCode::Superseded,
+            Rejection::Busy { .. } => ErrorCode::ResourceExhausted,
+            Rejection::TooLarge { .. } => ErrorCode::TooLarge,
+            Rejection::Unreadable(_) => ErrorCode::InvalidArgument,
+            Rejection::NoSession { .. } => ErrorCode::NotFound,
         }
     }
 
     /// What the sender should know of the group to ask better next time.
     pub fn group(&self) -> Option<&Group> {
         match self {
-            Refusal::NotLeader(group) | Refusal::NoReplica(group) | Refusal::NoQuorum(group) => Some(group),
+            Rejection::NotLeader(group) | Rejection::NoReplica(group) | Rejection::NoQuorum(group) => Some(group),
             _ => None,
         }
     }
 }
 
-impl From<NotAppended> for Refusal {
+impl From<NotAppended> for Rejection {
     fn from(why: NotAppended) -> Self {
         match why {
-            NotAppended::StaleEpoch { current } => Refusal::StaleEpoch { current },
-            NotAppended::NotReady => Refusal::NotReady,
-            NotAppended::SessionNotOpen => Refusal::SessionNotOpen,
-            NotAppended::GivenUp { floor } => Refusal::GivenUp { floor },
+            NotAppended::StaleEpoch { current } => Rejection::StaleEpoch { current },
+            NotAppended::NotReady => Rejection::NotReady,
+            NotAppended::SessionNotOpen => Rejection::SessionNotOpen,
+            NotAppended::GivenUp { floor } => Rejection::GivenUp { floor },
         }
     }
 }
@@ -93,7 +93,7 @@ impl From<NotAppended> for Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Rejected(#[from] Rejection),
     /// It may have been applied, or may still be. `resolve` makes it final.
     #[error("the leader lost its place before the request was decided; it may have been applied")]
     Unknown,
@@ -120,8 +120,8 @@ pub enum ChangeError {
     HoldsReplica { node: SmolStr, of: &'static str },
     #[error("at {address} is node {found}, not {node}; give the peer address of {node}")]
     OtherNode { address: SmolStr, found: SmolStr, node: SmolStr },
-    #[error("node {node} refuses to be a replica: {why}")]
-    NodeRefuses { node: SmolStr, why: String },
+    #[error("node {node} rejects to be a replica: {why}")]
+    NodeRejects { node: SmolStr, why: String },
     #[error("somebody else changed the group in the meantime; look at the status and try again")]
     Replaced,
     #[error("{0}")]
@@ -134,7 +134,7 @@ impl ChangeError {
     /// The error code of the interface.
     pub fn code(&self) -> ErrorCode {
         match self {
-            ChangeError::Submit(SubmitError::Refused(refusal)) => refusal.code(),
+            ChangeError::Submit(SubmitError::Rejected(rejection)) => rejection.code(),
             ChangeError::Submit(SubmitError::Unknown) => ErrorCode::OutcomeUnknown,
             ChangeError::NoReplica(_) => ErrorCode::NotFound,
             ChangeError::NotSettled => ErrorCode::Timeout,
@@ -145,7 +145,7 @@ impl ChangeError {
             | ChangeError::NotVoter(_)
             | ChangeError::HoldsReplica { .. }
             | ChangeError::OtherNode { .. }
-            | ChangeError::NodeRefuses { .. }
+            | ChangeError::NodeRejects { .. }
             | ChangeError::Replaced => ErrorCode::FailedPrecondition,
         }
     }

@@ -1,4 +1,4 @@
-//! The owner task: the one place that touches the core. Everything reaches it through one bounded channel; it takes
+//! The event loop: the one place that touches the core. Everything reaches it through one bounded channel; it takes
 //! what has gathered, calls the core, publishes what changed, and only then answers.
 
 mod clients;
@@ -7,14 +7,14 @@ mod inputs;
 mod lifecycle;
 mod streams;
 
-pub(crate) use inputs::{Call, Frames, Input, Operations, ReplyTo, Signal, SubscribeRequest};
+pub(crate) use inputs::{Call, Frames, Input, Operations, ReplyTo, Signal, WatchRequest};
 pub(crate) use lifecycle::Launch;
 
 use crate::clock::{Clock, wall_ms};
 use crate::connection::{Answer, Delivery, Outbox};
 use crate::counters::add;
 use crate::disk::DataDir;
-use crate::links::{Link, LinkTasks, Quiet};
+use crate::links::{Link, LinkTasks, LogThrottle};
 use crate::shared::{Ending, Phase, Shared};
 use crate::view::Publisher;
 use convoke_core::node::{ConnId, LinkId, StopReason};
@@ -37,7 +37,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(3600);
 type Numbered<K, V> = HashMap<K, V, FixedState>;
 
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub(crate) struct EventLoop {
     core: Node,
     core_config: convoke_core::Config,
     out: Output,
@@ -63,7 +63,7 @@ pub(crate) struct Owner {
     names: BTreeMap<String, String>,
     data_dir: Option<Arc<DataDir>>,
     /// Events that repeat themselves.
-    quiet: Quiet,
+    log_throttle: LogThrottle,
     ended: Option<StopReason>,
 }
 
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Reply {
     }
 }
 
-impl Owner {
+impl EventLoop {
     /// Runs the node until it stops.
     pub(crate) async fn run(mut self) -> Ending {
         let mut inputs = Vec::with_capacity(TURN_INPUTS);
@@ -194,7 +194,7 @@ impl Owner {
                     self.clients.insert(conn, Arc::new(outbox));
                 }
             }
-            Input::Subscribe(request) => self.subscribe(*request, now),
+            Input::Watch(request) => self.watch(*request, now),
             Input::Call(call) => {
                 let reply = call(self, now);
                 self.replies.push(Reply::Call(reply));
@@ -222,9 +222,9 @@ impl Owner {
                 self.settle();
             }
             Signal::Wanted(stream) => self.streams.wanted(stream),
-            Signal::Unsubscribed(stream) => {
-                if let Some(subscriber) = self.streams.remove(stream) {
-                    self.core.unsubscribe(subscriber);
+            Signal::Unwatchd(stream) => {
+                if let Some(watcher) = self.streams.remove(stream) {
+                    self.core.unwatch(watcher);
                 }
             }
         }

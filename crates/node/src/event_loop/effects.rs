@@ -1,15 +1,15 @@
 //! What the core wants done.
 
-use super::{Owner, Reply};
+use super::{EventLoop, Reply};
 use crate::connection::{CloseReason, Delivery};
 use crate::counters::add;
-use crate::events::Happening;
+use crate::events::NodeEvent;
 use crate::links::{self, Full};
 use crate::shared::Phase;
 use bytes::Bytes;
 use convoke_core::node::{Effect, Event, LinkId};
 
-impl Owner {
+impl EventLoop {
     /// Carries out what the last call left behind.
     pub(super) fn settle(&mut self) {
         if self.out.effects.is_empty() && self.out.events.is_empty() {
@@ -39,7 +39,7 @@ impl Owner {
     fn effect(&mut self, effect: Effect) {
         match effect {
             Effect::Send { link, frame } => self.send(link, frame),
-            Effect::Readable { subscriber } => self.streams.readable(subscriber),
+            Effect::Readable { watcher } => self.streams.readable(watcher),
             Effect::Notify { conn, notice } => {
                 if let Some(outbox) = self.clients.get(&conn) {
                     self.replies.push(Reply::Deliver(outbox.clone(), conn, Delivery::Notice(notice)));
@@ -59,7 +59,7 @@ impl Owner {
             Effect::Restart { reason, incarnation, legacy } => self.restart(reason, incarnation, legacy),
             Effect::Stop { reason } => {
                 self.ended = Some(reason);
-                self.shared.timeline.record(Happening::Stopped { reason });
+                self.shared.timeline.record(NodeEvent::Stopped { reason });
                 self.close_all_clients(CloseReason::NodeStopped);
             }
         }
@@ -78,7 +78,7 @@ impl Owner {
                 let address = link.address.to_string();
                 link.queue.cut();
                 self.links.remove(&id);
-                self.shared.timeline.record(Happening::LinkOverflow { address });
+                self.shared.timeline.record(NodeEvent::LinkOverflow { address });
                 let now = self.clock.now();
                 self.core.closed(now, id, &mut self.out);
             }
@@ -120,15 +120,15 @@ impl Owner {
             Event::NameLost { name, .. } => {
                 self.names.remove(name);
             }
-            // Whoever is refused tries again and again.
-            Event::PeerRefused { .. } | Event::Conflict { .. } | Event::Late { .. }
-                if !self.quiet.is_new(&Happening::Registry(event.clone()).to_string()) =>
+            // Whoever is rejected tries again and again.
+            Event::PeerRejected { .. } | Event::Conflict { .. } | Event::Late { .. }
+                if !self.log_throttle.is_new(&NodeEvent::Registry(event.clone()).to_string()) =>
             {
                 return;
             }
             _ => {}
         }
-        self.shared.timeline.record(Happening::Registry(event));
+        self.shared.timeline.record(NodeEvent::Registry(event));
     }
 
     /// Remembers the incarnation. Not waited for: should this process die first, the nonce still tells its runs apart
@@ -142,7 +142,7 @@ impl Owner {
         tokio::task::spawn_blocking(move || {
             if let Err(error) = data_dir.persist(incarnation) {
                 let error = format!("{}: {error}", data_dir.path().display());
-                shared.timeline.record(Happening::PersistFailed { error });
+                shared.timeline.record(NodeEvent::PersistFailed { error });
             }
         });
     }

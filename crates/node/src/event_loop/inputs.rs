@@ -1,16 +1,16 @@
-//! What reaches the owner task.
+//! What reaches the event loop.
 
-use super::Owner;
+use super::EventLoop;
 use crate::connection::{Answer, Operation, Outbox};
 use crate::links::Connected;
-use crate::subscription::{StreamId, Subscription};
+use crate::watch::{StreamId, WatchHandle};
 use bytes::Bytes;
 use convoke_core::node::{ConnId, DialId, Interest, LinkId, Resume, SessionId};
-use convoke_core::{Refusal, Time};
+use convoke_core::{Rejection, Time};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// Returns what is to be said once the turn's changes are published.
-pub(crate) type Call = Box<dyn FnOnce(&mut Owner, Time) -> Box<dyn FnOnce() + Send> + Send>;
+pub(crate) type Call = Box<dyn FnOnce(&mut EventLoop, Time) -> Box<dyn FnOnce() + Send> + Send>;
 
 pub(crate) enum Input {
     /// A peer connected.
@@ -40,7 +40,7 @@ pub(crate) enum Input {
         /// To be brought back by the answer, if one is wanted.
         echo: Option<u64>,
     },
-    Subscribe(Box<SubscribeRequest>),
+    Watch(Box<WatchRequest>),
     Call(Call),
     Stop,
 }
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Input {
             Input::Connect { .. } => "Connect",
             Input::Operations(_) => "Operations",
             Input::Heartbeat { .. } => "Heartbeat",
-            Input::Subscribe(_) => "Subscribe",
+            Input::Watch(_) => "Watch",
             Input::Call(_) => "Call",
             Input::Stop => "Stop",
         })
@@ -88,19 +88,19 @@ pub(crate) enum ReplyTo {
 }
 
 #[derive(Debug)]
-pub(crate) struct SubscribeRequest {
+pub(crate) struct WatchRequest {
     pub(crate) interest: Interest,
     pub(crate) resume: Resume,
     /// A mark whenever everything has been told.
     pub(crate) eager_marks: bool,
-    pub(crate) reply: oneshot::Sender<Result<Subscription, Refusal>>,
+    pub(crate) reply: oneshot::Sender<Result<WatchHandle, Rejection>>,
 }
 
 /// Said by whoever waits or ends; see [`crate::shared::Shared::signals`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
     Disconnected(ConnId),
-    /// The reader of a subscription has taken its batch and wants more.
+    /// The reader of a watch has taken its batch and wants more.
     Wanted(StreamId),
-    Unsubscribed(StreamId),
+    Unwatchd(StreamId),
 }

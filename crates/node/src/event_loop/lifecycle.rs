@@ -1,15 +1,15 @@
 //! Runs of the node: the first, a new one in the same process, and the end.
 
-use super::{Numbered, Owner};
+use super::{EventLoop, Numbered};
 use crate::clock::{Clock, wall_ms};
 use crate::connection::CloseReason;
 use crate::counters::add;
 use crate::disk::DataDir;
 use crate::error::StartError;
-use crate::events::Happening;
-use crate::links::{LinkTasks, Quiet};
-use crate::owner::streams::Streams;
-use crate::owner::{Input, Signal};
+use crate::event_loop::streams::Streams;
+use crate::event_loop::{Input, Signal};
+use crate::events::NodeEvent;
+use crate::links::{LinkTasks, LogThrottle};
 use crate::random;
 use crate::shared::{Phase, Shared};
 use crate::view::Publisher;
@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 /// How long a stopping node waits for its last frames to be sent.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// What the owner task starts from.
+/// What the event loop starts from.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) core_config: convoke_core::Config,
@@ -36,7 +36,7 @@ pub(crate) struct Launch {
     pub(crate) nonce: u64,
 }
 
-impl Owner {
+impl EventLoop {
     pub(crate) fn launch(launch: Launch) -> Result<Self, StartError> {
         let Launch { core_config, shared, inbox, signals, publisher, data_dir, nonce } = launch;
         let clock = Clock::start();
@@ -50,7 +50,7 @@ impl Owner {
             };
             data_dir.persist(core.origin().incarnation.number).map_err(source)?;
         }
-        let mut owner = Owner {
+        let mut owner = EventLoop {
             core,
             core_config,
             out: Output::default(),
@@ -70,11 +70,11 @@ impl Owner {
             replies: Vec::new(),
             names: BTreeMap::new(),
             data_dir,
-            quiet: Quiet::default(),
+            log_throttle: LogThrottle::default(),
             ended: None,
         };
         let incarnation = owner.core.origin().incarnation.number;
-        owner.shared.timeline.record(Happening::Started { incarnation });
+        owner.shared.timeline.record(NodeEvent::Started { incarnation });
         owner.begin();
         Ok(owner)
     }
@@ -98,7 +98,7 @@ impl Owner {
             }
         };
         add(&self.shared.counting.restarts, 1);
-        self.shared.timeline.record(Happening::Restarted { reason, incarnation });
+        self.shared.timeline.record(NodeEvent::Restarted { reason, incarnation });
         self.shared.phase.send_if_modified(|phase| {
             let ready = *phase == Phase::Ready;
             if ready {
@@ -136,8 +136,8 @@ impl Owner {
         }
         let now = self.clock.now();
         for (name, location) in self.names.clone() {
-            if let Err(refusal) = self.core.register_name(now, &name, &location, &mut self.out) {
-                tracing::warn!(node = %self.shared.id, "cannot register name {name:?} again: {refusal}");
+            if let Err(rejection) = self.core.register_name(now, &name, &location, &mut self.out) {
+                tracing::warn!(node = %self.shared.id, "cannot register name {name:?} again: {rejection}");
             }
         }
         self.core.names_complete(now, &mut self.out);
