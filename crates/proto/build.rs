@@ -6,7 +6,8 @@ use std::path::PathBuf;
 const FILES: [&str; 4] =
     ["convoke/v1/types.proto", "convoke/v1/registry.proto", "convoke/v1/admin.proto", "convoke/v1/log.proto"];
 
-/// Shown as JSON as they are. Members and errors have forms of their own in `src/json.rs` and `src/error.rs`.
+/// Messages whose generated type is also their JSON form. Members and errors have their own types in `src/json.rs` and
+/// `src/error.rs`.
 const JSON: [&str; 16] = [
     "StatusResponse",
     "StatusResponse.Ports",

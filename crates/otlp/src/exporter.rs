@@ -19,21 +19,21 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 /// Maximum number of spans in one request.
-const BATCH: usize = 512;
+const BATCH_SPANS_MAX: usize = 512;
 /// Maximum time that a batch waits to become full.
-const GATHER: Duration = Duration::from_secs(1);
+const BATCH_DELAY_MAX: Duration = Duration::from_secs(1);
 /// Time limit for one request to the collector.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time that a stopping process waits for the export of the remaining spans.
-const FLUSH: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of the warning about dropped spans.
-const REMIND: Duration = Duration::from_secs(60);
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// How long an unused connection is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Answers are small.
-const ANSWER_BYTES: usize = 64 * 1024;
+/// Maximum size of a response.
+const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 
-type Failure = Box<dyn Error + Send + Sync>;
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Sends spans from the queue to the collector.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct Exporter {
     queued: mpsc::Receiver<Record>,
     batch: Vec<Record>,
     client: Client<HttpConnector, Full<Bytes>>,
-    trouble: Trouble,
+    drop_warning: DropWarning,
 }
 
 /// A running exporter.
@@ -59,9 +59,9 @@ impl Running {
     pub async fn finish(mut self) {
         // Sending fails only if the task has panicked.
         let _ = self.stop.send(());
-        if timeout(FLUSH, &mut self.task).await.is_err() {
+        if timeout(FLUSH_TIMEOUT, &mut self.task).await.is_err() {
             self.task.abort();
-            tracing::warn!(timeout = ?FLUSH, "remaining spans dropped: span export timed out at shutdown");
+            tracing::warn!(timeout = ?FLUSH_TIMEOUT, "remaining spans dropped: span export timed out at shutdown");
         }
     }
 }
@@ -74,12 +74,12 @@ impl Exporter {
             endpoint,
             version,
             queued,
-            batch: Vec::with_capacity(BATCH),
+            batch: Vec::with_capacity(BATCH_SPANS_MAX),
             client: Client::builder(TokioExecutor::new())
                 .pool_idle_timeout(IDLE_TIMEOUT)
                 .pool_timer(TokioTimer::new())
                 .build_http(),
-            trouble: Trouble::default(),
+            drop_warning: DropWarning::default(),
         }
     }
 
@@ -97,7 +97,7 @@ impl Exporter {
             }
         }
         loop {
-            while self.batch.len() < BATCH
+            while self.batch.len() < BATCH_SPANS_MAX
                 && let Ok(record) = self.queued.try_recv()
             {
                 self.batch.push(record);
@@ -111,12 +111,12 @@ impl Exporter {
 
     /// Waits until there is a batch. Cancel-safe: spans that were already received stay in the batch.
     async fn gather(&mut self) {
-        if self.queued.recv_many(&mut self.batch, BATCH).await == 0 {
+        if self.queued.recv_many(&mut self.batch, BATCH_SPANS_MAX).await == 0 {
             // All senders are dropped, so no more spans arrive.
             return std::future::pending().await;
         }
         let filling = async {
-            let mut room = BATCH.saturating_sub(self.batch.len());
+            let mut room = BATCH_SPANS_MAX.saturating_sub(self.batch.len());
             while room > 0 {
                 match self.queued.recv_many(&mut self.batch, room).await {
                     0 => return,
@@ -124,7 +124,7 @@ impl Exporter {
                 }
             }
         };
-        let _ = timeout(GATHER, filling).await;
+        let _ = timeout(BATCH_DELAY_MAX, filling).await;
     }
 
     /// Posts the batch once, without retries. To buffer spans for an unreachable collector, run a local collector.
@@ -132,42 +132,46 @@ impl Exporter {
         let records = std::mem::take(&mut self.batch);
         let count = records.len() as u64;
         let body = Bytes::from(wire::request(&self.resource, &self.version, records).encode_to_vec());
-        let posted = match timeout(PATIENCE, self.post(body)).await {
+        let posted = match timeout(REQUEST_TIMEOUT, self.post(body)).await {
             Ok(posted) => posted,
-            Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs()).into()),
+            Err(_) => Err(format!("no response within {} s", REQUEST_TIMEOUT.as_secs()).into()),
         };
         match posted {
             Ok(None) => {
                 counters().add_exported(count);
-                self.trouble.over(&self.endpoint);
+                self.drop_warning.succeeded(&self.endpoint);
             }
             Ok(Some(partial)) => {
                 let rejected = u64::try_from(partial.rejected_spans).unwrap_or(0).min(count);
                 counters().add_exported(count - rejected);
                 counters().add_dropped_collector(rejected);
-                self.trouble.goes_on(&self.endpoint, &format!("spans rejected: {}", partial.error_message), rejected);
+                self.drop_warning.failed(
+                    &self.endpoint,
+                    &format!("spans rejected: {}", partial.error_message),
+                    rejected,
+                );
             }
             Err(error) => {
                 counters().add_dropped_collector(count);
-                self.trouble.goes_on(&self.endpoint, &error, count);
+                self.drop_warning.failed(&self.endpoint, &error, count);
             }
         }
     }
 
     /// Posts a batch and returns the spans that the collector rejected, if any.
-    async fn post(&self, body: Bytes) -> Result<Option<PartialSuccess>, Failure> {
+    async fn post(&self, body: Bytes) -> Result<Option<PartialSuccess>, BoxError> {
         let request = Request::post(self.endpoint.0.clone())
             .header(header::CONTENT_TYPE, "application/x-protobuf")
             .header(header::USER_AGENT, concat!("convoke/", env!("CARGO_PKG_VERSION")))
             .body(Full::new(body))?;
         let response = self.client.request(request).await?;
         let status = response.status();
-        let answer = Limited::new(response.into_body(), ANSWER_BYTES).collect().await?.to_bytes();
-        taken(status, &answer)
+        let answer = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await?.to_bytes();
+        check_response(status, &answer)
     }
 }
 
-fn taken(status: StatusCode, answer: &[u8]) -> Result<Option<PartialSuccess>, Failure> {
+fn check_response(status: StatusCode, answer: &[u8]) -> Result<Option<PartialSuccess>, BoxError> {
     if !status.is_success() {
         return Err(format!("HTTP status {status}").into());
     }
@@ -178,23 +182,23 @@ fn taken(status: StatusCode, answer: &[u8]) -> Result<Option<PartialSuccess>, Fa
 
 /// Warns about dropped spans: at once, then once per interval.
 #[derive(Debug, Default)]
-struct Trouble {
-    said: Option<Instant>,
+struct DropWarning {
+    warned: Option<Instant>,
     lost: u64,
 }
 
-impl Trouble {
-    fn goes_on(&mut self, endpoint: &Endpoint, error: &impl fmt::Display, lost: u64) {
+impl DropWarning {
+    fn failed(&mut self, endpoint: &Endpoint, error: &impl fmt::Display, lost: u64) {
         self.lost += lost;
-        if self.said.is_none_or(|said| said.elapsed() >= REMIND) {
-            self.said = Some(Instant::now());
+        if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL) {
+            self.warned = Some(Instant::now());
             let lost = self.lost;
             tracing::warn!(%endpoint, dropped_spans = lost, %error, "span export failed");
         }
     }
 
-    fn over(&mut self, endpoint: &Endpoint) {
-        if self.said.take().is_some() {
+    fn succeeded(&mut self, endpoint: &Endpoint) {
+        if self.warned.take().is_some() {
             tracing::info!(%endpoint, dropped_spans = self.lost, "span export resumed");
             self.lost = 0;
         }

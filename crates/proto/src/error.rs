@@ -64,7 +64,7 @@ pub struct Error {
     /// With [`ErrorCode::InvalidFilter`]: the position of the error in the filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<v1::error::Position>,
-    /// What errors of the log plane also say.
+    /// Additional fields of errors of the log plane.
     #[serde(flatten, deserialize_with = "log_context", skip_serializing_if = "Option::is_none")]
     pub log: Option<Box<LogContext>>,
 }
@@ -88,13 +88,13 @@ pub struct LogContext {
 impl Eq for LogContext {}
 
 impl LogContext {
-    fn if_any(self) -> Option<Box<LogContext>> {
+    fn non_empty(self) -> Option<Box<LogContext>> {
         (self != LogContext::default()).then(|| Box::new(self))
     }
 }
 
 fn log_context<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<LogContext>>, D::Error> {
-    LogContext::deserialize(deserializer).map(LogContext::if_any)
+    LogContext::deserialize(deserializer).map(LogContext::non_empty)
 }
 
 impl Error {
@@ -122,7 +122,7 @@ impl Error {
         self
     }
 
-    /// Names the request of the log plane that it is about.
+    /// Sets the log request that the error refers to.
     #[must_use]
     pub fn request(mut self, request: v1::RequestId) -> Error {
         self.log.get_or_insert_default().request = Some(request);
@@ -164,7 +164,7 @@ impl From<v1::Error> for Error {
         let code = error.error_code();
         let log = LogContext { request: error.request, members: error.members, epoch: error.epoch };
         let v1::Error { message, field, limit, known, position, .. } = error;
-        Error { code, message, field, limit, known, position, log: log.if_any() }
+        Error { code, message, field, limit, known, position, log: log.non_empty() }
     }
 }
 
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_survives_the_way_through_a_grpc_status() {
+    fn an_error_round_trips_through_a_grpc_status() {
         for code in ErrorCode::ALL.iter().copied() {
             let error = Error { known: Some(7), ..Error::new(code, "no").field("id").limit(3).at(1, 9) };
             let status = tonic::Status::from(error.clone());
