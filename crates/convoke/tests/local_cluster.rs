@@ -172,7 +172,7 @@ fn processes_and_ways_fail_as_asked_and_nodes_come_and_go() {
     world.json(&["fault", "kill", "n3"]);
     says("n3 is dead");
     let (exit, said) = world.rejected(&["fault", "pause", "n3"]);
-    assert_eq!((exit, said.as_str()), (5, "convoke: n3 has no process: start it with restart"));
+    assert_eq!((exit, said.as_str()), (5, "convoke: n3 is not running: start it with restart"));
     world.json(&["fault", "restart", "n3"]);
     assert!(health(&world, &["--wait", "30s"]).0);
 
@@ -218,7 +218,7 @@ fn several_clusters_and_prometheus_targets() {
     assert!(support::http::metric(target, "convoke_ready") > 0.0, "a target is scraped at /metrics");
 
     let (exit, said) = world.rejected(&["info"]);
-    assert_eq!((exit, said.as_str()), (2, "convoke: there are several clusters: name one of one, two"));
+    assert_eq!((exit, said.as_str()), (2, "convoke: several clusters exist: name one of one, two"));
     assert_eq!(world.json(&["list"])["clusters"].as_array().unwrap().len(), 2);
     world.json(&["delete", "one"]);
     assert_eq!(world.json(&["list"])["clusters"][0]["name"], "two", "the other one stays");
