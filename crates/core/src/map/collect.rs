@@ -3,7 +3,7 @@
 use super::{CausalMap, ItemRef, Key};
 use crate::liveness::Inferred;
 use crate::member::{Kind, Member, Record};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::time::{Clock, Duration, Heard, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,10 +106,11 @@ impl CausalMap {
     /// member as `down` again (L4).
     fn collect_inferred(&mut self, key: &Key) -> Option<(u32, Arc<Record>)> {
         let inferred = self.drop_inferred(key)?;
+        seam!(self, InferredCollectedAlone => return None);
         let record = self.slots.find(key.0, &key.1)?;
         let judged = self.origins.entry(record.origin.index).standing.judges(record.n);
         let applies = judged.is_some_and(|life| inferred.applies(record, life));
-        if !applies || self.mutation.is(Mutant::InferredCollectedAlone) {
+        if !applies {
             return None;
         }
         let (slot, owner) = (record.slot, record.origin.index);
@@ -142,21 +143,20 @@ impl CausalMap {
     /// Whether the record that an inference is about was here and was collected. Such an inference came from a node that
     /// lags behind (L4).
     pub(super) fn is_baseless(&self, key: &Key, inferred: &Inferred) -> bool {
+        seam!(self, InferredWithoutBasisKept => return false);
         let about = &inferred.about.id;
         self.slots.find(key.0, &key.1).is_none()
             && match self.origins.index_of(about) {
                 Some(index) => self.origins.covers(index, inferred.about_n),
                 None => self.origins.is_retired(about),
             }
-            && !self.mutation.is(Mutant::InferredWithoutBasisKept)
     }
 
     fn raise_floor(&mut self, origin: u32, n: u64) {
-        if !self.mutation.is(Mutant::FloorNotRaised) {
-            let entry = self.origins.entry_mut(origin);
-            // What no context tells of nobody can have taken in: above that, every peer and token would be below the floor.
-            entry.floor = entry.floor.max(n.min(entry.seen));
-        }
+        seam!(self, FloorNotRaised => return);
+        let entry = self.origins.entry_mut(origin);
+        // Not above the context: no peer could have received more, so every peer and token would be below the floor.
+        entry.floor = entry.floor.max(n.min(entry.seen));
     }
 
     /// Drops the live records that others have written off of an origin that fell silent before it stated them again (D10).

@@ -1,7 +1,7 @@
 //! What a peer misses, in O(changes) (D5, D6).
 
 use super::{CausalMap, Key};
-use crate::mutant::Mutant;
+use crate::mutant::{Mutant, seam};
 use crate::time::Clock;
 use crate::wire::{Context, ItemsWriter};
 use std::collections::BTreeSet;
@@ -36,10 +36,9 @@ impl CausalMap {
             items.extend(entry.stated.range(seen + 1..).map(|(_, slot)| ItemRef::Stated(*slot)));
             items.extend(entry.inferred.range(seen + 1..).map(|(_, id)| ItemRef::Inferred(id.clone())));
         }
-        if self.mutation.is(Mutant::DeltaSendsOwnOnly) {
-            let me = self.origins.me();
-            items.retain(|item| matches!(item, ItemRef::Stated(slot) if self.at(*slot).origin.index == me));
-        }
+        let is_own =
+            |item: &ItemRef| matches!(item, ItemRef::Stated(slot) if self.at(*slot).origin.index == self.origins.me());
+        seam!(self, DeltaSendsOwnOnly => items.retain(is_own));
         Delta::Items(items)
     }
 

@@ -3,7 +3,7 @@
 use super::{CausalMap, ItemRef, Key, OriginEntry, key};
 use crate::liveness::Inferred;
 use crate::member::{Kind, Member, Record, Space, Status};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::time::{Clock, Heard};
 use crate::version::{OriginId, VectorClock};
 use crate::wire::{Context, InferredItem, Item, MAX_DRAIN_TAKEN, MAX_SEQ_TAKEN, RecordItem};
@@ -73,12 +73,11 @@ impl CausalMap {
     }
 
     fn apply_record(&mut self, item: &RecordItem<'_>, clock: Clock) -> Outcome {
-        let beyond = item.seq > MAX_SEQ_TAKEN || item.drain > MAX_DRAIN_TAKEN;
-        if beyond && !self.mutation.is(Mutant::CountersUnbounded) {
+        if self.leaves_no_room(item) {
             return Outcome::Refused;
         }
         let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Refused };
-        if self.origins.covers(origin, item.n) && !self.mutation.is(Mutant::CoveredRecordsAccepted) {
+        if self.is_covered(origin, item.n) {
             return Outcome::Known;
         }
         if origin == self.origins.me() {
@@ -111,18 +110,36 @@ impl CausalMap {
         }
     }
 
+    /// Whether the next owner could not count on from the counters of a record (P7).
+    fn leaves_no_room(&self, item: &RecordItem<'_>) -> bool {
+        seam!(self, CountersUnbounded => return false);
+        item.seq > MAX_SEQ_TAKEN || item.drain > MAX_DRAIN_TAKEN
+    }
+
+    /// Whether a record was received before: then it was stored, outranked or collected (D4).
+    fn is_covered(&self, origin: u32, n: u64) -> bool {
+        seam!(self, CoveredRecordsAccepted => return false);
+        self.origins.covers(origin, n)
+    }
+
     /// News of a claim that is outranked by what this node shows as left: a tombstone, or a record whose owner is silent.
     /// Whoever has collected that takes the claim in and covers the dot of what it collected; so it is said again, as a
     /// tombstone with a new dot (D8). A session that thereby loses claims anew (C4).
     fn repeat_tombstone(&mut self, loser: Arc<Record>, clock: Clock) -> Outcome {
         let Some(held) = self.record(loser.space, &loser.id) else { return Outcome::Outranked(loser) };
         let settled = self.shown(held) != Status::Left || !loser.is_live() || held.origin.index == loser.origin.index;
-        let silent = if held.is_live() { Mutant::InferenceNotRepeated } else { Mutant::TombstoneNotRepeated };
-        if settled || !self.may_write || self.mutation.is(silent) {
+        if settled || !self.may_write || self.stays_silent(held) {
             return Outcome::Outranked(loser);
         }
         let again = held.ended();
         Outcome::Stored(self.write(again, clock))
+    }
+
+    /// Only mutants do not repeat an end.
+    fn stays_silent(&self, held: &Record) -> bool {
+        seam!(self, InferenceNotRepeated => return held.is_live());
+        seam!(self, TombstoneNotRepeated => return !held.is_live());
+        false
     }
 
     fn apply_inferred(&mut self, item: &InferredItem<'_>, clock: Clock) -> Outcome {
@@ -288,9 +305,9 @@ impl CausalMap {
     }
 
     /// Claims writes up to `to` of one origin, if everything up to `from` was there (D5).
-    pub(crate) fn join_push(&mut self, origin: u32, from: u64, to: u64) -> bool {
-        let entry = self.origins.entry(origin);
-        if entry.seen < from && !self.mutation.is(Mutant::PushGapClaimed) {
+    pub(crate) fn join_push(&mut self, origin: u32, mut from: u64, to: u64) -> bool {
+        seam!(self, PushGapClaimed => from = 0);
+        if self.origins.entry(origin).seen < from {
             return false;
         }
         self.origins.raise(origin, to);
@@ -319,20 +336,16 @@ impl CausalMap {
         let Some(marks) = self.marking.take() else { return merge };
         for slot in 0..self.slots.bound() {
             let Some(record) = self.slots.get(slot) else { continue };
-            if !marks.contains(slot)
-                && context.covers(&record.origin.id, record.n)
-                && !self.known_better(record, context)
-                && !self.mutation.is(Mutant::FullMergeKeepsAbsent)
-            {
-                let own = record.origin.index == self.origins.me() && record.is_live();
-                if own && !self.mutation.is(Mutant::FullMergeTakesOwn) {
-                    merge.own.push(slot);
-                    continue;
-                }
-                let shown = self.member(record);
-                self.remove_slot(slot);
-                merge.removed.push((slot, shown));
+            if marks.contains(slot) || !self.was_collected(record, context) {
+                continue;
             }
+            if self.is_own(record) {
+                merge.own.push(slot);
+                continue;
+            }
+            let shown = self.member(record);
+            self.remove_slot(slot);
+            merge.removed.push((slot, shown));
         }
         let void: Vec<Key> = self
             .inferred
@@ -356,6 +369,18 @@ impl CausalMap {
             }
         }
         merge
+    }
+
+    /// Whether a record that the sender of a full merge did not send was collected there (D12).
+    fn was_collected(&self, record: &Record, context: &Context) -> bool {
+        seam!(self, FullMergeKeepsAbsent => return false);
+        context.covers(&record.origin.id, record.n) && !self.known_better(record, context)
+    }
+
+    /// Whether a record is a live one of this node, which no full merge takes away.
+    fn is_own(&self, record: &Record) -> bool {
+        seam!(self, FullMergeTakesOwn => return false);
+        record.origin.index == self.origins.me() && record.is_live()
     }
 
     /// Whether this node knows a record's origin to be alive and has seen as much of it as the sender, which has written it

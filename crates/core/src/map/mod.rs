@@ -21,7 +21,7 @@ use crate::config::Limits;
 use crate::intern::Interner;
 use crate::liveness::Inferred;
 use crate::member::{Kind, Member, Record, Space, Status};
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use crate::time::{Clock, Heard};
 use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::Context;
@@ -157,11 +157,11 @@ impl CausalMap {
             return Status::Left;
         }
         let judged = self.origins.entry(record.origin.index).standing.judges(record.n);
-        let Some(life) = judged else { return record.status };
-        let life = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { life };
+        let Some(mut life) = judged else { return record.status };
+        seam!(self, SilentOwnerHidesMember => return Status::Left);
+        seam!(self, InferredIgnoresLife => life = 0);
         match self.inferred.get(&record.key()) {
             Some(inferred) if inferred.applies(record, life) => Status::Left,
-            _ if self.mutation.is(Mutant::SilentOwnerHidesMember) => Status::Left,
             _ => Status::Down,
         }
     }
@@ -177,19 +177,7 @@ impl CausalMap {
         let entry = self.origins.entry(me);
         draft.origin = entry.origin.clone();
         draft.n = entry.seen + 1;
-        draft.predecessor = match self.record(draft.space, &draft.id) {
-            // What this node writes over a live record of its own was written over the same as that (C4).
-            Some(old)
-                if old.origin.index == me
-                    && old.is_live()
-                    && old.predecessor != (0, 0)
-                    && !self.mutation.is(Mutant::PredecessorNotKept) =>
-            {
-                old.predecessor
-            }
-            Some(old) => (old.origin.tag, old.n),
-            None => (0, 0),
-        };
+        draft.predecessor = self.predecessor(draft.space, &draft.id);
         let n = draft.n;
         self.origins.raise(me, n);
         let outcome = self.store(draft, Heard::now(clock));
@@ -198,6 +186,15 @@ impl CausalMap {
         };
         self.remember(ItemRef::Stated(stored.new.slot));
         stored
+    }
+
+    /// The predecessor of the next record that this node writes for a key (D2).
+    fn predecessor(&self, space: Space, id: &str) -> (u32, u64) {
+        let Some(old) = self.record(space, id) else { return (0, 0) };
+        let replaced = (old.origin.tag, old.n);
+        seam!(self, PredecessorNotKept => return replaced);
+        let update = old.origin.index == self.origins.me() && old.is_live() && old.predecessor != (0, 0);
+        if update { old.predecessor } else { replaced }
     }
 
     /// Writes an inferred record as this node (L4).
@@ -228,7 +225,8 @@ impl CausalMap {
 
     /// The highest claim that may have been used for this key: its record's, or what has been collected.
     pub(crate) fn known_claim(&self, space: Space, id: &str) -> u64 {
-        let floor = if self.mutation.is(Mutant::ClaimsStartOver) { 0 } else { self.claim_floor };
+        let mut floor = self.claim_floor;
+        seam!(self, ClaimsStartOver => floor = 0);
         match self.record(space, id) {
             Some(record) if record.is_live() => record.claim,
             Some(record) => record.claim.max(floor),

@@ -3,7 +3,7 @@
 use super::{Effect, Event, LinkId, Node, Notice, Output};
 use crate::map::{Outcome, Stored};
 use crate::member::{Client, Member, NODE_SERVICE, Record, Space, Status};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::subscribe::Change;
 use crate::version::{Dot, NodeId};
 use crate::wire::{Item, Items, MAX_DRAIN_TAKEN, Message, next_claim};
@@ -148,20 +148,23 @@ impl Node {
 
     /// Whether a record that outranks the one of a connected client ends its registration.
     fn is_end(&self, old: &Record, new: &Record, client: &Client) -> bool {
+        let same_client = new.client.id == client.id;
+        seam!(self, SilentOwnerWins => return new.is_live() || same_client);
+        seam!(self, EarlierTombstoneWins => return !new.is_live() && !same_client);
         if new.is_live() {
             // Whoever wrote it over this one, not over an earlier one of the same node, took it knowingly. Else it is the
             // leftover of an earlier registration if it is not up: anyone could have registered over that (C2).
             let (tag, n) = new.predecessor;
             let knew = tag == old.origin.tag && self.sessions.fed_since(new.slot).is_some_and(|since| n >= since);
-            let taken = knew || self.map.shown(new) == Status::Up || self.mutation.is(Mutant::SilentOwnerWins);
-            return taken || new.client.id == client.id;
+            let taken = knew || self.map.shown(new) == Status::Up;
+            return taken || same_client;
         }
         // Only this node states the end of its own claim; others infer it (D8).
-        if new.client.id == client.id {
-            return new.claim != old.claim || self.mutation.is(Mutant::SilentOwnerWins);
+        if same_client {
+            return new.claim != old.claim;
         }
         // The tombstone of somebody else's registration, higher in rank because its client had attached more often.
-        self.mutation.is(Mutant::EarlierTombstoneWins)
+        false
     }
 
     /// A record from a peer that ranks below the one held.
@@ -170,18 +173,16 @@ impl Node {
         if held.claim == loser.claim && held.origin.index != loser.origin.index {
             self.report_conflict(&held, loser, out);
         }
+        seam!(self, MoveClearsDrain => return);
         let mine = held.origin.index == self.map.origins.me();
-        let adopt = mine && held.is_live() && loser.is_live() && loser.drain > held.drain;
-        if adopt && !self.mutation.is(Mutant::MoveClearsDrain) {
+        if mine && held.is_live() && loser.is_live() && loser.drain > held.drain {
             let draft = Record { drain: loser.drain, seq: held.seq + 1, ..Record::clone(&held) };
             self.write(draft, out);
         }
     }
 
     fn report_conflict(&mut self, winner: &Record, loser: &Record, out: &mut Output) {
-        if self.mutation.is(Mutant::ConflictsNotReported) {
-            return;
-        }
+        seam!(self, ConflictsNotReported => return);
         self.counters.conflicts += 1;
         let dot = |record: &Record| Dot { origin: record.origin.id.clone(), n: record.n };
         out.events.push(Event::Conflict { id: winner.id.to_string(), winner: dot(winner), loser: dot(loser) });
@@ -193,9 +194,7 @@ impl Node {
             self.pass_on_drain(&new.origin.id.node.clone(), &old.id, old.drain, out);
         }
         let Some(session) = self.sessions.of_slot(new.slot) else { return };
-        if self.mutation.is(Mutant::LosingIsNotTold) {
-            return;
-        }
+        seam!(self, LosingIsNotTold => return);
         self.sessions.take(new.slot);
         let Some(entry) = self.sessions.get(session) else { return };
         let (client, conn, empty) = (entry.client.clone(), entry.conn, entry.members.is_empty());
@@ -205,12 +204,7 @@ impl Node {
             }
             return;
         }
-        if self.mutation.is(Mutant::OwnerChangeReleasesFirst) {
-            let members = entry.members.clone();
-            for slot in members {
-                self.write_left(slot, out);
-            }
-        }
+        seam!(self, OwnerChangeReleasesFirst => entry.members.clone().into_iter().for_each(|slot| self.write_left(slot, out)));
         let known = new.claim;
         if let Some(conn) = self.sessions.supersede(session) {
             let same = new.client.nonce == client.nonce;
@@ -224,7 +218,8 @@ impl Node {
 
     /// Asks the new owner of a member to take over its drain mark (C7).
     fn pass_on_drain(&mut self, owner: &NodeId, id: &str, drain: u32, out: &mut Output) {
-        if let Some(link) = self.peers.link_to(owner).filter(|_| !self.mutation.is(Mutant::MoveClearsDrain)) {
+        seam!(self, MoveClearsDrain => return);
+        if let Some(link) = self.peers.link_to(owner) {
             let link = link.id;
             self.send(link, &Message::Drain { id, drain }, out);
         }
