@@ -8,11 +8,11 @@ use crate::time::{Clock, Duration, Heard, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// More than this wait for the next time: a node that is busy for long looks dead to others.
+/// The rest waits for the next time: a node that is busy for long looks dead to others.
 const COLLECTED_AT_ONCE: usize = 20_000;
 
-/// Every `left` record, by when it was learnt. The age of a tombstone travels with it, so that a fresh replica does not
-/// keep it for longer than the others (D8).
+/// Every tombstone and inference, by when it was learnt. Its age travels with it, so that a fresh node does not keep it for
+/// longer than the others (D8).
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
     by_age: BTreeSet<(Heard, ItemRef)>,
@@ -61,7 +61,13 @@ impl CausalMap {
         self.tombstones.oldest().map(|(learnt, _)| learnt.due(clock, timeout, Duration::ZERO))
     }
 
-    /// Drops what has been a tombstone for `timeout`, up to a number of them; returns the slots that went. None of them was shown.
+    /// Collects tombstones and inferences that are older than `timeout`, at most `COLLECTED_AT_ONCE`. Returns the slots that
+    /// were dropped; none of them was shown.
+    ///
+    /// Example: a tombstone with dot (A, 5) and claim 3 is collected. The floor of A rises to 5, so a peer whose context has
+    /// {A: 4} gets a full merge in place of a delta, and learns from it that the key is gone. The claim floor rises to 3, so
+    /// a new registration of the key outranks the tombstone where it still exists. A tombstone beyond the context waits:
+    /// the floor must not exceed the context.
     pub(crate) fn collect(&mut self, clock: Clock, timeout: Duration) -> Vec<(u32, Arc<Record>)> {
         let mut removed = Vec::new();
         let mut later = Vec::new();

@@ -15,7 +15,7 @@ pub(crate) enum ItemRef {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Delta {
-    /// The peer's context is below the floor: send everything (D8).
+    /// The peer's context is below the floor: send everything (D12).
     Full,
     Items(Vec<ItemRef>),
 }
@@ -88,7 +88,7 @@ impl CausalMap {
     /// The next item at or after a cursor over the whole state: slots first, then inferred records.
     ///
     /// What was inferred of a slot comes along with it as well, to be sent in the same chunk: if both were collected before
-    /// its own turn came, the receiver would be left with a record that nobody else has (D8).
+    /// its own turn came, the receiver would be left with a record that nobody else has (D12).
     pub(crate) fn next_items(&self, from: &Cursor) -> Option<(ItemRef, Option<ItemRef>, Cursor)> {
         match from {
             Cursor::Slot(start) => {

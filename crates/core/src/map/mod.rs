@@ -1,7 +1,6 @@
-//! The causal map: slots, ranks, contexts, deltas, merges and collection (rules D1–D11).
+//! The causal map: slots, ranks, contexts, deltas, merges and collection (D1–D14).
 //!
-//! Owns the replicated state of one node and keeps invariant D4. Knows nothing of sessions, links or time beyond the
-//! moments it is given.
+//! Owns the replicated state of one node and keeps invariant D4. It has no access to sessions, links or clocks.
 
 mod clients;
 mod collect;
@@ -58,7 +57,7 @@ pub(crate) struct CausalMap {
     marking: Option<slots::Marks>,
     live_members: usize,
     live_names: usize,
-    /// No claim at or below this is given to a key without a record: a tombstone with it may have been collected (D8).
+    /// The highest claim of a collected record (D8).
     claim_floor: u64,
     members_limit: usize,
     names_limit: usize,
@@ -223,7 +222,7 @@ impl CausalMap {
         }
     }
 
-    /// The highest claim that may have been used for this key: its record's, or what has been collected.
+    /// The highest claim that may have been used for a key: that of its record, or the claim floor.
     pub(crate) fn known_claim(&self, space: Space, id: &str) -> u64 {
         let mut floor = self.claim_floor;
         seam!(self, ClaimsStartOver => floor = 0);
@@ -238,7 +237,7 @@ impl CausalMap {
         self.claim_floor
     }
 
-    /// What this node has taken in, as it is sent to peers.
+    /// The context as it is sent to peers.
     pub(crate) fn context(&self) -> Context {
         Context { claim_floor: self.claim_floor, ..self.origins.context() }
     }

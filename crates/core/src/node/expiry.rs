@@ -103,7 +103,7 @@ impl Node {
         }
     }
 
-    /// Retires old incarnations that no record refers to (D10). A starting node retires none: it has not received the
+    /// Retires old incarnations that no record refers to (D14). A starting node retires none: it has not received the
     /// records yet.
     fn retire_silent(&mut self, out: &mut Output) {
         if matches!(self.phase, Phase::Starting { .. }) {
