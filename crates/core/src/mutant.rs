@@ -5,6 +5,17 @@
 
 use crate::member::Record;
 
+/// The seam of a function where a mutant acts: `seam!(self, Name => expression)` runs the expression if the mutant is active.
+/// Seams stand at the top of a function, or on a line of their own, so that the rule reads without them.
+macro_rules! seam {
+    ($self:ident, $name:ident => $instead:expr) => {
+        if $self.mutation.is($crate::mutant::Mutant::$name) {
+            $instead
+        }
+    };
+}
+pub(crate) use seam;
+
 impl Mutation {
     /// Whether `new` replaces `held` (D3).
     pub(crate) fn ranks_above(self, new: &Record, held: &Record) -> bool {

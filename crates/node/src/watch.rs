@@ -1,5 +1,5 @@
 //! Watches: a slot for one batch between the event loop and each reader. The core's bounded queue is the only
-//! place where events wait, so a slow reader costs what the core allows it, and nobody else waits for it (S5).
+//! place where events wait, so a slow reader costs what the core allows it, and nobody else waits for it (W5).
 
 use crate::event_loop::Signal;
 use crate::shared::Shared;
@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StreamId(pub(crate) u64);
 
-/// A stream of batches of events: snapshot, caught-up, changes, marks (S1). Ends when the node drops it: it slept, began
+/// A stream of batches of events: snapshot, caught-up, changes, marks (W1). Ends when the node drops it: it slept, began
 /// a new run, or stopped. Then watch again, here or elsewhere, with the last mark.
 #[derive(Debug)]
 pub struct WatchHandle {

@@ -3,16 +3,16 @@
 use super::{CausalMap, ItemRef, Key};
 use crate::liveness::Inferred;
 use crate::member::{Kind, Member, Record};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::time::{Clock, Duration, Heard, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// More than this wait for the next time: a node that is busy for long looks dead to others.
+/// The rest waits for the next time: a node that is busy for long looks dead to others.
 const COLLECTED_AT_ONCE: usize = 20_000;
 
-/// Every `left` record, by when it was learnt. The age of a tombstone travels with it, so that a fresh replica does not
-/// keep it for longer than the others (D8).
+/// Every tombstone and inference, by when it was learnt. Its age travels with it, so that a fresh node does not keep it for
+/// longer than the others (D8).
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
     by_age: BTreeSet<(Heard, ItemRef)>,
@@ -61,7 +61,13 @@ impl CausalMap {
         self.tombstones.oldest().map(|(learnt, _)| learnt.due(clock, timeout, Duration::ZERO))
     }
 
-    /// Drops what has been a tombstone for `timeout`, up to a number of them; returns the slots that went. None of them was shown.
+    /// Collects tombstones and inferences that are older than `timeout`, at most `COLLECTED_AT_ONCE`. Returns the slots that
+    /// were dropped; none of them was shown.
+    ///
+    /// Example: a tombstone with dot (A, 5) and claim 3 is collected. The floor of A rises to 5, so a peer whose context has
+    /// {A: 4} gets a full merge in place of a delta, and learns from it that the key is gone. The claim floor rises to 3, so
+    /// a new registration of the key outranks the tombstone where it still exists. A tombstone beyond the context waits:
+    /// the floor must not exceed the context.
     pub(crate) fn collect(&mut self, clock: Clock, timeout: Duration) -> Vec<(u32, Arc<Record>)> {
         let mut removed = Vec::new();
         let mut later = Vec::new();
@@ -106,10 +112,11 @@ impl CausalMap {
     /// member as `down` again (L4).
     fn collect_inferred(&mut self, key: &Key) -> Option<(u32, Arc<Record>)> {
         let inferred = self.drop_inferred(key)?;
+        seam!(self, InferredCollectedAlone => return None);
         let record = self.slots.find(key.0, &key.1)?;
         let judged = self.origins.entry(record.origin.index).standing.judges(record.n);
         let applies = judged.is_some_and(|liveness_counter| inferred.applies(record, liveness_counter));
-        if !applies || self.mutation.is(Mutant::InferredCollectedAlone) {
+        if !applies {
             return None;
         }
         let (slot, owner) = (record.slot, record.origin.index);
@@ -142,21 +149,20 @@ impl CausalMap {
     /// Whether the record that an inference is about was here and was collected. Such an inference came from a node that
     /// lags behind (L4).
     pub(super) fn is_baseless(&self, key: &Key, inferred: &Inferred) -> bool {
+        seam!(self, InferredWithoutBasisKept => return false);
         let about = &inferred.about.id;
         self.slots.find(key.0, &key.1).is_none()
             && match self.origins.index_of(about) {
                 Some(index) => self.origins.covers(index, inferred.about_n),
                 None => self.origins.is_retired(about),
             }
-            && !self.mutation.is(Mutant::InferredWithoutBasisKept)
     }
 
     fn raise_floor(&mut self, origin: u32, n: u64) {
-        if !self.mutation.is(Mutant::FloorNotRaised) {
-            let entry = self.origins.entry_mut(origin);
-            // What no context tells of nobody can have taken in: above that, every peer and token would be below the floor.
-            entry.floor = entry.floor.max(n.min(entry.seen));
-        }
+        seam!(self, FloorNotRaised => return);
+        let entry = self.origins.entry_mut(origin);
+        // Not above the context: no peer could have received more, so every peer and token would be below the floor.
+        entry.floor = entry.floor.max(n.min(entry.seen));
     }
 
     /// Drops the live records that others have written off of an origin that fell silent before it stated them again (D10).

@@ -1,7 +1,7 @@
 //! What a peer misses, in O(changes) (D5, D6).
 
 use super::{CausalMap, Key};
-use crate::mutant::Mutant;
+use crate::mutant::{Mutant, seam};
 use crate::time::Clock;
 use crate::wire::{Context, ItemsWriter};
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ pub(crate) enum ItemRef {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Delta {
-    /// The peer's context is below the floor: send everything (D8).
+    /// The peer's context is below the floor: send everything (D12).
     Full,
     Items(Vec<ItemRef>),
 }
@@ -36,10 +36,9 @@ impl CausalMap {
             items.extend(entry.stated.range(seen + 1..).map(|(_, slot)| ItemRef::Stated(*slot)));
             items.extend(entry.inferred.range(seen + 1..).map(|(_, id)| ItemRef::Inferred(id.clone())));
         }
-        if self.mutation.is(Mutant::DeltaSendsOwnOnly) {
-            let me = self.origins.me();
-            items.retain(|item| matches!(item, ItemRef::Stated(slot) if self.at(*slot).origin.index == me));
-        }
+        let is_own =
+            |item: &ItemRef| matches!(item, ItemRef::Stated(slot) if self.at(*slot).origin.index == self.origins.me());
+        seam!(self, DeltaSendsOwnOnly => items.retain(is_own));
         Delta::Items(items)
     }
 
@@ -89,7 +88,7 @@ impl CausalMap {
     /// The next item at or after a cursor over the whole state: slots first, then inferred records.
     ///
     /// What was inferred of a slot comes along with it as well, to be sent in the same chunk: if both were collected before
-    /// its own turn came, the receiver would be left with a record that nobody else has (D8).
+    /// its own turn came, the receiver would be left with a record that nobody else has (D12).
     pub(crate) fn next_items(&self, from: &Cursor) -> Option<(ItemRef, Option<ItemRef>, Cursor)> {
         match from {
             Cursor::Slot(start) => {

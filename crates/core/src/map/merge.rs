@@ -1,9 +1,14 @@
-//! Taking in records and contexts (D4, D6, D8, D9, D11).
+//! Merging received records and contexts (D3, D4, D6, D9, D11), full merges (D12) and repeated tombstones (D13).
+//!
+//! Example: this node holds `m` of node A with rank (1, 4) and its context is {A: 7}. A delta brings `m` of node B with rank
+//! (2, 1) and dot (B, 3). The context does not cover (B, 3), and (2, 1) is above (1, 4), so the record is stored. It names
+//! (A, 7) as its predecessor, so nothing is reported; with another one it would be a conflict. The context is raised to
+//! {A: 7, B: 3} only when the last chunk of the delta has arrived: until then other writes of B may be missing.
 
 use super::{CausalMap, ItemRef, Key, OriginEntry, key};
 use crate::liveness::Inferred;
 use crate::member::{Kind, Member, Record, Space, Status};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::time::{Clock, Heard};
 use crate::version::{OriginId, VectorClock};
 use crate::wire::{Context, InferredItem, Item, MAX_DRAIN_TAKEN, MAX_SEQ_TAKEN, RecordItem};
@@ -45,7 +50,7 @@ pub(crate) struct FullMerge {
 }
 
 impl CausalMap {
-    /// Takes in one record from a peer. Promises nothing about the context: see `join`.
+    /// Applies one record from a peer. It does not raise the context; `join` does.
     pub(crate) fn apply(&mut self, item: &Item<'_>, clock: Clock) -> Outcome {
         match item {
             Item::Record(item) => self.apply_record(item, clock),
@@ -53,8 +58,8 @@ impl CausalMap {
         }
     }
 
-    /// Takes in one record of the full merge under way, and notes that its sender has the key. Only the sender's word
-    /// counts: a third node that lags behind may still have what the sender collected (D8).
+    /// Applies one record of the full merge under way, and marks its key as held by the sender. Records from other nodes do
+    /// not mark anything: a third node that lags behind may still hold what the sender has collected (D12).
     pub(crate) fn apply_merging(&mut self, item: &Item<'_>, clock: Clock) -> Outcome {
         let outcome = self.apply(item, clock);
         match item {
@@ -73,12 +78,11 @@ impl CausalMap {
     }
 
     fn apply_record(&mut self, item: &RecordItem<'_>, clock: Clock) -> Outcome {
-        let beyond = item.seq > MAX_SEQ_TAKEN || item.drain > MAX_DRAIN_TAKEN;
-        if beyond && !self.mutation.is(Mutant::CountersUnbounded) {
+        if self.leaves_no_room(item) {
             return Outcome::Rejected;
         }
         let Some(origin) = self.admit_origin(item.origin, clock) else { return Outcome::Rejected };
-        if self.origins.covers(origin, item.n) && !self.mutation.is(Mutant::CoveredRecordsAccepted) {
+        if self.is_covered(origin, item.n) {
             return Outcome::Known;
         }
         if origin == self.origins.me() {
@@ -111,18 +115,38 @@ impl CausalMap {
         }
     }
 
-    /// News of a claim that is outranked by what this node shows as left: a tombstone, or a record whose owner is silent.
-    /// Whoever has collected that takes the claim in and covers the dot of what it collected; so it is said again, as a
-    /// tombstone with a new dot (D8). A session that thereby loses claims anew (C4).
+    /// Whether the next owner could not count on from the counters of a record (P7).
+    fn leaves_no_room(&self, item: &RecordItem<'_>) -> bool {
+        seam!(self, CountersUnbounded => return false);
+        item.seq > MAX_SEQ_TAKEN || item.drain > MAX_DRAIN_TAKEN
+    }
+
+    /// Whether a record was received before: then it was stored, outranked or collected (D4).
+    fn is_covered(&self, origin: u32, n: u64) -> bool {
+        seam!(self, CoveredRecordsAccepted => return false);
+        self.origins.covers(origin, n)
+    }
+
+    /// Writes a tombstone again if a live record of a lower claim arrives for a key that this node shows as left (D13).
+    ///
+    /// Example: this node holds the tombstone of claim 9, and a node that was cut off brings claim 5 of another origin. A
+    /// third node has collected the tombstone and stores claim 5. Its context covers the tombstone's dot, so only a
+    /// tombstone with a new dot reaches it. If a connected client registered claim 5, its node claims it anew (C9).
     fn repeat_tombstone(&mut self, loser: Arc<Record>, clock: Clock) -> Outcome {
         let Some(held) = self.record(loser.space, &loser.id) else { return Outcome::Outranked(loser) };
         let settled = self.shown(held) != Status::Left || !loser.is_live() || held.origin.index == loser.origin.index;
-        let silent = if held.is_live() { Mutant::InferenceNotRepeated } else { Mutant::TombstoneNotRepeated };
-        if settled || !self.may_write || self.mutation.is(silent) {
+        if settled || !self.may_write || self.stays_silent(held) {
             return Outcome::Outranked(loser);
         }
         let again = held.ended();
         Outcome::Stored(self.write(again, clock))
+    }
+
+    /// Whether a mutant suppresses the repetition.
+    fn stays_silent(&self, held: &Record) -> bool {
+        seam!(self, InferenceNotRepeated => return held.is_live());
+        seam!(self, TombstoneNotRepeated => return !held.is_live());
+        false
     }
 
     fn apply_inferred(&mut self, item: &InferredItem<'_>, clock: Clock) -> Outcome {
@@ -260,7 +284,7 @@ impl CausalMap {
         }
     }
 
-    /// Claims everything in `context`. Only right after all of the sender's delta was applied (D6).
+    /// Joins the sender's context, right after the whole of its delta was applied (D6).
     pub(crate) fn join(&mut self, context: &Context, clock: Clock) {
         self.claim_floor = self.claim_floor.max(context.claim_floor);
         for (origin, n) in context.written_off.iter() {
@@ -277,8 +301,8 @@ impl CausalMap {
         }
     }
 
-    /// Remembers what the sender of a context has written off. Where this node has taken in as much, no delta follows that
-    /// would tell it.
+    /// Remembers what the sender of a context has written off, for origins of which this node has received as much: no delta
+    /// follows whose end would join it.
     pub(crate) fn note_written_off(&mut self, context: &Context) {
         for (origin, n) in context.written_off.iter() {
             if let Some(index) = self.origins.index_of(origin).filter(|index| self.origins.covers(*index, n)) {
@@ -287,17 +311,17 @@ impl CausalMap {
         }
     }
 
-    /// Claims writes up to `to` of one origin, if everything up to `from` was there (D5).
-    pub(crate) fn join_push(&mut self, origin: u32, from: u64, to: u64) -> bool {
-        let entry = self.origins.entry(origin);
-        if entry.seen < from && !self.mutation.is(Mutant::PushGapClaimed) {
+    /// Raises the context of one origin to `to`, if it has reached `from` (D5).
+    pub(crate) fn join_push(&mut self, origin: u32, mut from: u64, to: u64) -> bool {
+        seam!(self, PushGapClaimed => from = 0);
+        if self.origins.entry(origin).seen < from {
             return false;
         }
         self.origins.raise(origin, to);
         true
     }
 
-    /// A full merge begins: remember which slots it speaks of.
+    /// Begins a full merge: from now on the keys that its sender holds are marked.
     pub(crate) fn begin_full_merge(&mut self) {
         self.marking = Some(super::slots::Marks::default());
         for inferred in self.inferred.values_mut() {
@@ -313,26 +337,27 @@ impl CausalMap {
         self.marking = None;
     }
 
-    /// The last chunk is in: what the sender covers and did not have was collected there (D8).
+    /// Ends a full merge: a record that the sender's context covers and that the sender did not send was collected there, so
+    /// it is dropped here too (D12).
+    ///
+    /// Example: this node was cut off and still holds `m` with dot (A, 4). The sender's context has {A: 9} and its stream
+    /// did not contain `m`: it saw the write and collected the tombstone that followed. A record with dot (A, 12) stays,
+    /// because the sender has not seen it yet.
     pub(crate) fn finish_full_merge(&mut self, context: &Context, floor: &VectorClock, clock: Clock) -> FullMerge {
         let mut merge = FullMerge::default();
         let Some(marks) = self.marking.take() else { return merge };
         for slot in 0..self.slots.bound() {
             let Some(record) = self.slots.get(slot) else { continue };
-            if !marks.contains(slot)
-                && context.covers(&record.origin.id, record.n)
-                && !self.known_better(record, context)
-                && !self.mutation.is(Mutant::FullMergeKeepsAbsent)
-            {
-                let own = record.origin.index == self.origins.me() && record.is_live();
-                if own && !self.mutation.is(Mutant::FullMergeTakesOwn) {
-                    merge.own.push(slot);
-                    continue;
-                }
-                let shown = self.member(record);
-                self.remove_slot(slot);
-                merge.removed.push((slot, shown));
+            if marks.contains(slot) || !self.was_collected(record, context) {
+                continue;
             }
+            if self.is_own(record) {
+                merge.own.push(slot);
+                continue;
+            }
+            let shown = self.member(record);
+            self.remove_slot(slot);
+            merge.removed.push((slot, shown));
         }
         let void: Vec<Key> = self
             .inferred
@@ -358,8 +383,20 @@ impl CausalMap {
         merge
     }
 
-    /// Whether this node knows a record's origin to be alive and has seen as much of it as the sender, which has written it
-    /// off: then the sender collected a mere inference. Otherwise it was a tombstone, whoever wrote it.
+    /// Whether a record that the sender of a full merge did not send was collected there (D12).
+    fn was_collected(&self, record: &Record, context: &Context) -> bool {
+        seam!(self, FullMergeKeepsAbsent => return false);
+        context.covers(&record.origin.id, record.n) && !self.known_better(record, context)
+    }
+
+    /// Whether a record is a live one of this node, which no full merge takes away.
+    fn is_own(&self, record: &Record) -> bool {
+        seam!(self, FullMergeTakesOwn => return false);
+        record.origin.index == self.origins.me() && record.is_live()
+    }
+
+    /// Whether the sender of a full merge collected an inference that this node knows to be wrong: the sender has written the
+    /// record off, this node admits its origin, and it has received as much of that origin as the sender.
     fn known_better(&self, record: &Record, context: &Context) -> bool {
         let (entry, origin) = (self.origins.entry(record.origin.index), &record.origin.id);
         context.written_off.get(origin) >= record.n

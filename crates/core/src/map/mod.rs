@@ -1,7 +1,6 @@
-//! The causal map: slots, ranks, contexts, deltas, merges and collection (rules D1–D11).
+//! The causal map: slots, ranks, contexts, deltas, merges and collection (D1–D14).
 //!
-//! Owns the replicated state of one node and keeps invariant D4. Knows nothing of sessions, links or time beyond the
-//! moments it is given.
+//! Owns the replicated state of one node and keeps invariant D4. It has no access to sessions, links or clocks.
 
 mod clients;
 mod collect;
@@ -21,7 +20,7 @@ use crate::config::Limits;
 use crate::intern::Interner;
 use crate::liveness::Inferred;
 use crate::member::{Kind, Member, Record, Space, Status};
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use crate::time::{Clock, Heard};
 use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::Context;
@@ -58,7 +57,7 @@ pub(crate) struct CausalMap {
     marking: Option<slots::Marks>,
     live_members: usize,
     live_names: usize,
-    /// No claim at or below this is given to a key without a record: a tombstone with it may have been collected (D8).
+    /// The highest claim of a collected record (D8).
     claim_floor: u64,
     members_limit: usize,
     names_limit: usize,
@@ -157,11 +156,11 @@ impl CausalMap {
             return Status::Left;
         }
         let judged = self.origins.entry(record.origin.index).standing.judges(record.n);
-        let Some(liveness_counter) = judged else { return record.status };
-        let liveness_counter = if self.mutation.is(Mutant::InferredIgnoresLife) { 0 } else { liveness_counter };
+        let Some(mut liveness_counter) = judged else { return record.status };
+        seam!(self, SilentOwnerHidesMember => return Status::Left);
+        seam!(self, InferredIgnoresLife => liveness_counter = 0);
         match self.inferred.get(&record.key()) {
             Some(inferred) if inferred.applies(record, liveness_counter) => Status::Left,
-            _ if self.mutation.is(Mutant::SilentOwnerHidesMember) => Status::Left,
             _ => Status::Down,
         }
     }
@@ -177,19 +176,7 @@ impl CausalMap {
         let entry = self.origins.entry(me);
         draft.origin = entry.origin.clone();
         draft.n = entry.seen + 1;
-        draft.predecessor = match self.record(draft.space, &draft.id) {
-            // What this node writes over a live record of its own was written over the same as that (C4).
-            Some(old)
-                if old.origin.index == me
-                    && old.is_live()
-                    && old.predecessor != (0, 0)
-                    && !self.mutation.is(Mutant::PredecessorNotKept) =>
-            {
-                old.predecessor
-            }
-            Some(old) => (old.origin.tag, old.n),
-            None => (0, 0),
-        };
+        draft.predecessor = self.predecessor(draft.space, &draft.id);
         let n = draft.n;
         self.origins.raise(me, n);
         let outcome = self.store(draft, Heard::now(clock));
@@ -198,6 +185,15 @@ impl CausalMap {
         };
         self.remember(ItemRef::Stated(stored.new.slot));
         stored
+    }
+
+    /// The predecessor of the next record that this node writes for a key (D2).
+    fn predecessor(&self, space: Space, id: &str) -> (u32, u64) {
+        let Some(old) = self.record(space, id) else { return (0, 0) };
+        let replaced = (old.origin.tag, old.n);
+        seam!(self, PredecessorNotKept => return replaced);
+        let update = old.origin.index == self.origins.me() && old.is_live() && old.predecessor != (0, 0);
+        if update { old.predecessor } else { replaced }
     }
 
     /// Writes an inferred record as this node (L4).
@@ -226,9 +222,10 @@ impl CausalMap {
         }
     }
 
-    /// The highest claim that may have been used for this key: its record's, or what has been collected.
+    /// The highest claim that may have been used for a key: that of its record, or the claim floor.
     pub(crate) fn known_claim(&self, space: Space, id: &str) -> u64 {
-        let floor = if self.mutation.is(Mutant::ClaimsStartOver) { 0 } else { self.claim_floor };
+        let mut floor = self.claim_floor;
+        seam!(self, ClaimsStartOver => floor = 0);
         match self.record(space, id) {
             Some(record) if record.is_live() => record.claim,
             Some(record) => record.claim.max(floor),
@@ -240,7 +237,7 @@ impl CausalMap {
         self.claim_floor
     }
 
-    /// What this node has taken in, as it is sent to peers.
+    /// The context as it is sent to peers.
     pub(crate) fn context(&self) -> Context {
         Context { claim_floor: self.claim_floor, ..self.origins.context() }
     }

@@ -1,4 +1,4 @@
-//! The table of origins: contexts, floors, indexes and retirement (D1, D6, D8, D10).
+//! The table of origins: contexts, floors, indexes, written-off numbers and retirement (D1, D6, D8, D10, D14).
 
 use super::Key;
 use super::standing::{Known, Standing};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct OriginEntry {
     pub(crate) origin: Arc<Origin>,
-    /// The context: writes up to this number have been taken in.
+    /// The context: all writes up to this number were received.
     pub(crate) seen: u64,
     /// Writes up to this number may have been collected here.
     pub(crate) floor: u64,
@@ -59,17 +59,17 @@ pub(crate) struct Look {
     pub(crate) expires: Option<Space>,
 }
 
-/// Youngest sign of life.
+/// The youngest evidence of an origin (L2).
 #[derive(Clone, Debug)]
 pub(crate) struct Evidence {
-    /// Highest liveness counter heard; 0 = none yet.
+    /// Highest liveness counter known; 0 if none.
     pub(crate) liveness_counter: u64,
-    /// Writes it had made by then.
+    /// How many writes the origin had made by then.
     pub(crate) written: u64,
     pub(crate) heard: Heard,
-    /// Who told: `None` = the origin itself.
+    /// The peer that relayed it; `None` if the origin sent it itself.
     pub(crate) via: Option<NodeId>,
-    /// Nobody told anything yet; the origin is given the benefit of the doubt.
+    /// No evidence was received yet; the origin counts as alive until the admission window has passed.
     pub(crate) assumed: bool,
 }
 
@@ -233,13 +233,13 @@ impl Origins {
         &self.retired
     }
 
-    /// Whether a newer run of the same node is known.
+    /// Whether a newer incarnation of the same node is known.
     pub(crate) fn is_outlived(&self, origin: &OriginId) -> bool {
         self.incarnations(&origin.node).any(|(incarnation, _)| incarnation > origin.incarnation)
     }
 
-    /// Of a run that has a successor nothing more will come that could have been slept through: its silence counts as it was,
-    /// not only while this node was awake to listen (L2).
+    /// Counts the whole silence of incarnations that have a successor, also while this node was paused (L2): nothing of them
+    /// can have been missed.
     pub(crate) fn count_all_silence_of_outlived(&mut self, clock: Clock) {
         let outlived = self.by_id.iter().zip(self.by_id.keys().skip(1)).filter(|((id, _), next)| id.node == next.node);
         for ((_, index), _) in outlived {
@@ -248,7 +248,7 @@ impl Origins {
         }
     }
 
-    /// Forgets old runs of `node` from the oldest on, as long as `done_with` says so and nothing refers to them (D10).
+    /// Retires incarnations of `node` from the oldest on, as long as `done_with` allows it and no record refers to them (D14).
     pub(crate) fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry) -> bool) -> Vec<OriginId> {
         let mut retired = Vec::new();
         let runs: Vec<u32> = self.incarnations(node).map(|(_, index)| index).collect();
@@ -270,7 +270,7 @@ impl Origins {
         retired
     }
 
-    /// Forgets what is known of a node's retired runs (`nodes forget`).
+    /// Removes the marker of a node's retired incarnations (`nodes forget`).
     pub(crate) fn forget_marker(&mut self, node: &NodeId) {
         if self.incarnations(node).next().is_none() {
             self.retired.remove(node);

@@ -3,7 +3,7 @@
 use super::{Attach, AttachMember, Attached, ConnId, Effect, Node, Notice, Output, Phase, SessionId};
 use crate::error::{ErrorCode, Rejection};
 use crate::member::{Client, Kind, Metadata, Record, Space, Status, check_client_id, check_id};
-use crate::mutant::Mutant;
+use crate::mutant::{Mutant, seam};
 use crate::sessions::Session;
 use crate::time::{Heard, Time};
 use crate::version::Version;
@@ -107,9 +107,7 @@ impl Node {
         if request.claim > known {
             return Ok(request.claim);
         }
-        if self.mutation.is(Mutant::NodeRaisesClaim) {
-            return Ok(known + 1);
-        }
+        seam!(self, NodeRaisesClaim => return Ok(known + 1));
         Err(Rejection::stale_claim(known))
     }
 

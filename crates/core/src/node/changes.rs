@@ -1,9 +1,9 @@
-//! What follows from a changed slot: watchers are told, losers are told, peers are learnt (C4, C7, D9).
+//! The consequences of a changed slot: watchers and losing sessions are notified, peers are learnt (C4, C7, C9, D9).
 
 use super::{Effect, Event, LinkId, Node, Notice, Output};
 use crate::map::{Outcome, Stored};
 use crate::member::{Client, Member, NODE_SERVICE, Record, Space, Status};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::version::{Dot, NodeId};
 use crate::watch::Change;
 use crate::wire::{Item, Items, MAX_DRAIN_TAKEN, Message, next_claim};
@@ -28,7 +28,7 @@ impl Node {
                 }
                 Outcome::Stored(stored) => {
                     if stored.new.origin.index == self.map.origins.me() {
-                        // A tombstone said again (D8).
+                        // A repeated tombstone (D13).
                         self.counters.local_writes += 1;
                     } else {
                         self.counters.records_applied += 1;
@@ -88,7 +88,7 @@ impl Node {
         self.counters.watcher_events += self.watchers.route(change, limit, mutation, out);
     }
 
-    /// A slot was removed: collected elsewhere (D8).
+    /// A slot was removed: collected elsewhere (D10, D12).
     pub(super) fn on_removed(&mut self, slot: u32, before: &Member, out: &mut Output) {
         self.sessions.take(slot);
         self.route(slot, Some(before), None, true, out);
@@ -96,13 +96,13 @@ impl Node {
 
     /// A record took a slot, from a peer or from this node's own write.
     pub(super) fn on_stored(&mut self, stored: &Stored, out: &mut Output) {
-        if let Some(draft) = self.standing(stored) {
+        if let Some(draft) = self.reclaimed(stored) {
             self.counters.local_writes += 1;
-            let standing = self.map.write(draft, self.clock);
+            let reclaimed = self.map.write(draft, self.clock);
             if stored.conflict {
-                self.report_conflict(&standing.new, &stored.new, out);
+                self.report_conflict(&reclaimed.new, &stored.new, out);
             }
-            return self.on_stored(&Stored { old: stored.old.clone(), ..standing }, out);
+            return self.on_stored(&Stored { old: stored.old.clone(), ..reclaimed }, out);
         }
         let Stored { old, new, conflict } = stored;
         if self.is_watched() {
@@ -125,11 +125,12 @@ impl Node {
             }
         }
         self.learn_node(new, out);
-        self.mind_own(new, out);
+        self.defend_own(new, out);
     }
 
-    /// What outranks the registration of a client that is connected here and does not end it (C4): it is claimed anew.
-    fn standing(&self, stored: &Stored) -> Option<Record> {
+    /// The record with which this node claims a member anew, if a received record outranks the registration of a client that
+    /// is connected here and does not end it (C9).
+    fn reclaimed(&self, stored: &Stored) -> Option<Record> {
         let Stored { old, new, .. } = stored;
         let me = self.map.origins.me();
         let old = old.as_ref().filter(|old| old.origin.index == me && old.stated() == Status::Up)?;
@@ -148,20 +149,23 @@ impl Node {
 
     /// Whether a record that outranks the one of a connected client ends its registration.
     fn is_end(&self, old: &Record, new: &Record, client: &Client) -> bool {
+        let same_client = new.client.id == client.id;
+        seam!(self, SilentOwnerWins => return new.is_live() || same_client);
+        seam!(self, EarlierTombstoneWins => return !new.is_live() && !same_client);
         if new.is_live() {
-            // Whoever wrote it over this one, not over an earlier one of the same node, took it knowingly. Else it is the
-            // leftover of an earlier registration if it is not up: anyone could have registered over that (C2).
+            // A record that names this registration as its predecessor took the member knowingly. Any other record that is
+            // not up is the leftover of an earlier registration: another client could have registered over it (C2).
             let (tag, n) = new.predecessor;
             let knew = tag == old.origin.tag && self.sessions.fed_since(new.slot).is_some_and(|since| n >= since);
-            let taken = knew || self.map.shown(new) == Status::Up || self.mutation.is(Mutant::SilentOwnerWins);
-            return taken || new.client.id == client.id;
+            let taken = knew || self.map.shown(new) == Status::Up;
+            return taken || same_client;
         }
-        // Only this node states the end of its own claim; others infer it (D8).
-        if new.client.id == client.id {
-            return new.claim != old.claim || self.mutation.is(Mutant::SilentOwnerWins);
+        // Only this node states the end of its own claim. Others infer it, and repeat that as a tombstone (D13).
+        if same_client {
+            return new.claim != old.claim;
         }
-        // The tombstone of somebody else's registration, higher in rank because its client had attached more often.
-        self.mutation.is(Mutant::EarlierTombstoneWins)
+        // The tombstone of another client's registration. It ranks higher because that client attached more often.
+        false
     }
 
     /// A record from a peer that ranks below the one held.
@@ -170,18 +174,16 @@ impl Node {
         if held.claim == loser.claim && held.origin.index != loser.origin.index {
             self.report_conflict(&held, loser, out);
         }
+        seam!(self, MoveClearsDrain => return);
         let mine = held.origin.index == self.map.origins.me();
-        let adopt = mine && held.is_live() && loser.is_live() && loser.drain > held.drain;
-        if adopt && !self.mutation.is(Mutant::MoveClearsDrain) {
+        if mine && held.is_live() && loser.is_live() && loser.drain > held.drain {
             let draft = Record { drain: loser.drain, seq: held.seq + 1, ..Record::clone(&held) };
             self.write(draft, out);
         }
     }
 
     fn report_conflict(&mut self, winner: &Record, loser: &Record, out: &mut Output) {
-        if self.mutation.is(Mutant::ConflictsNotReported) {
-            return;
-        }
+        seam!(self, ConflictsNotReported => return);
         self.counters.conflicts += 1;
         let dot = |record: &Record| Dot { origin: record.origin.id.clone(), n: record.n };
         out.events.push(Event::Conflict { id: winner.id.to_string(), winner: dot(winner), loser: dot(loser) });
@@ -193,9 +195,7 @@ impl Node {
             self.pass_on_drain(&new.origin.id.node.clone(), &old.id, old.drain, out);
         }
         let Some(session) = self.sessions.of_slot(new.slot) else { return };
-        if self.mutation.is(Mutant::LosingIsNotTold) {
-            return;
-        }
+        seam!(self, LosingIsNotTold => return);
         self.sessions.take(new.slot);
         let Some(entry) = self.sessions.get(session) else { return };
         let (client, conn, empty) = (entry.client.clone(), entry.conn, entry.members.is_empty());
@@ -205,12 +205,7 @@ impl Node {
             }
             return;
         }
-        if self.mutation.is(Mutant::OwnerChangeReleasesFirst) {
-            let members = entry.members.clone();
-            for slot in members {
-                self.write_left(slot, out);
-            }
-        }
+        seam!(self, OwnerChangeReleasesFirst => entry.members.clone().into_iter().for_each(|slot| self.write_left(slot, out)));
         let known = new.claim;
         if let Some(conn) = self.sessions.supersede(session) {
             let same = new.client.nonce == client.nonce;
@@ -224,7 +219,8 @@ impl Node {
 
     /// Asks the new owner of a member to take over its drain mark (C7).
     fn pass_on_drain(&mut self, owner: &NodeId, id: &str, drain: u32, out: &mut Output) {
-        if let Some(link) = self.peers.link_to(owner).filter(|_| !self.mutation.is(Mutant::MoveClearsDrain)) {
+        seam!(self, MoveClearsDrain => return);
+        if let Some(link) = self.peers.link_to(owner) {
             let link = link.id;
             self.send(link, &Message::Drain { id, drain }, out);
         }

@@ -1,4 +1,4 @@
-//! Pushes, deltas and full merges between two nodes (D5–D8).
+//! Pushes, deltas and full merges between two nodes (D5–D7, D12).
 
 use super::{Effect, Event, LinkId, Node, Output, Phase};
 use crate::map::{CausalMap, Cursor, Delta, OriginEntry};
@@ -232,7 +232,7 @@ impl Node {
             },
         };
         let full = matches!(outgoing.pending, Pending::Full(_));
-        // Something the receiver has not seen was collected meanwhile: it needs a full merge instead (D8).
+        // Something the receiver has not seen was collected meanwhile: it needs a full merge instead (D12).
         if done && !full && self.map.below_floor(&outgoing.receiver) {
             let exchange = outgoing.exchange;
             link.outgoing = None;

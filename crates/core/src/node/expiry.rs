@@ -4,7 +4,7 @@
 use super::{Event, Node, Output, Phase};
 use crate::map::{Look, OriginEntry};
 use crate::member::{Record, Space, Status};
-use crate::mutant::Mutant;
+use crate::mutant::{Mutant, seam};
 use crate::version::{NodeId, OriginId};
 use crate::wire::Context;
 use foldhash::fast::FixedState;
@@ -55,7 +55,8 @@ impl Node {
     }
 
     fn is_responsible_for(&self, origin: &OriginId) -> bool {
-        self.responsible_for(origin).as_ref() == Some(&self.me.node) || self.mutation.is(Mutant::EveryoneTakesOver)
+        seam!(self, EveryoneTakesOver => return true);
+        self.responsible_for(origin).as_ref() == Some(&self.me.node)
     }
 
     /// Writes an inferred `left` for each live record of a lost origin (L4): its members, and if `due` its names as well.
@@ -101,15 +102,13 @@ impl Node {
     /// Drops records that another node has written off (D10). Their origin fell silent before it stated them again, and
     /// the node that dropped them may be the one responsible for expiring them.
     fn drop_written_off(&mut self, index: u32, out: &mut Output) {
-        if self.mutation.is(Mutant::WrittenOffKept) {
-            return;
-        }
+        seam!(self, WrittenOffKept => return);
         for (slot, before) in self.map.drop_written_off(index) {
             self.on_removed(slot, &before, out);
         }
     }
 
-    /// Retires old incarnations that no record refers to (D10). A starting node retires none: it has not received the
+    /// Retires old incarnations that no record refers to (D14). A starting node retires none: it has not received the
     /// records yet.
     fn retire_silent(&mut self, out: &mut Output) {
         if matches!(self.phase, Phase::Starting { .. }) {
@@ -123,9 +122,7 @@ impl Node {
     }
 
     fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry) -> bool, out: &mut Output) {
-        if self.mutation.is(Mutant::NeverRetired) {
-            return;
-        }
+        seam!(self, NeverRetired => return);
         let retired = self.map.origins.retire(node, |entry| !entry.standing.is_admitted() && done_with(entry));
         out.events.extend(retired.into_iter().map(|origin| Event::OriginRetired { origin }));
     }
@@ -141,8 +138,7 @@ impl Node {
             return;
         }
         let written_off = context.written_off.get(&self.me);
-        let due = written_off >= self.restated_at && written_off > 0;
-        if due && !self.mutation.is(Mutant::WrittenOffNotRestated) {
+        if written_off >= self.restated_at && written_off > 0 {
             self.restate(out);
         }
         let older = |(origin, _): (&OriginId, u64)| origin.node == self.me.node && *origin != self.me;
@@ -153,6 +149,7 @@ impl Node {
 
     /// Writes all live records of this node again: another node dropped them while this node was unreachable (D10).
     fn restate(&mut self, out: &mut Output) {
+        seam!(self, WrittenOffNotRestated => return);
         let entry = self.map.origins.entry(self.map.origins.me());
         self.restated_at = entry.seen + 1;
         let slots: Vec<u32> = entry.stated.values().copied().filter(|slot| self.map.at(*slot).is_live()).collect();

@@ -1,7 +1,7 @@
 //! Second thoughts when most sessions or most nodes fall silent at once (L6).
 
 use super::{DegradedReason, Event, Node, Output};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::node::PeerState;
 use crate::time::{Duration, Time};
 
@@ -91,7 +91,8 @@ impl Node {
             self.peers.peers.get(node).is_some_and(|peer| peer.state == PeerState::Failed && peer.confirmed)
         });
         let mass = lost.len() >= MASS_NODES_MIN && lost.len() as f64 > others as f64 * self.config.mass_failure_share;
-        if !mass || confirmed || self.mutation.is(Mutant::NoSecondThoughts) {
+        seam!(self, NoSecondThoughts => return false);
+        if !mass || confirmed {
             return false;
         }
         if !self.guard.nodes.is_holding(now) {

@@ -1,7 +1,7 @@
 //! Hello, Welcome, Reject; one link per pair; who is who (P2, P5, N1, N4).
 
 use super::{Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase, RestartReason, StopReason};
-use crate::mutant::Mutant;
+use crate::mutant::{Mutant, seam};
 use crate::peer::{LinkPhase, Peer};
 use crate::time::Heard;
 use crate::version::{Incarnation, NodeId, OriginId};
@@ -262,9 +262,7 @@ impl Node {
 
     /// Another process with this id is alive (N4).
     fn meet_namesake(&mut self, other: Incarnation, other_ready: bool, out: &mut Output) {
-        if self.mutation.is(Mutant::TwinsTolerated) {
-            return;
-        }
+        seam!(self, TwinsTolerated => return);
         match &mut self.phase {
             Phase::Starting { rejected, .. } => {
                 let patience = self.config.timers.heartbeat_timeout;
@@ -297,8 +295,8 @@ impl Node {
     /// A peer has heard of a higher incarnation of this node than the present one (N1).
     fn numbered_too_low(&mut self, heard: Option<Incarnation>, out: &mut Output) -> bool {
         let me = self.me.incarnation;
-        let ignored = self.mutation.is(Mutant::IncarnationNotRaised);
-        let Some(heard) = heard.filter(|heard| *heard != me && !ignored) else { return false };
+        seam!(self, IncarnationNotRaised => return false);
+        let Some(heard) = heard.filter(|heard| *heard != me) else { return false };
         match self.phase {
             // While the number can still rise it tells runs apart by itself; the nonce is for those that never met.
             Phase::Starting { .. } if heard.number >= me.number => {

@@ -4,7 +4,7 @@ use super::queries::node_member_id;
 use super::{Event, Node, Output, StopReason};
 use crate::map::{Evidence, OriginEntry, Sign, Standing};
 use crate::member::{Member, Space};
-use crate::mutant::Mutant;
+use crate::mutant::{Mutant, seam};
 use crate::time::{Duration, Heard};
 use crate::version::{NodeId, OriginId};
 use crate::wire::EvidenceItem;
@@ -29,7 +29,8 @@ impl Node {
     /// older age counts in two cases: nobody has heard of the origin yet, or it has a newer incarnation and will send
     /// nothing more. So a fresh node, and one that was paused, waits no longer than the others.
     pub(super) fn relayed_evidence(&mut self, item: &EvidenceItem, via: &NodeId, out: &mut Output) {
-        if item.origin == self.me || self.mutation.is(Mutant::NoRelayedEvidence) {
+        seam!(self, NoRelayedEvidence => return);
+        if item.origin == self.me {
             return;
         }
         let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };

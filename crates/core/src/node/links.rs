@@ -1,7 +1,7 @@
 //! Dialing, losing, retrying: the life of links (P1, P4, P5, P9).
 
 use super::{DialId, Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase};
-use crate::mutant::Mutant;
+use crate::mutant::{Mutant, seam};
 use crate::peer::{Dial, Link, LinkPhase, Peer};
 use crate::time::{Duration, Time};
 use crate::timers::Timer;
@@ -207,8 +207,9 @@ impl Node {
     }
 
     pub(super) fn retry_peer(&mut self, node: &NodeId, out: &mut Output) {
+        seam!(self, NoRetries => return);
         let Some(peer) = self.peers.peers.get(node) else { return };
-        if peer.retry_at.is_none_or(|at| at > self.clock.now) || self.mutation.is(Mutant::NoRetries) {
+        if peer.retry_at.is_none_or(|at| at > self.clock.now) {
             return;
         }
         if self.wants_link(node) {
@@ -237,7 +238,8 @@ impl Node {
 
     /// A node was heard of.
     pub(super) fn learn_peer(&mut self, node: &NodeId, region: &str, address: &str, out: &mut Output) {
-        if *node == self.me.node || address.is_empty() || self.mutation.is(Mutant::PeersNotLearned) {
+        seam!(self, PeersNotLearned => return);
+        if *node == self.me.node || address.is_empty() {
             return;
         }
         let full = self.peers.peers.len() >= self.config.limits.peers;

@@ -4,7 +4,7 @@ use super::attach::session_gone;
 use super::{ConnId, DegradedReason, Effect, Event, Node, Output, Phase, SessionId};
 use crate::error::Rejection;
 use crate::member::{Liveness, Record, Status};
-use crate::mutant::Mutant;
+use crate::mutant::{Mutant, seam};
 use crate::time::{Duration, Heard, Time};
 use crate::timers::Timer;
 
@@ -133,7 +133,8 @@ impl Node {
     fn hold_mass_failure(&mut self, cut: bool, out: &mut Output) -> Option<Time> {
         let now = self.clock.now;
         let held = self.guard.sessions.holds(now, self.config.timers.heartbeat_timeout);
-        if cut || now < self.guard.sessions.passing_until || self.mutation.is(Mutant::NoSecondThoughts) {
+        seam!(self, NoSecondThoughts => return None);
+        if cut || now < self.guard.sessions.passing_until {
             return None;
         }
         if held.is_some() || now < self.guard.sessions.sound_until {
@@ -171,9 +172,7 @@ impl Node {
     }
 
     pub(super) fn revive(&mut self, id: SessionId, out: &mut Output) {
-        if self.mutation.is(Mutant::HeartbeatDoesNotRevive) {
-            return;
-        }
+        seam!(self, HeartbeatDoesNotRevive => return);
         self.set_session_status(id, Status::Up, out);
         let timeout = self.sessions.get(id).map_or(self.config.timers.heartbeat_timeout, |s| s.timeout);
         self.check_session_at(id, self.clock.now + timeout);

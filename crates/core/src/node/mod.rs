@@ -36,7 +36,7 @@ use crate::config::{Config, ConfigError};
 use crate::error::Rejection;
 use crate::map::CausalMap;
 use crate::member::{Client, Record};
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutant, Mutation, seam};
 use crate::peer::Peers;
 use crate::sessions::Sessions;
 use crate::time::{Clock, Duration, Time};
@@ -216,9 +216,7 @@ impl Node {
             self.awake_since = now;
         }
         out.events.push(Event::Late { by: late });
-        if !self.mutation.is(Mutant::LatenessNotForgiven) {
-            self.clock.lost += late;
-        }
+        self.forgive(late);
         let timers = &self.config.timers;
         let deeply = late >= timers.heartbeat_timeout;
         if deeply {
@@ -227,16 +225,24 @@ impl Node {
             self.slept = if rested { late } else { self.slept + late };
             self.woke = now;
         }
-        if self.slept >= timers.dead_peer_timeout && !self.mutation.is(Mutant::LongSleepForgiven) {
+        seam!(self, LongSleepForgiven => self.slept = Duration::ZERO);
+        if self.slept >= timers.dead_peer_timeout {
             self.restart(RestartReason::SleptTooLong, out);
             return false;
         }
-        if deeply && !self.mutation.is(Mutant::SleeperReadsBufferedMessages) {
+        seam!(self, SleeperReadsBufferedMessages => return true);
+        if deeply {
             self.drop_clients(out);
             self.drop_links(out);
             return false;
         }
         true
+    }
+
+    /// The clock on which silence is measured stops while this node is late (L5).
+    fn forgive(&mut self, late: Duration) {
+        seam!(self, LatenessNotForgiven => return);
+        self.clock.lost += late;
     }
 
     /// A client's message: not carried out if it was waiting while the node slept.

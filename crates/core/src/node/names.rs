@@ -106,7 +106,7 @@ impl Node {
     }
 
     /// Claims a live record of this node above everything that was collected anywhere: whoever collected what outranked it
-    /// has taken it in without keeping it (D8).
+    /// has received it without keeping it (D12).
     pub(super) fn claim_anew(&mut self, slot: u32, out: &mut Output) {
         let held = self.map.at(slot);
         let claim = next_claim(held.claim.max(self.map.claim_floor()));
@@ -179,7 +179,7 @@ impl Node {
     }
 
     /// A record from elsewhere took a key that this node claims for itself, or revives one of its older runs.
-    pub(super) fn mind_own(&mut self, new: &Arc<Record>, out: &mut Output) {
+    pub(super) fn defend_own(&mut self, new: &Arc<Record>, out: &mut Output) {
         if !matches!(self.phase, Phase::Ready { .. }) {
             return;
         }

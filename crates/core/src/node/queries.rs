@@ -183,7 +183,7 @@ impl Node {
         self.map.origins.context_hash()
     }
 
-    /// Retired markers (D10): node, highest retired incarnation.
+    /// Retired markers (D14): node, highest retired incarnation.
     pub fn retired(&self) -> Vec<(NodeId, Incarnation)> {
         self.map.origins.retired().iter().map(|(node, incarnation)| (node.clone(), *incarnation)).collect()
     }

@@ -64,7 +64,7 @@ impl Node {
     }
 
     /// What the run before in this process had unregistered. Others may have rejected to hear it, because its number was too
-    /// low: they had retired higher ones (N1, D10).
+    /// low: they had retired higher ones (N1, D14).
     fn restate_tombstones(&mut self, out: &mut Output) {
         for end in std::mem::take(&mut self.inherited_ends) {
             let held = self.map.record(end.space, &end.id);

@@ -1,7 +1,7 @@
 //! Which links a node wants, and how regions are kept connected (P9).
 
 use super::{LossReason, Node, Output, PeerState};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::version::NodeId;
 use crate::wire::Message;
 use std::collections::BTreeSet;
@@ -94,9 +94,7 @@ impl Node {
     /// Dials into regions that nobody in this region has had a link to for `peer_retry_interval`: admitted nodes if there
     /// are any, otherwise any node.
     fn serve_unserved_regions(&mut self, out: &mut Output) {
-        if self.mutation.is(Mutant::UnservedRegionsIgnored) {
-            return;
-        }
+        seam!(self, UnservedRegionsIgnored => return);
         let now = self.clock.now;
         let known = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left);
         let regions: BTreeSet<String> = known.map(|peer| peer.region.clone()).collect();

@@ -59,13 +59,13 @@ fn bad_specs() -> Vec<(MemberSpec, ErrorCode, &'static str, Option<u64>)> {
 #[test]
 fn bad_members_are_rejected_in_attach_and_in_register() {
     let mut lone = Lone::new();
-    for (spec, code, field, limit) in bad_specs() {
+    for (seq, (spec, code, field, limit)) in (1..).zip(bad_specs()) {
         // In any position: the good members around it are not registered either.
         let mut request = attach("other", 9, &["good-1", "good-2"]);
         request.members.insert(1, member(spec.clone()));
         assert_rejection(&lone.attach_rejected(&request), code, field, limit);
         let rejection =
-            lone.rejected(|node, now, session, out| node.register(now, 2, session, 1, &member(spec.clone()), out));
+            lone.rejected(|node, now, session, out| node.register(now, 2, session, seq, &member(spec.clone()), out));
         assert_rejection(&rejection, code, field, limit);
     }
     lone.serves();
@@ -141,9 +141,11 @@ fn bounds_on_what_a_node_holds_are_rejected() {
 #[test]
 fn bad_updates_are_rejected() {
     let mut lone = Lone::new();
+    let mut seq = 0;
     let mut check = |id: &str, update: MetadataUpdate, expected: Option<Version>, code, field, limit| {
+        seq += 1;
         let rejection =
-            lone.rejected(|node, now, session, out| node.update(now, session, 1, id, &update, expected, out));
+            lone.rejected(|node, now, session, out| node.update(now, session, seq, id, &update, expected, out));
         assert_rejection(&rejection, code, field, limit);
     };
     let set = |key: &str, value: String| MetadataUpdate::set(key, value);
@@ -172,16 +174,16 @@ fn members_of_other_sessions_cannot_be_changed() {
     let update = MetadataUpdate::set("k", "v");
     let rejection = lone.rejected(|node, now, _, out| node.update(now, other, 1, "m", &update, None, out));
     assert_rejection(&rejection, ErrorCode::PermissionDenied, "id", None);
-    let rejection = lone.rejected(|node, now, _, out| node.unregister(now, other, 1, "m", out));
+    let rejection = lone.rejected(|node, now, _, out| node.unregister(now, other, 2, "m", out));
     assert_rejection(&rejection, ErrorCode::PermissionDenied, "id", None);
     let rejection = lone.rejected(|node, now, session, out| node.unregister(now, session, 1, "absent", out));
     assert_rejection(&rejection, ErrorCode::NotRegistered, "id", None);
     let taken = member(MemberSpec::new("m", "s"));
-    let rejection = lone.rejected(|node, now, _, out| node.register(now, 2, other, 1, &taken, out));
+    let rejection = lone.rejected(|node, now, _, out| node.register(now, 2, other, 3, &taken, out));
     assert_rejection(&rejection, ErrorCode::AlreadyRegistered, "id", None);
     // Only who wants to take it has a reason to attach again with a higher claim.
     let taken = AttachMember { takeover: true, ..taken };
-    let rejection = lone.rejected(|node, now, _, out| node.register(now, 2, other, 1, &taken, out));
+    let rejection = lone.rejected(|node, now, _, out| node.register(now, 2, other, 4, &taken, out));
     assert_eq!((rejection.code, rejection.known), (ErrorCode::StaleClaim, Some(1)));
 }
 
@@ -201,9 +203,11 @@ fn overtaken_requests_are_rejected() {
         let rejection = lone.rejected(|node, now, session, out| node.register(now, 2, session, seq, &one_more, out));
         assert_rejection(&rejection, ErrorCode::InvalidArgument, "seq", None);
     }
-    // A rejected request does not use up its number.
+    // A rejected request uses up its number: a copy of it must not succeed later.
     lone.rejected(|node, now, session, out| node.update(now, session, 6, "absent", &update, None, out));
-    lone.node.unregister(lone.now, session, 6, "m", &mut lone.out).unwrap();
+    let rejection = lone.rejected(|node, now, session, out| node.unregister(now, session, 6, "m", out));
+    assert_rejection(&rejection, ErrorCode::InvalidArgument, "seq", None);
+    lone.node.unregister(lone.now, session, 7, "m", &mut lone.out).unwrap();
 }
 
 #[test]

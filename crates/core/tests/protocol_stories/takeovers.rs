@@ -247,17 +247,19 @@ fn clients_cannot_change_the_member_that_stands_for_a_node() {
     cluster.run(secs(1));
     let before = [A, B].map(|at| (cluster.node(at).slot("convoke.a"), cluster.node(at).slot("convoke.b")));
     let update = MetadataUpdate::set("k", "v");
+    let mut seqs = 1..;
+    let mut seq = || seqs.next().unwrap();
     for id in ["convoke.a", "convoke.b"] {
         for spec in [MemberSpec::new(id, "orders"), MemberSpec::new(id, "convoke"), MemberSpec::new("x", "convoke")] {
             let member = AttachMember { spec, takeover: true };
             let request = Attach { members: vec![member.clone()], ..attach("rival", 100, &[]) };
             assert_eq!(cluster.attach(A, 2, &request).unwrap_err().code, ErrorCode::PermissionDenied);
-            let rejection = cluster.call(A, |node, now, out| node.register(now, 1, session, 1, &member, out));
+            let rejection = cluster.call(A, |node, now, out| node.register(now, 1, session, seq(), &member, out));
             assert_eq!(rejection.unwrap_err().code, ErrorCode::PermissionDenied);
         }
-        let rejection = cluster.call(A, |node, now, out| node.update(now, session, 1, id, &update, None, out));
+        let rejection = cluster.call(A, |node, now, out| node.update(now, session, seq(), id, &update, None, out));
         assert_eq!(rejection.unwrap_err().code, ErrorCode::PermissionDenied);
-        let rejection = cluster.call(A, |node, now, out| node.unregister(now, session, 1, id, out));
+        let rejection = cluster.call(A, |node, now, out| node.unregister(now, session, seq(), id, out));
         assert_eq!(rejection.unwrap_err().code, ErrorCode::PermissionDenied);
         // Repeating an unregistration of what another holds is ignored.
         let request = Attach { unregistered: vec![id.to_owned()], ..attach("rival", 100 + id.len() as u64, &[]) };

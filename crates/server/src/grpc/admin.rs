@@ -134,9 +134,5 @@ fn of_node(id: &str, rejection: Rejection) -> Error {
 fn connected(rejection: Rejection) -> Error {
     let code = rejection.code;
     let error = rejected(rejection);
-    if code == ErrorCode::InvalidArgument {
-        Error { code: ErrorCode::FailedPrecondition, ..error }
-    } else {
-        error
-    }
+    if code == ErrorCode::InvalidArgument { Error { code: ErrorCode::FailedPrecondition, ..error } } else { error }
 }

@@ -129,7 +129,7 @@ fn a_full_merge_keeps_what_the_sender_has_not_seen() {
     assert!(c.is_live(&member("from-d")) && c.is_live(&member("from-c")) && c.is_live(&member("kept")));
 }
 
-/// A node that hears the owner knows better than one that collected an inference (D8).
+/// A node that hears the owner knows better than one that collected an inference (D12).
 #[test]
 fn a_full_merge_keeps_records_of_origins_that_are_known_to_live() {
     let x = member("x");

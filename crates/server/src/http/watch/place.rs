@@ -1,6 +1,6 @@
 //! Where in a stream of events a reader is: the `id` of an event, and what any node makes of it as `Last-Event-ID`.
 //!
-//! A place is the token of the last mark and what was told after it (S3). Marks are frequent, so that this is little; if it is not, the
+//! A place is the token of the last mark and what was told after it (W3). Marks are frequent, so that this is little; if it is not, the
 //! place says "start over", and the stream that resumes from it begins with an explicit reset.
 
 use base64::Engine;
