@@ -56,7 +56,7 @@ fn garbage_on_every_port_is_refused_and_counted() {
     }
     // The peer port: no peer; a frame of 4 GiB; a frame that is no message; one cut short.
     for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), noise.clone(), joined(&[PEER, &u32::MAX.to_le_bytes()])] {
-        counted("convoke_network_garbage_refused_total", &|| drop(raw(peers, &bytes)));
+        counted("convoke_network_connections_malformed_total", &|| drop(raw(peers, &bytes)));
     }
     let length = u32::try_from(noise.len()).unwrap().to_le_bytes();
     counted("convoke_registry_frames_malformed_total", &|| drop(raw(peers, &joined(&[PEER, &length, &noise]))));

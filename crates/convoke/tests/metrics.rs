@@ -7,49 +7,58 @@ mod support;
 use convoke_testkit::{NodeProcess, golden};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use support::http::request;
+use support::http::{request, series};
 use support::{convoke, output};
 
-const HEAD: &str = "# Metrics\n\n\
-    *Generated from what a node says (`crates/server/src/metrics`).*\n\n\
-    `GET /metrics` on the client port, in the text format of Prometheus. Everything is about the one node that is asked. Counters start at 0 \
-    with the process; routes and outcomes appear when they were first used. Label values are fixed: nobody can add more by asking for them.\n";
+const HEAD: &str = "# Metrics
 
-/// Prefix of the names, title, and what to look at.
+*Generated from the output of a node (`crates/server/src/metrics`).*
+
+`GET /metrics` on the client port returns the metrics of that node in the OpenMetrics text format.
+Counters start at 0 when the process starts.
+Routes and outcomes of requests appear when they are first used.
+All label values are fixed, so clients cannot create new series.
+";
+
+/// Prefix of the names, title, and advice.
 const SECTIONS: &[(&str, &str, &str)] = &[
-    ("convoke_", "The node", "Alert on `convoke_ready == 0` and on `convoke_degraded > 0`."),
+    ("convoke_", "Node", "Alert on `convoke_ready == 0` and on `convoke_degraded > 0`."),
     (
         "convoke_registry_",
-        "The registry",
-        "`sessions_down` that rises on several nodes at once means trouble in the network, not of clients. `requests_refused` and \
-         `subscriber_resets` that rise steadily mean a limit that is too low, or readers that are too slow. `conflicts` rises when the sides of a split meet again.",
+        "Registry",
+        "If `sessions_down` rises on several nodes at once, the network is the likely cause, not the clients.
+If `requests_rejected` or `watcher_resets` rises steadily, a limit is too low or watchers read too slowly.
+`conflicts` rises when the sides of a network partition reconnect.",
     ),
     (
         "convoke_network_",
-        "Links to other nodes, and the owner task",
-        "`inbox_full` means that the node is overloaded; `garbage_refused` that something else speaks to the peer port; `links_overflowed` that a peer is too \
-         slow for what it is sent.",
+        "Peer connections and event loop",
+        "A rising `inbox_full` means that the node is overloaded.
+A rising `connections_malformed` means that something other than a peer connects to the peer port.
+A rising `links_overflowed` means that a peer reads too slowly.",
     ),
     (
         "convoke_client_",
-        "Connections of clients",
-        "`connections_refused` means that the bound `clients.connections` is reached.",
+        "Client connections",
+        "A rising `connections_rejected` means that the limit `clients.connections` is reached.",
     ),
     (
         "convoke_log_",
-        "The log plane",
-        "Only where it is on. `available == 0` at all nodes means that nothing can be decided; `lag_entries` that stays high that a replica is dead or too slow; a rising \
-         `sync_duration` that a disk is the reason.",
+        "Log",
+        "These metrics exist only on nodes with the log enabled.
+If `available` is 0 on all nodes, the log has no leader.
+If `lag_entries` stays high, a replica is down or too slow.
+If `sync_duration_seconds` rises, a disk is slow.",
     ),
-    ("convoke_dns_", "DNS", "Only where DNS is on."),
+    ("convoke_dns_", "DNS", "These metrics exist only on nodes with DNS enabled."),
     (
         "convoke_trace_",
         "Traces",
-        "`dropped` that rises with `reason=\"queue\"` means more spans than can be exported: lower `tracing.sample_ratio`; with \
-         `reason=\"collector\"` that the collector is not there or refuses them.",
+        "If `spans_dropped` rises with `reason=\"queue\"`, lower `tracing.sample_ratio`.
+If it rises with `reason=\"collector\"`, the collector is unreachable or rejects spans.",
     ),
-    ("convoke_http_", "Requests over HTTP", ""),
-    ("convoke_grpc_", "Calls over gRPC", ""),
+    ("convoke_http_", "HTTP requests", ""),
+    ("convoke_grpc_", "gRPC calls", ""),
 ];
 
 struct Metric {
@@ -77,7 +86,9 @@ fn parse(text: &str) -> Vec<Metric> {
             let (name, help) = (name.to_owned(), help.to_owned());
             metrics.push(Metric { name, kind: String::new(), help, labels: BTreeSet::new() });
         } else if let Some((_, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
-            metrics.last_mut().unwrap().kind = kind.to_owned();
+            let metric = metrics.last_mut().unwrap();
+            metric.name = series(&metric.name, kind);
+            metric.kind = kind.to_owned();
         } else if let Some((_, labels)) = line.split_once('{') {
             let labels = labels.rsplit_once('}').unwrap().0;
             let names = labels.split("\",").map(|label| label.split_once('=').unwrap().0.to_owned());

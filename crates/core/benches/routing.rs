@@ -65,8 +65,8 @@ fn measure(bencher: Bencher<'_, '_>, filter: impl Fn(usize) -> Filter, audience:
         .with_inputs(|| stage.borrow_mut().empty_queues())
         .bench_local_values(|()| stage.borrow_mut().change());
     let stage = stage.into_inner();
-    assert_eq!(stage.node.counters().subscriber_events, stage.changes * audience(count) as u64);
-    assert_eq!(stage.node.counters().subscriber_resets, 0);
+    assert_eq!(stage.node.counters().watcher_events, stage.changes * audience(count) as u64);
+    assert_eq!(stage.node.counters().watcher_resets, 0);
 }
 
 /// One event taken by each of 10,000 subscribers, one call each.

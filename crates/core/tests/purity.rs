@@ -7,6 +7,7 @@ fn the_core_is_built_from_an_allowed_list_of_crates() {
     let allowed = [
         "bytes",
         "convoke-core",
+        "convoke-counters",
         "convoke-filter",
         "fastrand",
         "foldhash",

@@ -1,87 +1,59 @@
-//! What is counted.
+//! Counters of queries and responses.
 
+use convoke_counters::add;
 use hickory_proto::op::ResponseCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Queries and what became of them, since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    pub queries_udp: u64,
-    pub queries_tcp: u64,
-    /// Answered with records, or that there are none.
-    pub answered: u64,
-    pub unknown_names: u64,
-    /// Outside the zone, another class, a zone transfer.
-    pub refused: u64,
-    /// Not one well-formed question, or another operation.
-    pub malformed: u64,
-    /// The node was not ready, or the answer could not be written.
-    pub failed: u64,
-    /// Answers over UDP that did not fit.
-    pub truncated: u64,
-    /// Packets without an answer: no header, or answers themselves.
-    pub ignored: u64,
-    /// TCP connections closed because there were too many.
-    pub connections_refused: u64,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Counting {
-    queries: [AtomicU64; 2],
-    answered: AtomicU64,
-    unknown_names: AtomicU64,
-    refused: AtomicU64,
-    malformed: AtomicU64,
-    failed: AtomicU64,
-    truncated: AtomicU64,
-    ignored: AtomicU64,
-    connections_refused: AtomicU64,
+convoke_counters::atomic_counters! {
+    /// Monotonic counters of queries and responses.
+    pub struct Counters read from Counting {
+        /// DNS queries received over UDP.
+        queries_udp,
+        /// DNS queries received over TCP.
+        queries_tcp,
+        /// DNS queries answered with records or an empty answer.
+        answered,
+        /// DNS queries for names that do not exist.
+        unknown_names,
+        /// DNS queries answered with REFUSED: outside the zone, another class, or a zone transfer.
+        refused,
+        /// DNS queries that were not one well-formed question.
+        malformed,
+        /// DNS queries answered with SERVFAIL because the node was not ready or the response could not be written.
+        failed,
+        /// DNS responses truncated to fit the transport.
+        truncated,
+        /// DNS packets ignored: without a header, or responses themselves.
+        ignored,
+        /// DNS connections closed because too many were open.
+        connections_rejected,
+    }
 }
 
 impl Counting {
     pub(crate) fn query(&self, tcp: bool) {
-        one_more(&self.queries[usize::from(tcp)]);
+        add(if tcp { &self.queries_tcp } else { &self.queries_udp }, 1);
     }
 
     pub(crate) fn answer(&self, code: ResponseCode) {
-        one_more(match code {
+        let counter = match code {
             ResponseCode::NoError => &self.answered,
             ResponseCode::NXDomain => &self.unknown_names,
             ResponseCode::Refused => &self.refused,
             ResponseCode::ServFail => &self.failed,
             _ => &self.malformed,
-        });
+        };
+        add(counter, 1);
     }
 
     pub(crate) fn truncated(&self) {
-        one_more(&self.truncated);
+        add(&self.truncated, 1);
     }
 
     pub(crate) fn ignored(&self) {
-        one_more(&self.ignored);
+        add(&self.ignored, 1);
     }
 
-    pub(crate) fn connection_refused(&self) {
-        one_more(&self.connections_refused);
+    pub(crate) fn connection_rejected(&self) {
+        add(&self.connections_rejected, 1);
     }
-
-    pub(crate) fn read(&self) -> Counters {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counters {
-            queries_udp: read(&self.queries[0]),
-            queries_tcp: read(&self.queries[1]),
-            answered: read(&self.answered),
-            unknown_names: read(&self.unknown_names),
-            refused: read(&self.refused),
-            malformed: read(&self.malformed),
-            failed: read(&self.failed),
-            truncated: read(&self.truncated),
-            ignored: read(&self.ignored),
-            connections_refused: read(&self.connections_refused),
-        }
-    }
-}
-
-fn one_more(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }

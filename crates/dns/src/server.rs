@@ -160,7 +160,7 @@ async fn serve_tcp(listener: TcpListener, zone: Arc<Zone>) {
             Ok((stream, _)) => {
                 while connections.try_join_next().is_some() {}
                 let Ok(permit) = gate.clone().try_acquire_owned() else {
-                    zone.counting.connection_refused();
+                    zone.counting.connection_rejected();
                     continue;
                 };
                 let zone = zone.clone();

@@ -1,56 +1,41 @@
-//! Counts of what the shell did and refused, beside those of the core.
+//! Counters of the shell, beside those of the core.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use convoke_counters::add;
 
-/// Declares the counters once, as atomics for the node and as numbers for whoever asks.
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        #[derive(Debug, Default)]
-        pub(crate) struct Counting {
-            $($(#[$doc])* pub(crate) $name: AtomicU64,)+
-        }
-
-        /// Monotonic counters of connections and queues.
-        #[derive(Clone, Debug, Default, PartialEq, Eq)]
-        pub struct NetworkCounters {
-            $($(#[$doc])* pub $name: u64,)+
-        }
-
-        impl Counting {
-            pub(crate) fn read(&self) -> NetworkCounters {
-                NetworkCounters { $($name: self.$name.load(Ordering::Relaxed),)+ }
-            }
-        }
-    };
-}
-
-counters! {
-    links_accepted,
-    /// Inbound peer connections closed because too many had not said who they are.
-    links_unidentified_refused,
-    /// Inbound peer connections that did not say who they are in time.
-    handshakes_timed_out,
-    /// Connections closed because of a wrong preamble or a frame beyond the limit.
-    garbage_refused,
-    /// Links closed because the peer read too slowly.
-    links_overflowed,
-    /// Connections handed to the log plane.
-    log_connections,
-    /// Connections for a log plane that this node does not run, or that is busy.
-    log_connections_refused,
-    dials,
-    dials_failed,
-    bytes_sent,
-    bytes_received,
-    /// Requests refused because the owner task was busy.
-    inbox_full,
-    /// Client connections closed because they did not take their notices.
-    clients_overflowed,
-    turns,
-    inputs,
-    restarts,
-}
-
-pub(crate) fn add(counter: &AtomicU64, count: u64) {
-    counter.fetch_add(count, Ordering::Relaxed);
+convoke_counters::atomic_counters! {
+    /// Monotonic counters of connections, queues and the event loop.
+    pub struct NetworkCounters read from Counting {
+        /// Inbound peer connections accepted.
+        links_accepted,
+        /// Inbound peer connections closed because too many were unidentified.
+        links_unidentified_rejected,
+        /// Inbound peer connections closed because the handshake took too long.
+        handshakes_timed_out,
+        /// Inbound peer connections closed because of an invalid preamble or an oversized frame.
+        connections_malformed,
+        /// Links closed because the peer read too slowly.
+        links_overflowed,
+        /// Inbound peer connections passed to the log.
+        log_connections,
+        /// Inbound log connections rejected because the log is off or busy.
+        log_connections_rejected,
+        /// Outbound peer connection attempts.
+        dials,
+        /// Outbound peer connection attempts that failed.
+        dials_failed,
+        /// Bytes sent to peers.
+        sent_bytes,
+        /// Bytes received from peers.
+        received_bytes,
+        /// Requests rejected because the queue of the event loop was full.
+        inbox_full,
+        /// Client connections closed because the client did not read its notices.
+        clients_overflowed,
+        /// Turns of the event loop.
+        turns,
+        /// Inputs processed by the event loop.
+        inputs,
+        /// Restarts of the node within this process, each with a new incarnation.
+        restarts,
+    }
 }

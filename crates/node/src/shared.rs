@@ -146,12 +146,12 @@ impl Shared {
     pub(crate) fn hand_over(&self, stream: TcpStream, address: SocketAddr) {
         let taker = self.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let taken = taker.is_some_and(|taker| taker.try_send(LogConnection { stream, address }).is_ok());
-        add(if taken { &self.counting.log_connections } else { &self.counting.log_connections_refused }, 1);
+        add(if taken { &self.counting.log_connections } else { &self.counting.log_connections_rejected }, 1);
     }
 
     /// A connection turned out not to be a peer's.
     pub(crate) fn garbage(&self, address: SocketAddr, what: &str) {
-        add(&self.counting.garbage_refused, 1);
+        add(&self.counting.connections_malformed, 1);
         if self.quiet.is_new(&address.ip().to_string()) {
             self.timeline.record(Happening::Garbage { address: address.to_string(), what: what.to_owned() });
         }

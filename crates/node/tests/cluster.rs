@@ -132,7 +132,7 @@ async fn a_node_of_another_cluster_is_refused() {
     eventually("the stranger is told", async || happened(&stranger, refused)).await;
     assert_eq!(cluster.node(0).nodes().await.unwrap(), []);
     let counters = cluster.node(0).counters().await.unwrap();
-    assert!(counters.registry.handshakes_refused > 0);
+    assert!(counters.registry.handshakes_rejected > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

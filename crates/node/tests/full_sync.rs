@@ -43,7 +43,7 @@ async fn a_joining_node_takes_in_a_hundred_thousand_members_and_no_link_is_lost(
     print_timelines(&cluster);
     println!("{:?}", node.services());
     assert_eq!(count(node), SESSIONS * PER_SESSION);
-    assert!(node.counters().await.unwrap().network.bytes_received > 4 << 20, "that was more than one frame");
+    assert!(node.counters().await.unwrap().network.received_bytes > 4 << 20, "that was more than one frame");
     cluster.meshed().await;
     for client in &clients {
         client.connection.submit(vec![Operation::Heartbeat { session: client.session }]).unwrap();

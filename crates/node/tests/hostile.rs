@@ -48,7 +48,7 @@ async fn garbage_is_closed_counted_and_said_once() {
     // A length that nobody may send.
     send_and_be_closed(&node, &[PREAMBLE, &u32::MAX.to_le_bytes()].concat()).await;
     send_and_be_closed(&node, &[PREAMBLE, &(8_u32 << 20).to_le_bytes(), &noise].concat()).await;
-    let refused = node.counters().await.unwrap().network.garbage_refused;
+    let refused = node.counters().await.unwrap().network.connections_malformed;
     assert_eq!(refused, 4);
     assert_eq!(garbage_events(&node), 1, "one address is worth one line");
     // Well framed, but no message; the core refuses these.
@@ -73,7 +73,7 @@ async fn whoever_says_nothing_is_closed_and_does_not_keep_others_out() {
         silent.push(stream);
     }
     eventually("beyond the bound they are refused", async || {
-        node.counters().await.unwrap().network.links_unidentified_refused == 4
+        node.counters().await.unwrap().network.links_unidentified_rejected == 4
     })
     .await;
     for mut stream in silent {

@@ -28,7 +28,7 @@ async fn they_are_handed_over_with_what_follows_the_preamble() {
     dialed.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"yes");
     let counters = node.counters().await.unwrap().network;
-    assert_eq!((counters.log_connections, counters.garbage_refused), (1, 0));
+    assert_eq!((counters.log_connections, counters.connections_malformed), (1, 0));
 }
 
 #[tokio::test]
@@ -37,5 +37,5 @@ async fn without_a_log_plane_they_are_closed() {
     let mut dialed = dial(&node).await;
     let mut nothing = [0; 1];
     assert!(!matches!(dialed.read(&mut nothing).await, Ok(1..)));
-    eventually("it was counted", async || node.counters().await.unwrap().network.log_connections_refused == 1).await;
+    eventually("it was counted", async || node.counters().await.unwrap().network.log_connections_rejected == 1).await;
 }

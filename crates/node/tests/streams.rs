@@ -125,7 +125,7 @@ async fn a_slow_subscriber_is_reset_and_nobody_waits_for_it() {
     assert_eq!(quick_seen.resets, []);
     slow_seen.read(&mut slow, "the last update", |seen| seen.view.get("a").copied() == version).await;
     assert_eq!(slow_seen.resets, [ResetReason::Overflow]);
-    assert!(node.counters().await.unwrap().registry.subscriber_resets > 0);
+    assert!(node.counters().await.unwrap().registry.watcher_resets > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,71 +1,74 @@
-//! Monotonic counts of what a replica did and refused.
+//! Counters of a replica.
 
-use crate::sync_times::SyncTiming;
-use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use convoke_counters::add;
+use prometheus_client::metrics::histogram::Histogram;
+use std::ops::Deref;
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Counts since the replica was started.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)*
-        }
+/// Upper bounds of the sync time in seconds: from a disk that confirms at once to one that hangs.
+const SYNC_BOUNDS: [f64; 12] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
-        #[derive(Debug, Default)]
-        pub(crate) struct Counting {
-            $(pub(crate) $name: AtomicU64,)*
-            pub(crate) syncs: SyncTiming,
-        }
-
-        impl Counting {
-            pub(crate) fn read(&self) -> Counters {
-                Counters { $($name: self.$name.load(Ordering::Relaxed),)* }
-            }
-        }
-    };
+convoke_counters::atomic_counters! {
+    /// Monotonic counters since the start of the replica.
+    pub struct Counters read from Counts {
+        /// Commands queued for the log.
+        proposals,
+        /// Commands rejected for any reason other than load.
+        commands_rejected,
+        /// Commands and reads rejected because too many were in progress.
+        requests_rejected_busy,
+        /// Commands with an unknown outcome.
+        outcomes_unknown,
+        /// Reads answered after leadership was confirmed.
+        reads_confirmed,
+        /// Reads answered from local state.
+        reads_local,
+        /// Keep-alives of log sessions confirmed.
+        keep_alives,
+        /// Terms led by this replica.
+        terms_led,
+        /// Log session expiries proposed by this replica.
+        session_expiries,
+        /// Snapshots written by this replica, installed ones included.
+        snapshots,
+        /// Snapshots installed from a leader.
+        snapshots_installed,
+        /// Snapshots sent to other replicas.
+        snapshots_sent,
+        /// Batches written to the log, each with one fsync.
+        batches,
+        /// Entries written to the log.
+        entries,
+        /// Bytes written to the log.
+        written_bytes,
+        /// Inbound replica connections accepted.
+        connections,
+        /// Inbound replica connections rejected: too many, or not a replica of this log.
+        connections_rejected,
+        /// Replica connections closed because of a malformed message.
+        messages_malformed,
+        /// RPCs to other replicas that were not sent or not answered in time.
+        rpc_errors,
+    }
 }
 
-counters! {
-    /// Commands put in line for the log.
-    proposals,
-    /// Commands refused for any reason but load.
-    refused,
-    /// Commands and reads refused because too much was under way.
-    refused_busy,
-    /// Commands whose fate the leader lost sight of.
-    unknown,
-    /// Reads that had leadership confirmed.
-    reads_confirmed,
-    /// Reads from local state.
-    reads_local,
-    /// Keep-alives confirmed.
-    keep_alives,
-    /// Terms this replica led.
-    terms,
-    /// Sessions this replica proposed to expire.
-    expiries,
-    /// Snapshots written here, those taken over from a leader among them.
-    snapshots,
-    /// Snapshots taken over from a leader.
-    snapshots_installed,
-    /// Snapshots sent to others.
-    snapshots_sent,
-    /// Batches written to the log, each with one fsync.
-    batches,
-    /// Entries in them.
-    entries,
-    /// Bytes in them.
-    bytes_written,
-    /// Connections of other replicas accepted.
-    connections,
-    /// Connections refused: too many, or not a replica of this log.
-    connections_refused,
-    /// Messages of other replicas that could not be read.
-    garbage,
-    /// Messages to other replicas that were not answered in time, or could not be sent.
-    rpc_failures,
+/// All that a replica counts and times.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    counts: Counts,
+    /// Time to write a batch and sync it.
+    pub(crate) syncs: Histogram,
 }
 
-pub(crate) fn add(counter: &AtomicU64, count: u64) {
-    counter.fetch_add(count, Ordering::Relaxed);
+impl Default for Counting {
+    fn default() -> Self {
+        Counting { counts: Counts::default(), syncs: Histogram::new(SYNC_BOUNDS) }
+    }
+}
+
+impl Deref for Counting {
+    type Target = Counts;
+
+    fn deref(&self) -> &Counts {
+        &self.counts
+    }
 }

@@ -90,25 +90,25 @@ impl Engine {
     /// Admits a command and puts it in line for the log. The order of admission is the order of the log.
     pub(crate) fn propose(&self, command: &Command) -> Result<oneshot::Receiver<WriteResult>, Refusal> {
         let encoded = command.encode_checked().map_err(|error| {
-            add(&self.counting.refused, 1);
+            add(&self.counting.commands_rejected, 1);
             Refusal::Unreadable(error)
         })?;
         let limits = &self.config.limits;
         if encoded.len() > limits.command_bytes {
-            add(&self.counting.refused, 1);
+            add(&self.counting.commands_rejected, 1);
             let (found, limit) = (encoded.len() as u64, limits.command_bytes as u64);
             return Err(Refusal::TooLarge { found, limit });
         }
         if self.store.bytes() > limits.log_bytes {
-            add(&self.counting.refused_busy, 1);
+            add(&self.counting.requests_rejected_busy, 1);
             return Err(Refusal::Busy { what: "bytes of the log", limit: limits.log_bytes });
         }
         if !self.has_quorum() {
-            add(&self.counting.refused, 1);
+            add(&self.counting.commands_rejected, 1);
             return Err(self.not_leading());
         }
         let Ok(permit) = self.proposals.clone().try_acquire_owned() else {
-            add(&self.counting.refused_busy, 1);
+            add(&self.counting.requests_rejected_busy, 1);
             return Err(Refusal::Busy { what: "requests", limit: limits.proposals as u64 });
         };
         let (reply, answer) = oneshot::channel();
@@ -118,7 +118,7 @@ impl Engine {
             Ok(Ok(admitted)) => admitted,
             refused => {
                 drop(term);
-                add(&self.counting.refused, 1);
+                add(&self.counting.commands_rejected, 1);
                 traces::failed(&span, "REFUSED");
                 return Err(match refused {
                     Ok(Err(why)) => why.into(),

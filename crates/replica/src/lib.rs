@@ -22,7 +22,6 @@ mod runtime;
 mod state;
 mod status;
 mod store;
-mod sync_times;
 mod term_watch;
 mod traces;
 
@@ -37,4 +36,3 @@ pub use replica::{Replica, StartError};
 pub use status::{Group, Member, Role, Status};
 pub use store::StoreError;
 pub use store::disk::{Disk, DiskFile};
-pub use sync_times::SyncTimes;

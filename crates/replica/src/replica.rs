@@ -109,7 +109,7 @@ impl LogHandle {
     pub fn accept(&self, stream: impl Duplex, from: SocketAddr) {
         let plane = self.plane.clone();
         let Ok(permit) = plane.connections.clone().try_acquire_owned() else {
-            crate::counters::add(&plane.counting.connections_refused, 1);
+            crate::counters::add(&plane.counting.connections_rejected, 1);
             return;
         };
         crate::counters::add(&plane.counting.connections, 1);

@@ -26,7 +26,7 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
             tracing::info!(node = %plane.config.node, "leads no more");
         }
         if epoch.is_some() && epoch != led {
-            add(&engine.counting.terms, 1);
+            add(&engine.counting.terms_led, 1);
         }
         led = epoch.or(led);
         if let Some(fault) = fault {
@@ -53,7 +53,7 @@ pub(crate) async fn attend(engine: Arc<Engine>) {
             Some((commands, wake)) => {
                 for command in commands {
                     match engine.propose(&command) {
-                        Ok(_) => add(&engine.counting.expiries, 1),
+                        Ok(_) => add(&engine.counting.session_expiries, 1),
                         // Due again after another ttl: without being told, the keeper would wait for the answer for the
                         // rest of the term, and the session would neither expire nor be kept.
                         Err(_) => state.term().not_expired(state.now(), &command),

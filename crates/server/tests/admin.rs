@@ -169,7 +169,7 @@ async fn metrics_are_well_formed_and_count() {
     let _ = registry(&served).await.get(v1::GetRequest { id: "x".into() }).await;
     let (_session, _) = Attachment::attached(&served, attach("c", 1, &["a"])).await;
     let answer = served.get("/metrics").await;
-    assert_eq!(answer.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    assert_eq!(answer.headers["content-type"], "application/openmetrics-text; version=1.0.0; charset=utf-8");
     let text = answer.body_text();
     for line in [
         "convoke_ready 1",
@@ -183,12 +183,13 @@ async fn metrics_are_well_formed_and_count() {
     ] {
         assert!(text.lines().any(|other| other == line), "{line} not in\n{text}");
     }
-    // Every sample belongs to a metric that was introduced, with a name as it should be.
+    assert!(text.ends_with("# EOF\n"));
+    // Every sample belongs to a metric family that was introduced before it.
     let mut introduced = Vec::new();
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
-            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            assert!(!name.ends_with("_total"), "the suffix belongs to the samples of a {kind}: {line}");
             assert!(!introduced.contains(&name), "twice: {name}");
             introduced.push(name);
         } else if !line.starts_with('#') {

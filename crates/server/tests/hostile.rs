@@ -128,7 +128,7 @@ async fn who_says_nothing_in_time_is_cut_off() {
     let text = String::from_utf8_lossy(&served.raw_one(slow).await).into_owned();
     assert!(text.starts_with("HTTP/1.1 504") && text.contains("TIMEOUT"), "{text}");
     lives(&served).await;
-    assert!(served.get("/metrics").await.body_text().contains("convoke_client_connections_silent_total 3"));
+    assert!(served.get("/metrics").await.body_text().contains("convoke_client_connections_timed_out_total 3"));
 }
 
 /// A client that asks and never reads.
@@ -165,7 +165,7 @@ async fn connections_and_calls_are_bounded() {
     assert!(nothing.is_empty());
     one.ready().await.unwrap();
     let metrics = answer(one.send_request(request("GET", "/metrics", &[], "")).await.unwrap()).await.body_text();
-    assert!(metrics.contains("convoke_client_connections_refused_total 1"), "{metrics}");
+    assert!(metrics.contains("convoke_client_connections_rejected_total 1"), "{metrics}");
     assert!(metrics.contains("convoke_client_attaches 1"));
     drop(one);
     eventually("a place is free", async || {

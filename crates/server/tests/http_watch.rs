@@ -239,7 +239,7 @@ async fn watchers_are_bounded_and_end_with_their_node() {
     served.get("/api/v1/watch").await.refused(429, "RESOURCE_EXHAUSTED");
     drop(watch);
     eventually("the place is free", async || {
-        served.get("/metrics").await.body_text().contains("convoke_client_watchers 0")
+        served.get("/metrics").await.body_text().contains("convoke_client_http_streams 0")
     })
     .await;
     let mut watch = Sse::open(&served, "", "").await;

@@ -6,7 +6,7 @@ const KEPT = 150;
 export const SERIES = [
   { name: "writes", title: "Writes here", unit: "/s", of: ["convoke_registry_local_writes_total"], help: "Changes that clients of this node made" },
   { name: "applied", title: "Changes from peers", unit: "/s", of: ["convoke_registry_records_applied_total"], help: "Records from other nodes that were news" },
-  { name: "told", title: "Told to subscribers", unit: "/s", of: ["convoke_registry_subscriber_events_total"], help: "Changes queued for subscribers of this node" },
+  { name: "told", title: "Told to subscribers", unit: "/s", of: ["convoke_registry_watcher_events_total"], help: "Changes queued for subscribers of this node" },
   { name: "heartbeats", title: "Heartbeats", unit: "/s", of: ["convoke_registry_heartbeats_total"], help: "Heartbeats of clients of this node" },
   { name: "http", title: "HTTP requests", unit: "/s", of: ["convoke_http_requests_total"], help: "Requests over HTTP, this page's own among them" },
   { name: "grpc", title: "gRPC calls", unit: "/s", of: ["convoke_grpc_requests_total"], help: "Calls over gRPC" },
@@ -15,7 +15,7 @@ export const SERIES = [
   { name: "synced", title: "Log bytes", unit: "bytes/s", of: ["convoke_log_written_bytes_total"], help: "Bytes written to the log here" },
   { name: "sent", title: "Sent to peers", unit: "bytes/s", of: ["convoke_network_sent_bytes_total"], help: "Bytes sent to other nodes" },
   { name: "received", title: "Received from peers", unit: "bytes/s", of: ["convoke_network_received_bytes_total"], help: "Bytes received from other nodes" },
-  { name: "refused", title: "Refused requests", unit: "/s", of: ["convoke_registry_requests_refused_total"], help: "Requests of clients that the registry refused" },
+  { name: "refused", title: "Refused requests", unit: "/s", of: ["convoke_registry_requests_rejected_total"], help: "Requests of clients that the registry refused" },
 ];
 
 const wanted = new Map(SERIES.flatMap((series) => series.of.map((metric) => [metric, series.name])));

@@ -8,8 +8,8 @@ pub(crate) const RATES: &[(&str, &[&str])] = &[
     ("writes", &["convoke_registry_local_writes_total"]),
     ("from peers", &["convoke_registry_records_applied_total"]),
     ("heartbeats", &["convoke_registry_heartbeats_total"]),
-    ("to subscribers", &["convoke_registry_subscriber_events_total"]),
-    ("refused", &["convoke_registry_requests_refused_total"]),
+    ("to watchers", &["convoke_registry_watcher_events_total"]),
+    ("rejected", &["convoke_registry_requests_rejected_total"]),
     ("log entries", &["convoke_log_entries_total"]),
     ("bytes out", &["convoke_network_sent_bytes_total"]),
     ("bytes in", &["convoke_network_received_bytes_total"]),
@@ -19,7 +19,7 @@ pub(crate) const RATES: &[(&str, &[&str])] = &[
 /// By name, all labels added up.
 pub(crate) type Sample = BTreeMap<String, f64>;
 
-/// From the text format of Prometheus; lines that are none are left out.
+/// From the OpenMetrics text format; lines that are no samples are left out.
 pub(crate) fn parse(text: &str) -> Sample {
     let mut sample = Sample::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {

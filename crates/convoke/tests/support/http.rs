@@ -38,9 +38,18 @@ pub fn json(address: &str, method: &str, path: &str, body: &str) -> Value {
 /// A figure of `/metrics`, with its labels or the sum over all of them; 0 if it is not there yet.
 pub fn metric(address: &str, name: &str) -> f64 {
     let (_, text) = request(address, "GET", "/metrics", "");
-    let family = name.split('{').next().unwrap();
+    let family = name.split('{').next().unwrap().trim_end_matches("_total");
     assert!(text.contains(&format!("# TYPE {family} ")), "no {name} in {text}");
     let value = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
     let named = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
     text.lines().filter(named).map(value).sum()
+}
+
+/// The name in queries of a metric family in the OpenMetrics format: samples of some types have a suffix.
+pub fn series(family: &str, kind: &str) -> String {
+    match kind {
+        "counter" => format!("{family}_total"),
+        "info" => format!("{family}_info"),
+        _ => family.to_owned(),
+    }
 }

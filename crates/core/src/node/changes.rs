@@ -21,7 +21,7 @@ impl Node {
                 if merging { self.map.apply_merging(&item, self.clock) } else { self.map.apply(&item, self.clock) };
             match outcome {
                 Outcome::Known => self.counters.records_known += 1,
-                Outcome::Refused => self.counters.records_refused += 1,
+                Outcome::Refused => self.counters.records_rejected += 1,
                 Outcome::Outranked(loser) => {
                     self.counters.records_outranked += 1;
                     self.on_outranked(&loser, out);
@@ -85,7 +85,7 @@ impl Node {
         let (limit, mutation) = (self.config.limits.subscriber_queue, self.mutation);
         let gone = after.filter(|_| !is).map(Member::version);
         let change = Change { slot, before: before.filter(|_| was), after: after.filter(|_| is), freed, gone };
-        self.counters.subscriber_events += self.subscribers.route(change, limit, mutation, out);
+        self.counters.watcher_events += self.subscribers.route(change, limit, mutation, out);
     }
 
     /// A slot was removed: collected elsewhere (D8).
@@ -228,7 +228,7 @@ impl Node {
 
     pub(super) fn handle_drain(&mut self, link: LinkId, id: &str, drain: u32, out: &mut Output) {
         if drain > MAX_DRAIN_TAKEN {
-            self.counters.records_refused += 1;
+            self.counters.records_rejected += 1;
             return;
         }
         let Some(held) = self.map.record(Space::Member, id).cloned() else { return };

@@ -1,31 +1,55 @@
-//! Counts of what a node did and refused.
+//! Counters of the registry core.
 
-/// Monotonic counters; the shell exports them as metrics.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    pub frames_received: u64,
-    pub frames_malformed: u64,
-    pub handshakes_refused: u64,
-    pub records_applied: u64,
-    pub records_known: u64,
-    pub records_outranked: u64,
-    pub records_refused: u64,
-    pub conflicts: u64,
-    pub pushes_sent: u64,
-    pub pushes_gapped: u64,
-    pub pushes_too_large: u64,
-    /// A peer read too slowly and was left to the exchange.
-    pub pushes_suspended: u64,
-    pub exchanges_started: u64,
-    pub chunks_sent: u64,
-    pub full_merges: u64,
-    pub local_writes: u64,
-    pub requests_refused: u64,
-    pub heartbeats: u64,
-    pub sessions_down: u64,
-    pub sessions_left: u64,
-    pub takeovers: u64,
-    pub collected: u64,
-    pub subscriber_events: u64,
-    pub subscriber_resets: u64,
+convoke_counters::counters! {
+    /// Monotonic counters; the shell exports them as metrics.
+    pub struct Counters {
+        /// Frames received from peers.
+        frames_received,
+        /// Malformed frames received from peers; each one closes its link.
+        frames_malformed,
+        /// Peer handshakes rejected.
+        handshakes_rejected,
+        /// Records received from peers that changed the registry.
+        records_applied,
+        /// Records received from peers that were already known.
+        records_known,
+        /// Records received from peers that rank below the record held.
+        records_outranked,
+        /// Records received from peers that were rejected.
+        records_rejected,
+        /// Concurrent writes detected.
+        conflicts,
+        /// Pushes sent to peers.
+        pushes_sent,
+        /// Pushes received from peers with earlier writes missing.
+        pushes_gapped,
+        /// Pushes deferred to an exchange because of their size.
+        pushes_too_large,
+        /// Pushes deferred to an exchange because the peer read too slowly.
+        pushes_suspended,
+        /// Exchanges started with peers.
+        exchanges_started,
+        /// Chunks of deltas and full merges sent.
+        chunks_sent,
+        /// Full merges received from peers.
+        full_merges,
+        /// Writes accepted by this node.
+        local_writes,
+        /// Client requests rejected.
+        requests_rejected,
+        /// Heartbeats received from clients.
+        heartbeats,
+        /// Sessions that timed out.
+        sessions_down,
+        /// Sessions that expired after they had timed out.
+        sessions_left,
+        /// Members of lost origins expired by this node.
+        members_expired,
+        /// Tombstones collected.
+        tombstones_collected,
+        /// Changes queued for watchers.
+        watcher_events,
+        /// Watches reset because the watcher fell behind or its resume token was unusable.
+        watcher_resets,
+    }
 }

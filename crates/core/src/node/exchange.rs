@@ -81,7 +81,7 @@ impl Node {
             return;
         }
         let Some(index) = self.map.admit_origin(origin, self.clock) else {
-            self.counters.records_refused += items.len() as u64;
+            self.counters.records_rejected += items.len() as u64;
             return;
         };
         let seen = self.map.origins.entry(index).seen;

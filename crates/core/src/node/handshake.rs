@@ -51,7 +51,7 @@ impl Node {
     }
 
     fn refuse(&mut self, id: LinkId, node: NodeId, reason: RefuseReason, heard: Option<Incarnation>, out: &mut Output) {
-        self.counters.handshakes_refused += 1;
+        self.counters.handshakes_rejected += 1;
         if reason != RefuseReason::Oneself {
             out.events.push(Event::PeerRefused { node: Some(node), reason: format!("{reason:?}") });
         }

@@ -371,7 +371,7 @@ impl Node {
             if !due || (self.map.shown(&record) == Status::Left && !self.mutation.is(Mutant::EveryoneTakesOver)) {
                 continue;
             }
-            self.counters.takeovers += 1;
+            self.counters.members_expired += 1;
             self.counters.local_writes += 1;
             let before = self.map.member(&record);
             let id: SmolStr = record.id.clone();

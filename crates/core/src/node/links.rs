@@ -89,7 +89,7 @@ impl Node {
     pub fn accepted(&mut self, now: Time, link: LinkId, out: &mut Output) {
         self.observe(now, out);
         if self.phase == Phase::Over || self.peers.links.len() >= 4 * self.config.limits.peers {
-            self.counters.handshakes_refused += 1;
+            self.counters.handshakes_rejected += 1;
             out.effects.push(Effect::CloseLink { link });
             return;
         }
@@ -249,7 +249,7 @@ impl Node {
                     address.clone_into(&mut peer.peer_address);
                 }
             }
-            None if full => self.counters.handshakes_refused += 1,
+            None if full => self.counters.handshakes_rejected += 1,
             None => {
                 self.peers.peers.insert(node.clone(), Peer::new(region, address));
                 if self.wants_link(node) {

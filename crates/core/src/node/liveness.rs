@@ -29,7 +29,7 @@ impl Node {
                 Ok(())
             }
             _ => {
-                self.counters.requests_refused += 1;
+                self.counters.requests_rejected += 1;
                 Err(session_gone())
             }
         }

@@ -265,7 +265,7 @@ impl Node {
 
     fn collect(&mut self, out: &mut Output) {
         let collected = self.map.collect(self.clock, self.tombstone_timeout());
-        self.counters.collected += collected.len() as u64;
+        self.counters.tombstones_collected += collected.len() as u64;
         self.subscribers.collected(&collected, self.config.limits.subscriber_queue, out);
         self.schedule_collection();
     }

@@ -197,7 +197,7 @@ impl Node {
 
     pub(super) fn count_refusal<T>(&mut self, result: Result<T, Refusal>) -> Result<T, Refusal> {
         if result.is_err() {
-            self.counters.requests_refused += 1;
+            self.counters.requests_rejected += 1;
         }
         result
     }

@@ -88,7 +88,7 @@ impl Node {
         let before = events.len();
         let more = self.subscribers.take(subscriber, &context, max, events);
         let resets = events[before..].iter().filter(|event| matches!(event, StreamEvent::Reset(_))).count();
-        self.counters.subscriber_resets += resets as u64;
+        self.counters.watcher_resets += resets as u64;
         more
     }
 }

@@ -84,7 +84,7 @@ fn another_cluster_another_version_and_oneself_are_refused() {
         // The other side is told why.
         let told = lone.out.effects.iter().any(|e| matches!(e, Effect::Send { frame, .. } if frame[0] == 2));
         assert!(told, "{:?}", lone.out.effects);
-        assert_eq!(lone.node.counters().handshakes_refused, count as u64 + 1);
+        assert_eq!(lone.node.counters().handshakes_rejected, count as u64 + 1);
     }
     assert_eq!(lone.node.counters().frames_malformed, 0);
     assert!(lone.node.peers().is_empty());

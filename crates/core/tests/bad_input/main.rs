@@ -46,13 +46,13 @@ impl Lone {
         &mut self,
         call: impl FnOnce(&mut Node, Time, SessionId, &mut Output) -> Result<T, Refusal>,
     ) -> Refusal {
-        let before = (self.node.slots(), self.node.context(), self.node.sizes(), self.node.counters().requests_refused);
+        let before = (self.node.slots(), self.node.context(), self.node.sizes(), self.node.counters().requests_rejected);
         self.out = Output::default();
         let refusal = call(&mut self.node, self.now, self.session, &mut self.out).unwrap_err();
         assert_eq!(self.node.slots(), before.0, "{refusal}");
         assert_eq!(self.node.context(), before.1, "{refusal}");
         assert_eq!(self.node.sizes(), before.2, "{refusal}");
-        assert_eq!(self.node.counters().requests_refused, before.3 + 1, "{refusal}");
+        assert_eq!(self.node.counters().requests_rejected, before.3 + 1, "{refusal}");
         assert!(self.out.is_empty(), "{refusal}: {:?}", self.out);
         assert!(!refusal.message.is_empty());
         refusal

@@ -106,7 +106,7 @@ fn a_member_of_a_node_that_stays_away_is_written_off_by_one_node() {
         assert!(left.to_string().contains(&format!("{responsible} wrote it off after life number")), "{left}");
         assert!(cluster.node(at).member("orders-1").is_none());
     }
-    let written: u64 = [B, C].iter().map(|at| cluster.node(*at).counters().takeovers).sum();
+    let written: u64 = [B, C].iter().map(|at| cluster.node(*at).counters().members_expired).sum();
     // The member of the client and A's own record, each by one node.
     assert_eq!(written, 2);
     cluster.assert_agreed();

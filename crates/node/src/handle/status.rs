@@ -45,7 +45,7 @@ impl NodeHandle {
     }
 
     pub async fn counters(&self) -> Result<Counters, Refusal> {
-        let registry = self.ask(|owner, _| owner.core().0.counters().clone()).await?;
+        let registry = self.ask(|owner, _| *owner.core().0.counters()).await?;
         Ok(Counters { registry, network: self.shared.counting.read() })
     }
 }

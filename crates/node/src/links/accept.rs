@@ -35,7 +35,7 @@ impl Acceptor {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
                     let Ok(permit) = undecided.clone().try_acquire_owned() else {
-                        add(&self.shared.counting.links_unidentified_refused, 1);
+                        add(&self.shared.counting.links_unidentified_rejected, 1);
                         continue;
                     };
                     add(&self.shared.counting.links_accepted, 1);

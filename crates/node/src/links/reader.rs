@@ -61,7 +61,7 @@ async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) {
         }
         match stream.read_buf(&mut buffer).await {
             Ok(0) | Err(_) => return,
-            Ok(count) => add(&shared.counting.bytes_received, count as u64),
+            Ok(count) => add(&shared.counting.received_bytes, count as u64),
         }
         let mut frames = Vec::new();
         loop {

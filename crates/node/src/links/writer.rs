@@ -203,7 +203,7 @@ pub(super) async fn write(mut stream: OwnedWriteHalf, _id: LinkId, queue: Arc<Qu
             }
         };
         queue.sent(bytes);
-        add(&shared.counting.bytes_sent, bytes as u64);
+        add(&shared.counting.sent_bytes, bytes as u64);
         if result.is_err() {
             return;
         }

@@ -77,7 +77,7 @@ impl Engine {
 
     fn permit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Refusal> {
         self.reads.try_acquire().map_err(|_| {
-            add(&self.counting.refused_busy, 1);
+            add(&self.counting.requests_rejected_busy, 1);
             Refusal::Busy { what: "reads", limit: self.config.limits.reads as u64 }
         })
     }

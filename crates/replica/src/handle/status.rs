@@ -5,10 +5,10 @@ use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::raft;
 use crate::status::{Group, Role, Status};
-use crate::sync_times::SyncTimes;
 use convoke_log::{LogTime, ReplicaId};
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
+use prometheus_client::metrics::histogram::Histogram;
 
 impl LogHandle {
     pub fn status(&self) -> Status {
@@ -34,9 +34,9 @@ impl LogHandle {
         self.plane.counting.read()
     }
 
-    /// How long batches took to become durable here.
-    pub fn sync_times(&self) -> SyncTimes {
-        self.plane.counting.syncs.read()
+    /// Returns the times that this replica took to write batches and sync them.
+    pub fn sync_times(&self) -> Histogram {
+        self.plane.counting.syncs.clone()
     }
 
     /// Whether there is a leader that could serve requests, as far as this node can tell: `/readyz?log`.

@@ -89,13 +89,13 @@ impl Engine {
     pub(crate) async fn decide(&self, command: &Command) -> Result<Applied, SubmitError> {
         let answer = self.propose(command)?;
         let unknown = || {
-            add(&self.counting.unknown, 1);
+            add(&self.counting.outcomes_unknown, 1);
             SubmitError::Unknown
         };
         match answer.await {
             Ok(Ok(written)) => Ok(written.data.0.expect("commands have effects; only the engine's entries have none")),
             Ok(Err(ClientWriteError::ForwardToLeader(_))) => {
-                add(&self.counting.refused, 1);
+                add(&self.counting.commands_rejected, 1);
                 Err(self.not_leading().into())
             }
             // The engine has stopped or was deposed with the entry in its log.

@@ -116,7 +116,7 @@ impl Link {
             Err(error) => Err(error),
         };
         if answer.is_err() {
-            add(&self.counting.rpc_failures, 1);
+            add(&self.counting.rpc_errors, 1);
         }
         answer
     }

@@ -58,7 +58,7 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
                 conversation.run(&mut frames, &mut writer).await
             }
             Err(why) => {
-                add(&plane.counting.connections_refused, 1);
+                add(&plane.counting.connections_rejected, 1);
                 tracing::debug!(%from, "refused a connection to the log: {why}");
                 writer.put(kind::REFUSED, 0, why.as_bytes());
                 writer.flush().await
@@ -72,7 +72,7 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
     };
     if let Err(error) = ended {
         if error.kind() == io::ErrorKind::InvalidData {
-            add(&plane.counting.garbage, 1);
+            add(&plane.counting.messages_malformed, 1);
             tracing::warn!(%from, "a connection to the log was closed: {error}");
         } else {
             tracing::debug!(%from, "a connection to the log has ended: {error}");

@@ -314,9 +314,9 @@ impl Writing {
         if !self.batch.is_empty() {
             let begin = Instant::now();
             self.file.sync().map_err(|error| self.naming_segment(&error))?;
-            self.counting.syncs.add(begin.elapsed());
+            self.counting.syncs.observe(begin.elapsed().as_secs_f64());
             add(&self.counting.batches, 1);
-            add(&self.counting.bytes_written, self.buffer.len() as u64);
+            add(&self.counting.written_bytes, self.buffer.len() as u64);
             self.offset += self.buffer.len() as u64;
             self.next_batch += 1;
             self.batch.clear();

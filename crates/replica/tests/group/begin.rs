@@ -28,7 +28,7 @@ async fn a_joining_node_never_begins_a_log_alone() {
     a.join = vec![a.address.clone(), missing];
     let host = Host::start(a).await;
     // It asks the missing one over and over.
-    eventually("it has looked a few times", async || host.handle().counters().rpc_failures >= 3).await;
+    eventually("it has looked a few times", async || host.handle().counters().rpc_errors >= 3).await;
     assert_eq!(host.handle().status().role, Role::Outside);
     assert!(matches!(host.handle().epoch(), Err(Refusal::NotLeader(group)) if group.members.is_empty()));
 }

@@ -213,5 +213,5 @@ async fn beyond_its_bounds_a_replica_refuses() {
         }
     }
     assert!(refused > 0);
-    assert_eq!(handle.counters().refused_busy, refused as u64);
+    assert_eq!(handle.counters().requests_rejected_busy, refused as u64);
 }

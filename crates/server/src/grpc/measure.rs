@@ -53,7 +53,7 @@ const CODES: [&str; 17] = [
 
 pub(crate) fn requests() -> Requests {
     let methods = METHODS.iter().copied().chain(["other"]);
-    Requests::new(methods.map(|method| format!("method=\"{method}\"")), CODES.to_vec())
+    Requests::new(methods.map(|method| vec![("method", method.to_owned())]), CODES.to_vec())
 }
 
 /// The place of a method in the counters.

@@ -3,13 +3,13 @@
 use super::failure::Failure;
 use super::routes::{Route, routes};
 use crate::error::refused;
-use crate::metrics::{Requests, render};
+use crate::metrics::{self, Requests};
 use crate::surface::Surface;
 use ::http::{HeaderValue, header};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use convoke_proto::Code;
+use convoke_proto::{Code, Error};
 use std::sync::Arc;
 
 const OPENAPI: &str = include_str!("../../openapi.json");
@@ -17,7 +17,10 @@ const OPENAPI: &str = include_str!("../../openapi.json");
 pub(crate) async fn metrics(State(surface): State<Arc<Surface>>) -> Result<Response, Failure> {
     let status = surface.node.status().await.map_err(refused)?;
     let counters = surface.node.counters().await.map_err(refused)?;
-    Ok(with_type("text/plain; version=0.0.4; charset=utf-8", render(&surface, &status, &counters)))
+    match metrics::encode(surface, status, counters) {
+        Ok(text) => Ok(with_type(metrics::CONTENT_TYPE, text)),
+        Err(error) => Err(Error::new(Code::Internal, format!("cannot encode the metrics: {error}")).into()),
+    }
 }
 
 pub(crate) async fn openapi() -> Response {
@@ -32,13 +35,13 @@ fn with_type(kind: &'static str, body: impl Into<Body>) -> Response {
 
 /// Counters for every route, and for whatever is none.
 pub(crate) fn requests() -> Requests {
-    let label = |method: &str, path: &str| format!("method=\"{method}\",path=\"{path}\"");
-    let known = routes().into_iter().map(|Route { method, path, .. }| label(method.as_str(), path));
+    let labels = |method: &str, path: &str| vec![("method", method.to_owned()), ("path", path.to_owned())];
+    let known = routes().into_iter().map(|Route { method, path, .. }| labels(method.as_str(), path));
     let codes = (0..=LAST_CODE).map(|code| match Code::try_from(code) {
         Ok(Code::Unknown) | Err(_) => "OK",
         Ok(code) => code.as_str(),
     });
-    Requests::new(known.chain([label("other", "other")]), codes.collect())
+    Requests::new(known.chain([labels("other", "other")]), codes.collect())
 }
 
 /// Codes are numbered without gaps; 0 is never sent and stands for success.

@@ -1,105 +1,43 @@
-//! The log plane's part of the metrics.
+//! Metrics of the log.
 
-use super::render::Text;
-use convoke_replica::{Counters, LogHandle, Status, SyncTimes};
+use super::scrape::Families;
+use convoke_replica::{LogHandle, Status};
+use prometheus_client::metrics::MetricType;
+use std::fmt;
 
-pub(super) fn render(text: &mut Text, log: &LogHandle) {
-    let status = log.status();
-    gauges(text, &status);
-    counters(text, &log.counters());
-    syncs(text, &log.sync_times());
+pub(super) fn encode(families: &mut Families<'_>, log: &LogHandle) -> fmt::Result {
+    gauges(families, &log.status())?;
+    families.counters("log", log.counters().counts())?;
+    families.metric("convoke_log_sync_duration_seconds", "Time to write and sync a batch.", &log.sync_times())
 }
 
-fn gauges(text: &mut Text, status: &Status) {
-    text.head("convoke_log_role", "gauge", "What this node does in the log plane.");
-    text.sample("convoke_log_role", &format!("role=\"{}\"", status.role.as_str()), 1);
+fn gauges(families: &mut Families<'_>, status: &Status) -> fmt::Result {
+    let mut role = families.describe("convoke_log_role", "Role of the node in the log.", MetricType::Gauge)?;
+    role.encode_family(&[("role", status.role.as_str())])?.encode_gauge(&1_u32)?;
     let term = status.group.epoch.map_or(0, |epoch| epoch.term);
     let voters = status.group.members.iter().filter(|member| member.voter).count() as u64;
-    // A leader alone knows how far others are.
+    let learners = status.group.members.len() as u64 - voters;
+    // Only the leader has the progress of the others.
     let slowest = status.matched.iter().map(|(_, index)| *index).min();
     let lag = slowest.map_or(0, |slowest| status.last.saturating_sub(slowest));
-    let learners = status.group.members.len() as u64 - voters;
     for (name, help, value) in [
-        (
-            "available",
-            "Whether there is a leader that can serve, as far as this node can tell.",
-            status.available.into(),
-        ),
-        ("settled", "Whether the group is as it was last recorded.", status.settled.into()),
-        ("term", "Of the leader last heard of.", term),
+        ("available", "Leader that can serve requests, as seen by this node: 1 or 0.", status.available.into()),
+        ("settled", "Group equal to its last recorded state: 1 or 0.", status.settled.into()),
+        ("term", "Term of the last known leader.", term),
         ("voters", "Replicas that vote.", voters),
         ("learners", "Replicas that do not vote.", learners),
-        ("last_index", "Last entry in the log.", status.last),
-        ("commit_index", "Last entry known to be committed.", status.commit),
-        ("applied_index", "Last entry applied.", status.applied),
-        ("lag_entries", "Entries that the slowest replica has not got yet; 0 where this node does not lead.", lag),
-        ("snapshot_index", "Last entry in a snapshot.", status.snapshot),
-        ("purged_index", "Last entry no longer in the log.", status.purged),
-        ("keys", "Keys in the store.", status.keys),
-        ("key_bytes", "Bytes of keys and values.", status.bytes),
-        ("revision", "Revision of the keys.", status.revision),
+        ("last_index", "Index of the last entry in the log.", status.last),
+        ("commit_index", "Index of the last entry known to be committed.", status.commit),
+        ("applied_index", "Index of the last entry applied.", status.applied),
+        ("lag_entries", "Entries not yet replicated to the slowest replica; 0 unless this node leads.", lag),
+        ("snapshot_index", "Index of the last entry in a snapshot.", status.snapshot),
+        ("purged_index", "Index of the last entry removed from the log.", status.purged),
+        ("keys", "Keys in the key store.", status.keys),
+        ("key_bytes", "Size of all keys and values.", status.bytes),
+        ("revision", "Revision of the key store.", status.revision),
         ("sessions", "Open log sessions.", status.sessions),
     ] {
-        text.gauge(&format!("convoke_log_{name}"), help, value);
+        families.gauge(&format!("convoke_log_{name}"), help, value)?;
     }
-}
-
-fn counters(text: &mut Text, counters: &Counters) {
-    // All of them: a new one does not compile until it has a place here.
-    let Counters {
-        proposals,
-        refused,
-        refused_busy,
-        unknown,
-        reads_confirmed,
-        reads_local,
-        keep_alives,
-        terms,
-        expiries,
-        snapshots,
-        snapshots_installed,
-        snapshots_sent,
-        batches,
-        entries,
-        bytes_written,
-        connections,
-        connections_refused,
-        garbage,
-        rpc_failures,
-    } = *counters;
-    for (name, help, value) in [
-        ("proposals", "Commands put in line for the log.", proposals),
-        ("refused", "Commands refused for any reason but load.", refused),
-        ("refused_busy", "Commands and reads refused because too much was under way.", refused_busy),
-        ("unknown", "Commands whose fate the leader lost sight of.", unknown),
-        ("reads_confirmed", "Reads for which leadership was confirmed.", reads_confirmed),
-        ("reads_local", "Reads from local state.", reads_local),
-        ("keep_alives", "Keep-alives of sessions.", keep_alives),
-        ("terms", "Terms that this replica led.", terms),
-        ("expiries", "Sessions that this replica proposed to expire.", expiries),
-        ("snapshots", "Snapshots written here.", snapshots),
-        ("snapshots_installed", "Snapshots taken over from a leader.", snapshots_installed),
-        ("snapshots_sent", "Snapshots sent to others.", snapshots_sent),
-        ("batches", "Batches written to the log, each with one fsync.", batches),
-        ("entries", "Entries in them.", entries),
-        ("written_bytes", "Bytes in them.", bytes_written),
-        ("connections", "Connections of other replicas.", connections),
-        ("connections_refused", "Connections refused.", connections_refused),
-        ("garbage", "Connections closed because of what came over them.", garbage),
-        ("rpc_failures", "Messages to other replicas without an answer.", rpc_failures),
-    ] {
-        text.counter(&format!("convoke_log_{name}_total"), help, value);
-    }
-}
-
-fn syncs(text: &mut Text, times: &SyncTimes) {
-    let name = "convoke_log_sync_duration_seconds";
-    text.head(name, "histogram", "Time to write a batch and sync it.");
-    let bucket = format!("{name}_bucket");
-    for (bound, count) in &times.within {
-        text.sample(&bucket, &format!("le=\"{bound}\""), count);
-    }
-    text.sample(&bucket, "le=\"+Inf\"", times.count);
-    text.sample(&format!("{name}_sum"), "", times.sum.as_secs_f64());
-    text.sample(&format!("{name}_count"), "", times.count);
+    Ok(())
 }

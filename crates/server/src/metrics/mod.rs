@@ -1,55 +1,52 @@
-//! What is counted here, and how it is shown to Prometheus together with the node's own counts.
+//! Metrics of a node process in the OpenMetrics text format.
+//!
+//! Each metric is defined once. Counters are defined where they are raised, with `convoke_counters`; [`scrape`] exports
+//! them together with the gauges that it computes. Label values are known at the start: a request cannot add any.
 
 mod log;
-mod render;
 mod requests;
+mod scrape;
 
-pub(crate) use render::{Text, render};
 pub(crate) use requests::Requests;
+pub(crate) use scrape::encode;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use prometheus_client::registry::Registry;
 
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+/// Content type of the answer to a scrape.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn read(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+convoke_counters::atomic_counters! {
+    /// Monotonic counters of the client port.
+    pub struct ClientCounters read from ClientCounting {
+        /// Client connections accepted.
+        connections_accepted,
+        /// Client connections closed because too many were open.
+        connections_rejected,
+        /// Client connections closed because no request arrived in time.
+        connections_timed_out,
+        /// Client connections closed because they did not carry HTTP.
+        connections_malformed,
+        /// Requests of HTTP sessions forwarded to the node that holds the session.
+        session_requests_forwarded,
+        /// HTTP sessions re-attached at this node.
+        sessions_reattached,
     }
 }
 
+/// Metrics that the client port raises.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    pub(crate) connections_accepted: Counter,
-    /// Closed because there were too many.
-    pub(crate) connections_refused: Counter,
-    /// Closed because nothing useful came in time.
-    pub(crate) connections_silent: Counter,
-    /// Closed because what came was no HTTP.
-    pub(crate) connections_malformed: Counter,
-    /// Requests of sessions passed on to the node that holds them.
-    pub(crate) sessions_forwarded: Counter,
-    /// Sessions over HTTP attached here again.
-    pub(crate) sessions_reattached: Counter,
+    pub(crate) clients: ClientCounting,
     pub(crate) http: Requests,
     pub(crate) grpc: Requests,
+    registry: Registry,
 }
 
 impl Metrics {
     pub(crate) fn new(http: Requests, grpc: Requests) -> Self {
-        Metrics {
-            connections_accepted: Counter::default(),
-            connections_refused: Counter::default(),
-            connections_silent: Counter::default(),
-            connections_malformed: Counter::default(),
-            sessions_forwarded: Counter::default(),
-            sessions_reattached: Counter::default(),
-            http,
-            grpc,
-        }
+        let mut registry = Registry::default();
+        http.register(&mut registry, "http");
+        grpc.register(&mut registry, "grpc");
+        Metrics { clients: ClientCounting::default(), http, grpc, registry }
     }
 }

@@ -3,6 +3,7 @@
 use super::connection;
 use crate::service::Service;
 use crate::surface::Surface;
+use convoke_counters::add;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -37,10 +38,10 @@ pub(crate) async fn accept(listener: TcpListener, surface: Arc<Surface>, mut sta
         match accepted {
             Ok((stream, _)) => {
                 let Ok(permit) = surface.gates.connections.clone().try_acquire_owned() else {
-                    surface.metrics.connections_refused.add(1);
+                    add(&surface.metrics.clients.connections_rejected, 1);
                     continue;
                 };
-                surface.metrics.connections_accepted.add(1);
+                add(&surface.metrics.clients.connections_accepted, 1);
                 tune(&stream, surface.config.timeouts.stall);
                 let serving = connection::serve(stream, surface.clone(), service.clone(), stage.clone());
                 connections.spawn(async move {

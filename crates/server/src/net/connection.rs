@@ -5,6 +5,7 @@ use super::guarded::Guarded;
 use super::preface::{self, Protocol};
 use crate::service::{Service, Tie};
 use crate::surface::Surface;
+use convoke_counters::add;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::error::Error;
@@ -31,7 +32,7 @@ pub(super) async fn serve(
 ) {
     let timeouts = surface.config.timeouts.clone();
     let Ok(Ok(first)) = tokio::time::timeout(timeouts.headers, preface::read(&mut stream)).await else {
-        surface.metrics.connections_silent.add(1);
+        add(&surface.metrics.clients.connections_timed_out, 1);
         return;
     };
     let header_bytes = surface.config.limits.header_bytes;
@@ -54,7 +55,7 @@ pub(super) async fn serve(
             .await;
             if let Err(error) = result {
                 if is_malformed(&error) {
-                    surface.metrics.connections_malformed.add(1);
+                    add(&surface.metrics.clients.connections_malformed, 1);
                 }
                 tracing::debug!("a client's connection ended: {error}");
             }

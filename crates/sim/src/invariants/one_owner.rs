@@ -36,7 +36,7 @@ impl Invariant for OneOwner {
     fn after_input(&mut self, world: &World, host: usize, _found: &mut Found) {
         let held = &world.hosts[host];
         let Some(node) = &held.node else { return };
-        let now = node.counters().takeovers;
+        let now = node.counters().members_expired;
         let before = self.counted.entry((host, held.boot)).or_default();
         if now > *before {
             self.takeovers.push_back((world.now, host, now - *before));

@@ -202,7 +202,7 @@ pub(super) fn hostile_counters(world: &mut World) -> Told {
     world.run_until(|w| (0..3).all(|host| w.value(host, "evil").as_deref() == Some("changed")), 10 * SECOND)?;
     world
         .require((0..3).all(|host| world.node(host).counters().frames_malformed == 0), "somebody was not understood")?;
-    world.require(world.node(0).counters().records_refused >= 3, "what leaves no room was taken in")?;
+    world.require(world.node(0).counters().records_rejected >= 3, "what leaves no room was taken in")?;
     world.up(&["m", "evil"])?;
     world.settle()
 }

@@ -51,7 +51,7 @@ pub(super) fn kill_node_and_its_client_together(world: &mut World) -> Told {
     world.require(responsible.len() == 1, &format!("responsible are {responsible:?}"))?;
     world.throughout(4 * MINUTE, "left too early", |w| ids.iter().all(|id| w.shown_everywhere(id, Status::Down)))?;
     world.run_until(|w| ids.iter().all(|id| w.absent_everywhere(id)), 2 * MINUTE)?;
-    let takeovers: Vec<u64> = (1..5).map(|host| world.node(host).counters().takeovers).collect();
+    let takeovers: Vec<u64> = (1..5).map(|host| world.node(host).counters().members_expired).collect();
     let one = takeovers.iter().filter(|count| **count > 0).count() == 1;
     let told = format!("{owned} members were taken over so often: {takeovers:?}");
     world.require(one && takeovers.iter().sum::<u64>() == owned as u64, &told)?;

@@ -126,14 +126,14 @@ pub(super) fn h20_overtaken_requests_are_refused(world: &mut World) -> Told {
     world.client_unregister(client, "x");
     world.register(client, "x");
     world.run_until(|w| w.clients[client].pending.is_empty(), 5 * SECOND)?;
-    let refused = world.node(0).counters().requests_refused;
+    let refused = world.node(0).counters().requests_rejected;
     let update = Body::Update { id: "m".to_owned(), update: MetadataUpdate::set("v", "first"), expected: None };
     for (seq, body) in [(1, update), (4, Body::Unregister { id: "x".to_owned() })] {
         let late = ClientMessage::Request { session: stream.session, seq, body };
         world.push(stream.conn, 0, Item::ToNode(Box::new(late)));
     }
     world.pass(SECOND)?;
-    world.require(world.node(0).counters().requests_refused == refused + 2, "an overtaken request was not refused")?;
+    world.require(world.node(0).counters().requests_rejected == refused + 2, "an overtaken request was not refused")?;
     world.up(&["m", "x"])?;
     world.require((0..3).all(|host| world.value(host, "m").as_deref() == Some("second")), "an old value came back")?;
     world.settle()

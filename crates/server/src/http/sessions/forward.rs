@@ -11,6 +11,7 @@ use ::http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri
 use axum::body::Body;
 use axum::extract::FromRequest;
 use bytes::Bytes;
+use convoke_counters::add;
 use convoke_node::core::node::{Feeder, PeerState};
 use http_body_util::{BodyExt, Full, Limited};
 use std::error::Error;
@@ -83,7 +84,7 @@ pub(super) async fn forward(surface: &Surface, feeder: &Feeder, raw: &Raw, deadl
     match tokio::time::timeout_at(deadline, asking).await {
         Ok(Ok(response)) if response.status() == StatusCode::SERVICE_UNAVAILABLE => return Forwarded::Declined,
         Ok(Ok(response)) => {
-            surface.metrics.sessions_forwarded.add(1);
+            add(&surface.metrics.clients.session_requests_forwarded, 1);
             return Forwarded::Answered(response);
         }
         Ok(Err(error)) => tracing::debug!(node = %feeder.node, "did not take a session's request: {error}"),

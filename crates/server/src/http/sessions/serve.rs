@@ -10,6 +10,7 @@ use crate::service::Tie;
 use crate::surface::Surface;
 use ::http::Response;
 use axum::body::Body;
+use convoke_counters::add;
 use convoke_node::core::member::Liveness;
 use convoke_node::core::node::{AttachMember, Attached, Feeder, PeerState};
 use convoke_proto::{Code, Error};
@@ -195,7 +196,7 @@ async fn again(
         surface.sessions.remove(&secret.key, entry);
         Denied::Because(error)
     })?;
-    surface.metrics.sessions_reattached.add(1);
+    add(&surface.metrics.clients.sessions_reattached, 1);
     entry.set_timeout(live.timeout);
     Ok((live, attached))
 }

@@ -1,0 +1,171 @@
+//! One scrape: counters and sizes of the node as they are now.
+
+use super::log;
+use crate::surface::Surface;
+use convoke_counters::Count;
+use convoke_node::core::node::Sizes;
+use convoke_node::{Counters, Status};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use std::sync::Arc;
+
+/// Encodes all metrics of the process.
+pub(crate) fn encode(surface: Arc<Surface>, status: Status, counters: Counters) -> Result<String, fmt::Error> {
+    let mut text = String::new();
+    let mut scraped = Registry::default();
+    scraped.register_collector(Box::new(Scrape { surface: surface.clone(), status, counters }));
+    encode_registry(&mut text, &scraped)?;
+    encode_registry(&mut text, &surface.metrics.registry)?;
+    encode_eof(&mut text)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Scrape {
+    surface: Arc<Surface>,
+    status: Status,
+    counters: Counters,
+}
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut families = Families(encoder);
+        self.node(&mut families)?;
+        sizes(&mut families, &self.status.sizes)?;
+        families.counters("registry", self.counters.registry.counts())?;
+        families.counters("network", self.counters.network.counts())?;
+        self.clients(&mut families)?;
+        if let Some(dns) = &self.surface.dns {
+            families.counters("dns", dns.counters().counts())?;
+        }
+        if let Some(log) = &self.surface.log {
+            log::encode(&mut families, &log.handle)?;
+        }
+        traces(&mut families)
+    }
+}
+
+impl Scrape {
+    fn node(&self, families: &mut Families<'_>) -> fmt::Result {
+        let (node, status) = (&self.surface.node, &self.status);
+        let build = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("node", node.id().as_str()),
+            ("cluster", node.cluster()),
+            ("region", node.region()),
+        ];
+        families
+            .describe("convoke_build", "Version and identity of the node.", MetricType::Info)?
+            .encode_info(&build)?;
+        families.gauge("convoke_ready", "Readiness for clients: 1 if ready, else 0.", u32::from(node.is_ready()))?;
+        families.gauge("convoke_degraded", "Reasons for which the node is degraded.", status.degraded.len())?;
+        families.gauge("convoke_incarnation", "Incarnation number of the node.", status.incarnation.number)?;
+        families.gauge("convoke_uptime_seconds", "Time since the start of the node.", status.uptime.as_secs_f64())?;
+        let (mut up, mut down, mut drained) = (0, 0, 0);
+        for service in node.services() {
+            up += service.up;
+            down += service.down;
+            drained += service.drained;
+        }
+        let help = "Members by status; drained members are not counted as up.";
+        let mut members = families.describe("convoke_members", help, MetricType::Gauge)?;
+        for (status, count) in [("up", up), ("down", down), ("drained", drained)] {
+            members.encode_family(&[("status", status)])?.encode_gauge(&count)?;
+        }
+        Ok(())
+    }
+
+    fn clients(&self, families: &mut Families<'_>) -> fmt::Result {
+        let surface = &self.surface;
+        let (limits, gates) = (&surface.config.limits, &surface.gates);
+        let used = |limit: usize, gate: &tokio::sync::Semaphore| limit.saturating_sub(gate.available_permits());
+        for (name, help, value) in [
+            ("connections", "Open client connections.", used(limits.connections, &gates.connections)),
+            ("attaches", "Open attach streams.", surface.attached()),
+            ("http_streams", "Open event streams over HTTP.", used(limits.watchers, &gates.watchers)),
+            ("http_sessions", "HTTP sessions held by this node.", surface.sessions.len()),
+        ] {
+            families.gauge(&format!("convoke_client_{name}"), help, value)?;
+        }
+        families.counters("client", surface.metrics.clients.read().counts())
+    }
+}
+
+fn sizes(families: &mut Families<'_>, sizes: &Sizes) -> fmt::Result {
+    // Without `..`: a new size does not compile until it is exported.
+    let Sizes { members, names, tombstones, sessions, subscribers, subscriber_queue, links, origins, retired, timers } =
+        sizes;
+    for (name, help, value) in [
+        ("members", "Registered members, down ones included.", members),
+        ("names", "Names registered by nodes.", names),
+        ("tombstones", "Tombstones not yet collected.", tombstones),
+        ("sessions", "Client sessions attached to this node.", sessions),
+        ("watchers", "Watchers at this node.", subscribers),
+        ("watcher_queue_length_max", "Changes queued for the slowest watcher.", subscriber_queue),
+        ("links", "Peers with a direct connection.", links),
+        ("origins", "Origins whose writes are tracked.", origins),
+        ("origins_retired", "Nodes with retired origins.", retired),
+        ("timers", "Pending timers.", timers),
+    ] {
+        families.gauge(&format!("convoke_registry_{name}"), help, *value)?;
+    }
+    Ok(())
+}
+
+fn traces(families: &mut Families<'_>) -> fmt::Result {
+    let counters = convoke_trace::counters();
+    families.counter("convoke_trace_spans_exported", "Spans accepted by the collector.", counters.exported())?;
+    let help = "Spans dropped because the queue was full or the collector did not accept them.";
+    let mut dropped = families.describe("convoke_trace_spans_dropped", help, MetricType::Counter)?;
+    for (reason, count) in [("queue", counters.dropped_queue()), ("collector", counters.dropped_collector())] {
+        encode_count(&mut dropped.encode_family(&[("reason", reason)])?, count)?;
+    }
+    Ok(())
+}
+
+/// Writes metric families under their full names, without the `_total` of counters.
+pub(super) struct Families<'a>(DescriptorEncoder<'a>);
+
+impl Families<'_> {
+    pub(super) fn describe<'s>(
+        &'s mut self,
+        name: &'s str,
+        help: &str,
+        kind: MetricType,
+    ) -> Result<MetricEncoder<'s>, fmt::Error> {
+        let (stem, unit) = match name {
+            _ if name.ends_with("_bytes") => (name.trim_end_matches("_bytes"), Some(&Unit::Bytes)),
+            _ if name.ends_with("_seconds") => (name.trim_end_matches("_seconds"), Some(&Unit::Seconds)),
+            _ => (name, None),
+        };
+        self.0.encode_descriptor(stem, help, unit, kind)
+    }
+
+    pub(super) fn gauge(&mut self, name: &str, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {
+        self.describe(name, help, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        encode_count(&mut self.describe(name, help, MetricType::Counter)?, value)
+    }
+
+    pub(super) fn counters(&mut self, section: &str, counts: impl IntoIterator<Item = Count>) -> fmt::Result {
+        for count in counts {
+            self.counter(&format!("convoke_{section}_{}", count.name), count.help(), count.value)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn metric(&mut self, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
+        metric.encode(self.describe(name, help, metric.metric_type())?)
+    }
+}
+
+fn encode_count(encoder: &mut MetricEncoder<'_>, value: u64) -> fmt::Result {
+    encoder.encode_counter(&value, None::<&Exemplar<NoLabelSet, f64>>)
+}
