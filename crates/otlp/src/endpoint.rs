@@ -8,13 +8,9 @@ use std::fmt;
 const PORT: u16 = 4318;
 const PATH: &str = "v1/traces";
 
-/// Base address of a collector.
+/// The URL that spans are posted to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// As a header, and to connect to.
-    pub(crate) authority: String,
-    pub(crate) path: String,
-}
+pub struct Endpoint(pub(crate) Uri);
 
 /// Continues a sentence that begins with the name of the setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +49,14 @@ impl Endpoint {
         }
         let port = uri.port_u16().unwrap_or(PORT);
         let base = uri.path().trim_end_matches('/');
-        Ok(Endpoint { authority: format!("{host}:{port}"), path: format!("{base}/{PATH}") })
+        let url = format!("http://{host}:{port}{base}/{PATH}").parse();
+        url.map(Endpoint).map_err(|_| EndpointError::NoUrl)
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.path)
+        self.0.fmt(f)
     }
 }
 

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use convoke_trace::counters;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use prost::Message;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FLUSH: Duration = Duration::from_secs(2);
 /// How often is said that the collector takes nothing.
 const REMIND: Duration = Duration::from_secs(60);
+/// How long an unused connection is kept.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Answers are small.
 const ANSWER_BYTES: usize = 64 * 1024;
 
@@ -41,7 +43,7 @@ pub struct Exporter {
     version: String,
     queued: mpsc::Receiver<Record>,
     batch: Vec<Record>,
-    connection: Option<SendRequest<Full<Bytes>>>,
+    client: Client<HttpConnector, Full<Bytes>>,
     trouble: Trouble,
 }
 
@@ -73,7 +75,10 @@ impl Exporter {
             version,
             queued,
             batch: Vec::with_capacity(BATCH),
-            connection: None,
+            client: Client::builder(TokioExecutor::new())
+                .pool_idle_timeout(IDLE_TIMEOUT)
+                .pool_timer(TokioTimer::new())
+                .build_http(),
             trouble: Trouble::default(),
         }
     }
@@ -143,47 +148,22 @@ impl Exporter {
                 self.trouble.goes_on(&self.endpoint, &format!("it refuses some: {}", partial.error_message), refused);
             }
             Err(error) => {
-                self.connection = None;
                 counters().add_dropped_collector(count);
                 self.trouble.goes_on(&self.endpoint, &error, count);
             }
         }
     }
 
-    /// What the collector refused, if anything.
-    async fn post(&mut self, body: Bytes) -> Result<Option<PartialSuccess>, Failure> {
-        if let Some(mut kept) = self.connection.take().filter(|kept| !kept.is_closed()) {
-            // It may have been closed meanwhile, which says nothing about the collector.
-            if let Ok(answer) = self.post_on(&mut kept, body.clone()).await {
-                self.connection = Some(kept);
-                return answer;
-            }
-        }
-        let stream = TcpStream::connect(self.endpoint.authority.as_str()).await?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // Ends when the sender is dropped.
-        tokio::spawn(connection);
-        let answer = self.post_on(&mut sender, body).await?;
-        self.connection = Some(sender);
-        answer
-    }
-
-    /// The outer error is the connection's, the inner one the collector's.
-    async fn post_on(
-        &self,
-        sender: &mut SendRequest<Full<Bytes>>,
-        body: Bytes,
-    ) -> Result<Result<Option<PartialSuccess>, Failure>, Failure> {
-        sender.ready().await?;
-        let request = Request::post(self.endpoint.path.as_str())
-            .header(header::HOST, self.endpoint.authority.as_str())
+    /// Posts a batch and returns the spans that the collector rejected, if any.
+    async fn post(&self, body: Bytes) -> Result<Option<PartialSuccess>, Failure> {
+        let request = Request::post(self.endpoint.0.clone())
             .header(header::CONTENT_TYPE, "application/x-protobuf")
             .header(header::USER_AGENT, concat!("convoke/", env!("CARGO_PKG_VERSION")))
             .body(Full::new(body))?;
-        let response = sender.send_request(request).await?;
+        let response = self.client.request(request).await?;
         let status = response.status();
         let answer = Limited::new(response.into_body(), ANSWER_BYTES).collect().await?.to_bytes();
-        Ok(taken(status, &answer))
+        taken(status, &answer)
     }
 }
 

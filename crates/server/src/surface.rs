@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How often sessions and connections that nobody uses are looked for.
+/// How often unused sessions are removed.
 const SWEEP: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(crate) struct Surface {
     pub(crate) routes: http::Index,
     /// Over HTTP.
     pub(crate) sessions: http::Table,
-    /// Connections to other nodes.
-    pub(crate) pool: http::Pool,
+    /// For requests to other nodes.
+    pub(crate) peers: http::PeerClient,
     pub(crate) watchers: Arc<Watchers>,
     /// `None`: this node runs no log plane.
     pub(crate) log: Option<LogPlane>,
@@ -78,7 +78,7 @@ impl Surface {
         Arc::new(Surface {
             routes: http::Index::new(),
             sessions,
-            pool: http::Pool::default(),
+            peers: http::PeerClient::new(),
             watchers: Arc::default(),
             node,
             log,
@@ -105,7 +105,6 @@ impl Surface {
             loop {
                 ticks.tick().await;
                 self.sessions.sweep();
-                self.pool.sweep();
             }
         };
         tokio::select! {

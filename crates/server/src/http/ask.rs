@@ -3,6 +3,7 @@
 
 use super::extract::Segments;
 use super::failure::Failure;
+use super::peer_client::PeerErrorKind;
 use super::sessions::{Raw, ask_node};
 use crate::error::{invalid, refused};
 use crate::surface::Surface;
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use convoke_node::core::node::PeerState;
 use convoke_proto::{Code, Error};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// What may be asked: nothing that changes anything, has no end, or would be passed on again.
 const QUESTIONS: [(&str, &str); 3] =
@@ -29,17 +31,14 @@ pub(crate) async fn ask(
     let address = address(&surface, &id).await?;
     let uri = Uri::from_static(path);
     let question = Raw { method: Method::GET, uri, if_match: None, body: Bytes::new(), forwarded: false, tie: None };
-    let mut sent = false;
-    let asking = ask_node(&surface, &address, &question, &mut sent);
-    let mut answer = match tokio::time::timeout(surface.config.timeouts.forward, asking).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => {
-            return Err(Error::new(Code::NotReady, format!("node {id} at {address} cannot be asked: {error}")).into());
-        }
-        Err(_) => {
-            return Err(Error::new(Code::Timeout, format!("node {id} at {address} did not answer in time")).into());
-        }
-    };
+    let deadline = Instant::now() + surface.config.timeouts.forward;
+    let mut answer = ask_node(&surface, &address, &question, deadline).await.map_err(|error| {
+        let code = match error.kind {
+            PeerErrorKind::Timeout => Code::Timeout,
+            PeerErrorKind::Other(_) => Code::NotReady,
+        };
+        Error::new(code, format!("cannot reach node {id} at {address}: {error}"))
+    })?;
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(answer)
 }

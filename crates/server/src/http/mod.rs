@@ -10,6 +10,7 @@ mod failure;
 mod kv;
 mod log;
 mod observe;
+mod peer_client;
 mod reads;
 mod routes;
 mod sessions;
@@ -24,9 +25,10 @@ use axum::middleware::from_fn_with_state;
 use convoke_proto::{Code, Error};
 use failure::Failure;
 pub(crate) use observe::requests;
+pub(crate) use peer_client::PeerClient;
 pub(crate) use routes::Index;
 use routes::routes;
-pub(crate) use sessions::{Key, Pool, Table};
+pub(crate) use sessions::{Key, Table};
 use std::sync::Arc;
 
 /// Every method and path that is served over HTTP.

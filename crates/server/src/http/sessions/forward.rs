@@ -5,6 +5,7 @@
 
 use crate::http::body;
 use crate::http::failure::Failure;
+use crate::http::peer_client::PeerError;
 use crate::service::Tie;
 use crate::surface::Surface;
 use ::http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
@@ -13,15 +14,12 @@ use axum::extract::FromRequest;
 use bytes::Bytes;
 use convoke_counters::add;
 use convoke_node::core::node::{Feeder, PeerState};
-use http_body_util::{BodyExt, Full, Limited};
-use std::error::Error;
+use http_body_util::Full;
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Set on what one node passes on to another, which does not pass it on any further.
 pub(super) const FORWARDED: HeaderName = HeaderName::from_static("convoke-forwarded");
-/// Answers to requests of sessions are small.
-const ANSWER_BYTES: usize = 1024 * 1024;
 
 /// A request as it came.
 #[derive(Clone, Debug)]
@@ -77,44 +75,44 @@ pub(super) enum Forwarded {
     Unanswered,
 }
 
-/// Asks the other node.
+/// Sends the request to the node that holds the session.
 pub(super) async fn forward(surface: &Surface, feeder: &Feeder, raw: &Raw, deadline: Instant) -> Forwarded {
-    let mut sent = false;
-    let asking = ask_node(surface, &feeder.client_address, raw, &mut sent);
-    match tokio::time::timeout_at(deadline, asking).await {
-        Ok(Ok(response)) if response.status() == StatusCode::SERVICE_UNAVAILABLE => return Forwarded::Declined,
-        Ok(Ok(response)) => {
+    match ask_node(surface, &feeder.client_address, raw, deadline).await {
+        Ok(response) if response.status() == StatusCode::SERVICE_UNAVAILABLE => Forwarded::Declined,
+        Ok(response) => {
             add(&surface.metrics.clients.session_requests_forwarded, 1);
-            return Forwarded::Answered(response);
+            Forwarded::Answered(response)
         }
-        Ok(Err(error)) => tracing::debug!(node = %feeder.node, "did not take a session's request: {error}"),
-        Err(_) => {}
+        Err(error) => {
+            tracing::debug!(node = %feeder.node, %error, sent = error.sent, "session request not answered");
+            if error.sent { Forwarded::Unanswered } else { Forwarded::Unreached }
+        }
     }
-    if sent { Forwarded::Unanswered } else { Forwarded::Unreached }
 }
 
-/// Asks a node at this address, in any time it takes. `sent` tells whether it may have got the request.
+/// Sends a request to the node at this address.
 pub(crate) async fn ask_node(
     surface: &Surface,
     address: &str,
     raw: &Raw,
-    sent: &mut bool,
-) -> Result<Response<Body>, Box<dyn Error + Send + Sync>> {
-    let path = raw.uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut request = Request::builder().method(raw.method.clone()).uri(path).header(header::HOST, address);
-    request = request.header(FORWARDED, surface.node.id().as_str());
-    // What the other node does is part of the same trace.
-    if let Some(here) = convoke_trace::current() {
-        request = request.header(convoke_trace::TRACEPARENT, here.to_string());
+    deadline: Instant,
+) -> Result<Response<Body>, PeerError> {
+    let mut request = Request::new(Full::new(raw.body.clone()));
+    *request.method_mut() = raw.method.clone();
+    *request.uri_mut() = raw.uri.clone();
+    let headers = request.headers_mut();
+    let own = HeaderValue::from_str(surface.node.id().as_str());
+    headers.insert(FORWARDED, own.unwrap_or_else(|_| HeaderValue::from_static("unknown")));
+    // The work of the other node belongs to the same trace.
+    if let Some(here) = convoke_trace::current()
+        && let Ok(here) = HeaderValue::from_str(&here.to_string())
+    {
+        headers.insert(convoke_trace::TRACEPARENT, here);
     }
     if let Some(expected) = &raw.if_match {
-        request = request.header(header::IF_MATCH, expected);
+        headers.insert(header::IF_MATCH, expected.clone());
     }
-    let request = request.body(Full::new(raw.body.clone()))?;
-    let (response, line) = surface.pool.ask(address, request, sent).await?;
-    let (parts, body) = response.into_parts();
-    let body = Limited::new(body, ANSWER_BYTES).collect().await?.to_bytes();
-    surface.pool.give_back(address, line);
+    let (parts, body) = surface.peers.send(address, request, deadline).await?.into_parts();
     let mut answer = Response::new(Body::from(body));
     *answer.status_mut() = parts.status;
     if let Some(kind) = parts.headers.get(header::CONTENT_TYPE) {

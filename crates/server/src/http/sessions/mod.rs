@@ -2,12 +2,10 @@
 
 mod forward;
 mod live;
-mod pool;
 mod secret;
 mod serve;
 mod table;
 
-pub(crate) use pool::Pool;
 pub(crate) use secret::Key;
 pub(crate) use table::Table;
 
