@@ -7,7 +7,7 @@ const FILES: [&str; 4] =
     ["convoke/v1/types.proto", "convoke/v1/registry.proto", "convoke/v1/admin.proto", "convoke/v1/log.proto"];
 
 /// Shown as JSON as they are. Members and errors have forms of their own in `src/json.rs` and `src/error.rs`.
-const JSON: [&str; 15] = [
+const JSON: [&str; 16] = [
     "StatusResponse",
     "StatusResponse.Ports",
     "StatusResponse.Counts",
@@ -22,6 +22,7 @@ const JSON: [&str; 15] = [
     "LogStatusResponse",
     "Replica",
     "RequestId",
+    "Error.Position",
     "MembersResponse",
 ];
 

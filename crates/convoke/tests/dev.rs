@@ -49,7 +49,7 @@ fn what_is_in_it_is_shown() {
     output(&["undrain", "web-1", "--addr", &node.clients]);
     assert_eq!(ask(&node, &["member", "web-1"])["drained"], false);
     let story = output(&["explain", "web-1", "--addr", &node.clients]);
-    assert!(story.starts_with("web-1 is up\n\n  - Its owner, node dev, says that it is up.\n"), "{story}");
+    assert!(story.starts_with("web-1 is up\n\n  - Its owner, node dev, reports it up.\n"), "{story}");
     // Nodes that do not answer are passed over.
     let addresses = format!("127.0.0.1:1,{}", node.clients);
     assert!(output(&["status", "--addr", &addresses]).contains("dev, run 1"));

@@ -62,7 +62,8 @@ fn a_node_and_its_client_die_together() {
         );
     }
     // Its client's member, and the one that stands for the node itself.
-    let taken_over = |index: usize| support::http::metric(cluster.clients(index), "convoke_registry_members_expired_total");
+    let taken_over =
+        |index: usize| support::http::metric(cluster.clients(index), "convoke_registry_members_expired_total");
     let mut takeovers = [taken_over(0), taken_over(1)];
     takeovers.sort_by(f64::total_cmp);
     assert_eq!(takeovers, [0.0, 2.0], "exactly one node is responsible");

@@ -110,6 +110,9 @@ pub struct Error {
     /// revision found, 0 if the key does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<u64>,
+    /// With [`Code::InvalidFilter`]: the position of the error in the filter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<v1::error::Position>,
     /// What errors of the log plane also say.
     #[serde(flatten, deserialize_with = "log_context", skip_serializing_if = "Option::is_none")]
     pub log: Option<Box<LogContext>>,
@@ -144,7 +147,7 @@ fn log_context<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<
 
 impl Error {
     pub fn new(code: Code, message: impl Into<String>) -> Error {
-        Error { code, message: message.into(), field: None, limit: None, known: None, log: None }
+        Error { code, message: message.into(), field: None, limit: None, known: None, position: None, log: None }
     }
 
     #[must_use]
@@ -156,6 +159,14 @@ impl Error {
     #[must_use]
     pub fn limit(mut self, limit: u64) -> Error {
         self.limit = Some(limit);
+        self
+    }
+
+    /// Sets the position of the error in the filter, counted from 1.
+    #[must_use]
+    pub fn at(mut self, line: usize, column: usize) -> Error {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        self.position = Some(v1::error::Position { line: number(line), column: number(column) });
         self
     }
 
@@ -188,6 +199,7 @@ impl From<Error> for v1::Error {
             field: error.field,
             limit: error.limit,
             known: error.known,
+            position: error.position,
             request: error.log.as_ref().and_then(|log| log.request),
             epoch: error.log.as_ref().and_then(|log| log.epoch),
             members: error.log.map(|log| log.members).unwrap_or_default(),
@@ -199,8 +211,8 @@ impl From<v1::Error> for Error {
     fn from(error: v1::Error) -> Error {
         let code = error.code();
         let log = LogContext { request: error.request, members: error.members, epoch: error.epoch };
-        let v1::Error { message, field, limit, known, .. } = error;
-        Error { code, message, field, limit, known, log: log.if_any() }
+        let v1::Error { message, field, limit, known, position, .. } = error;
+        Error { code, message, field, limit, known, position, log: log.if_any() }
     }
 }
 
@@ -291,7 +303,7 @@ mod tests {
     #[test]
     fn an_error_survives_the_way_through_a_grpc_status() {
         for code in all() {
-            let error = Error { known: Some(7), ..Error::new(code, "no").field("id").limit(3) };
+            let error = Error { known: Some(7), ..Error::new(code, "no").field("id").limit(3).at(1, 9) };
             let status = tonic::Status::from(error.clone());
             assert_eq!(status.code(), code.grpc_code());
             assert_eq!(Error::from(status), error);

@@ -24,12 +24,10 @@ pub enum StartError {
 pub(crate) fn refused(refusal: Refusal) -> Error {
     let code = Code::from_str_name(refusal.code.as_str()).unwrap_or(Code::Internal);
     Error {
-        code,
-        message: refusal.message,
         field: refusal.field.map(str::to_owned),
         limit: refusal.limit,
         known: refusal.known,
-        log: None,
+        ..Error::new(code, refusal.message)
     }
 }
 

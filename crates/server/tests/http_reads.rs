@@ -139,7 +139,7 @@ async fn one_member_is_found_under_its_decoded_id() {
     assert_eq!((member.id.as_str(), member.client.as_str(), member.owner.node.as_str()), (odd, "c", "n0"));
     let explained = served.get(&format!("/api/v1/members/{}/explain", percent(odd))).await.ok();
     assert_eq!((&explained["status"], &explained["owner"]), (&json!("up"), &json!("n0")));
-    assert!(explained["text"].as_str().unwrap().contains("is up"));
+    assert_eq!(explained["sentences"][0], "Its owner, node n0, reports it up.");
     served.get("/api/v1/members/nobody").await.refused(404, "NOT_FOUND");
     served.get("/api/v1/members/nobody/explain").await.refused(404, "NOT_FOUND");
 }
@@ -154,7 +154,7 @@ async fn wrong_queries_are_refused_by_name() {
         ("/api/v1/members?limit=x", "INVALID_ARGUMENT", "limit"),
         ("/api/v1/members?limit=-1", "INVALID_ARGUMENT", "limit"),
         ("/api/v1/members?limit=1&limit=2", "INVALID_ARGUMENT", "query"),
-        ("/api/v1/subscribers?limit=x", "INVALID_ARGUMENT", "limit"),
+        ("/api/v1/watchers?limit=x", "INVALID_ARGUMENT", "limit"),
         ("/readyz?log=perhaps", "INVALID_ARGUMENT", "log"),
         ("/api/v1/members?cursor=nonsense", "INVALID_ARGUMENT", "cursor"),
         ("/api/v1/members?fliter=x", "INVALID_ARGUMENT", "fliter"),

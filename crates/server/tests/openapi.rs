@@ -88,7 +88,7 @@ async fn answers_have_the_described_shape() {
     check(&document, "Nodes", &served.get("/api/v1/nodes").await.ok());
     check(&document, "Nodes", &served.get("/api/v1/nodes/n0/nodes").await.ok());
     let _watch = support::http::Sse::open(&served, "", "").await;
-    check(&document, "Subscribers", &served.get("/api/v1/subscribers").await.ok());
+    check(&document, "Watchers", &served.get("/api/v1/watchers").await.ok());
     check(&document, "Services", &served.get("/api/v1/services").await.ok());
     check(&document, "Explanation", &served.get("/api/v1/members/a/explain").await.ok());
     check(&document, "Error", &served.get("/nowhere").await.json());

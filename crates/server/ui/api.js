@@ -1,48 +1,37 @@
-// Questions to the node that served this page.
+// Requests to the node that served this page.
 
-const PATIENCE = 6000;
+const TIMEOUT = 6000;
 
-/** A refusal in the node's own words, or no answer at all (`status` 0). */
-export class Refusal extends Error {
+/** An error that the node returned, or no response at all (`status` 0). */
+export class ApiError extends Error {
   constructor(status, error) {
-    super(error?.message ?? `the node answered with status ${status}`);
+    super(error?.message ?? `the node returned status ${status}`);
     this.status = status;
     this.code = error?.code ?? "";
     this.field = error?.field ?? "";
+    /** In a filter: `{line, column}`, counted from 1. */
+    this.position = error?.position ?? null;
   }
 }
 
-export async function refusal(response) {
+export async function errorOf(response) {
   const body = await response.json().catch(() => null);
-  return new Refusal(response.status, body?.error);
+  return new ApiError(response.status, body?.error);
 }
 
-async function ask(path, signal) {
-  const signals = [AbortSignal.timeout(PATIENCE)];
+async function request(path, signal) {
+  const signals = [AbortSignal.timeout(TIMEOUT)];
   if (signal) signals.push(signal);
   let response;
   try {
     response = await fetch(path, { signal: AbortSignal.any(signals), cache: "no-store" });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Refusal(0, { message: "the node does not answer" });
+    throw new ApiError(0, { message: "the node does not respond" });
   }
-  if (!response.ok) throw await refusal(response);
+  if (!response.ok) throw await errorOf(response);
   return response;
 }
 
-export const get = async (path, signal) => (await ask(path, signal)).json();
-export const getText = async (path, signal) => (await ask(path, signal)).text();
-
-let paths;
-
-/** Whether the node serves a path of the interface at all: it may have parts switched off, or be older than this page. */
-export async function serves(path) {
-  paths ??= get("/api/v1/openapi.json").then((document) => new Set(Object.keys(document.paths)));
-  try {
-    return (await paths).has(path);
-  } catch {
-    paths = undefined;
-    return false;
-  }
-}
+export const get = async (path, signal) => (await request(path, signal)).json();
+export const getText = async (path, signal) => (await request(path, signal)).text();

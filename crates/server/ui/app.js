@@ -1,4 +1,4 @@
-// The frame: pages by the part of the address after #, the banner, the theme, keys.
+// The frame: routes, banner, theme, keyboard shortcuts.
 
 import { h, text } from "./dom.js";
 import { clock, duration } from "./format.js";
@@ -10,14 +10,14 @@ import * as members from "./members.js";
 import * as overview from "./overview.js";
 import * as rates from "./rates.js";
 import * as services from "./services.js";
-import * as subscribers from "./subscribers.js";
+import * as watchers from "./watchers.js";
 
 const PAGES = [
   { path: "", title: "Overview", page: overview },
   { path: "services", title: "Services", page: services },
   { path: "members", title: "Members", page: members },
   { path: "events", title: "Events", page: events },
-  { path: "subscribers", title: "Subscribers", page: subscribers },
+  { path: "watchers", title: "Watchers", page: watchers },
   { path: "keys", title: "Keys", page: keys },
   { path: "rates", title: "Rates", page: rates },
   { path: "member", title: "Member", page: member, under: "members" },
@@ -34,13 +34,13 @@ function route() {
   try {
     argument = decodeURIComponent(argument);
   } catch {
-    // Shown as it was typed.
+    // Shown as typed.
   }
   return { found, argument, query: new URLSearchParams(query) };
 }
 
 function navigate() {
-  // The skip link is no page.
+  // The skip link is not a page.
   if (location.hash === "#page") return;
   const { found, argument, query } = route();
   shown?.unmount?.();
@@ -54,14 +54,14 @@ function navigate() {
     const current = link.dataset.path === (found.under ?? found.path);
     if (current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
-    // On a phone not all of them fit.
+    // On a phone not all links fit.
     if (current) element("nav").scrollLeft = link.offsetLeft - element("nav").offsetLeft - 40;
   }
   const first = shown === null;
   shown = found.page.mount(root, { argument, query });
   shown?.update?.();
   scrollTo(0, 0);
-  // What had the focus may be gone with the last page.
+  // The focused element may have been removed with the last page.
   if (!first && document.activeElement === document.body) element("title").focus({ preventScroll: true });
 }
 
@@ -80,10 +80,12 @@ function showIdentity() {
     ["Up for", duration(status.uptime_ms)],
     ["Version", status.version],
   ];
-  element("identity").replaceChildren(...facts.map(([name, value]) => h("div", {}, h("span", {}, name), h("b", {}, value))));
+  element("identity").replaceChildren(
+    ...facts.map(([name, value]) => h("div", {}, h("span", {}, name), h("b", {}, value))),
+  );
 }
 
-/** Says when what is on the page is no longer what is true, and why. */
+/** Shows since when the page is outdated, and why. */
 function showBanner() {
   const { status, lostSince, error, nodes } = live;
   const banner = element("banner");
@@ -92,14 +94,23 @@ function showBanner() {
     const others = nodes.filter((node) => !node.self && node.state === "up" && node.address);
     const name = status ? `node ${status.id}` : "the node";
     banner.dataset.state = "lost";
-    const lost = live.refuses ? `Nothing new from ${name}` : `Disconnected from ${name}`;
-    const said = `${lost} since ${clock(lostSince)}: ${error}. What you see is from then; trying again.`;
-    if (banner.dataset.said !== said) {
-      banner.dataset.said = said;
+    const lost = live.rejects ? `No data from ${name}` : `Disconnected from ${name}`;
+    const state = "The page shows the last known state and reconnects automatically.";
+    const message = `${lost} since ${clock(lostSince)}: ${error}. ${state}`;
+    if (banner.dataset.message !== message) {
+      banner.dataset.message = message;
       banner.replaceChildren(
-        h("strong", {}, said),
+        h("strong", {}, message),
         others.length > 0 &&
-          h("span", {}, " Other nodes: ", others.map((node) => [h("a", { href: `${location.protocol}//${node.address}/ui/${location.hash}` }, node.id), " "])),
+          h(
+            "span",
+            {},
+            " Other nodes: ",
+            others.map((node) => [
+              h("a", { href: `${location.protocol}//${node.address}/ui/${location.hash}` }, node.id),
+              " ",
+            ]),
+          ),
       );
     }
     pulse.dataset.state = "lost";
@@ -107,12 +118,13 @@ function showBanner() {
     return;
   }
   const reasons = [...(status?.degraded ?? [])];
-  if (status && !status.ready) reasons.unshift("this node does not take clients now: it starts or stops, and what it shows may be incomplete");
-  const said = reasons.join("; ");
-  if (banner.dataset.said !== said) {
-    banner.dataset.said = said;
-    banner.dataset.state = said ? "degraded" : "";
-    banner.replaceChildren(...(said ? [h("strong", {}, `Degraded: ${said}.`)] : []));
+  if (status && !status.ready)
+    reasons.unshift("this node is starting or stopping and does not accept clients; its data may be incomplete");
+  const message = reasons.join("; ");
+  if (banner.dataset.message !== message) {
+    banner.dataset.message = message;
+    banner.dataset.state = message ? "degraded" : "";
+    banner.replaceChildren(...(message ? [h("strong", {}, `Degraded: ${message}.`)] : []));
   }
   pulse.dataset.state = status ? "live" : "connecting";
   text(pulse, status ? "Live" : "Connecting");
@@ -120,7 +132,9 @@ function showBanner() {
 
 function themeButton() {
   const button = element("theme");
-  const dark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const dark = () =>
+    (document.documentElement.dataset.theme ??
+      (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   const name = () => text(button, dark() ? "Light theme" : "Dark theme");
   button.addEventListener("click", () => {
     const chosen = dark() ? "light" : "dark";
@@ -128,7 +142,7 @@ function themeButton() {
     try {
       localStorage.setItem("convoke-theme", chosen);
     } catch {
-      // It holds until the page is left.
+      // The choice lasts until the page is closed.
     }
     name();
   });
@@ -136,10 +150,10 @@ function themeButton() {
   name();
 }
 
-/** `/` goes to the filter, unless somebody is writing. */
+/** `/` focuses the filter, except while the user types elsewhere. */
 function shortcuts(event) {
-  const writing = event.target.closest("input, textarea, select, [contenteditable]");
-  if (event.key !== "/" || writing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = event.target.closest("input, textarea, select, [contenteditable]");
+  if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const filter = document.querySelector("[data-filter]");
   if (filter) {
     event.preventDefault();

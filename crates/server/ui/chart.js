@@ -3,7 +3,7 @@
 import { s } from "./dom.js";
 
 const WIDTH = 240;
-/** A young line does not fill the whole width. */
+/** A line with fewer points does not fill the whole width. */
 const POINTS_MIN = 30;
 
 /** Draws points (`null` is a gap) into an SVG; returns the largest. */
@@ -32,5 +32,11 @@ export function line(svg, points, height) {
 }
 
 export function chart(label, height = 44) {
-  return s("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label });
+  return s("svg", {
+    class: "chart",
+    viewBox: `0 0 ${WIDTH} ${height}`,
+    preserveAspectRatio: "none",
+    role: "img",
+    "aria-label": label,
+  });
 }

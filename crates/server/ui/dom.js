@@ -9,7 +9,9 @@ function fill(element, properties, children) {
     else if (name === "data") Object.assign(element.dataset, value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
@@ -23,7 +25,7 @@ export function s(tag, properties, ...children) {
   return fill(document.createElementNS(SVG, tag), properties, children);
 }
 
-/** Sets the text, if it is another: unchanged nodes stay selected and are not read out again. */
+/** Sets the text if it differs: unchanged text stays selected and is not announced again. */
 export function text(element, value) {
   const wanted = String(value);
   if (element.textContent !== wanted) element.textContent = wanted;
@@ -34,7 +36,10 @@ export function attribute(element, name, value) {
   else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
-/** Keeps one child per key, in order, without touching those that stay. `make(key, item)` builds, `update(node, item)` refreshes. */
+/**
+ * Keeps one child per key, in order, and leaves unchanged children in place. `make(item)` builds a child,
+ * `update(node, item)` refreshes it.
+ */
 export function keyed(parent, items, key, make, update) {
   const known = parent.keyedNodes ?? (parent.keyedNodes = new Map());
   const wanted = new Set();

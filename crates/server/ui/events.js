@@ -1,4 +1,4 @@
-// What happened, newest first: to nodes and links, and to members.
+// Events of nodes, links and members, newest first.
 
 import { eachFrame, h, keyed, text } from "./dom.js";
 import { filterBox } from "./filter.js";
@@ -9,13 +9,13 @@ const KEPT = 2_000;
 const SHOWN = 300;
 export const KINDS = ["node", "register", "update", "status", "owner", "unregister"];
 
-/** Follows the events of a node; `changed(list, state, refusal)` gets the newest first. */
+/** Follows the events of a node; `changed(list, state, error)` gets the newest first. */
 export function timeline(filter, changed) {
   let list = [];
   let state = "";
-  let refusal = null;
+  let error = null;
   let numbered = 0;
-  const draw = eachFrame(() => changed(list, state, refusal));
+  const draw = eachFrame(() => changed(list, state, error));
   const stream = new Stream(`/api/v1/events?filter=${encodeURIComponent(filter)}`, {
     events(batch) {
       const news = [];
@@ -23,10 +23,21 @@ export function timeline(filter, changed) {
         if (event === "reset") {
           news.length = 0;
           list = [];
-          news.push({ key: numbered++, kind: "gap", at: Date.now(), text: "The node has started anew; what happened before is forgotten." });
+          news.push({
+            key: numbered++,
+            kind: "gap",
+            at: Date.now(),
+            text: "The node has restarted; earlier events are lost.",
+          });
         } else if (event === "missed") {
-          // At the very beginning it only says that older events are not kept.
-          if (list.length > 0 || news.length > 0) news.push({ key: numbered++, kind: "gap", at: Date.now(), text: `${count(data.count)} events were missed: too much happened at once.` });
+          // At the start of a stream it only means that older events are not kept.
+          if (list.length > 0 || news.length > 0)
+            news.push({
+              key: numbered++,
+              kind: "gap",
+              at: Date.now(),
+              text: `${count(data.count)} events were skipped because too many occurred at once.`,
+            });
         } else if (event !== "caught-up") {
           news.push({ key: numbered++, kind: event, ...data });
         }
@@ -36,14 +47,14 @@ export function timeline(filter, changed) {
     },
     state(name, why) {
       state = name;
-      refusal = why ?? null;
+      error = why ?? null;
       draw();
     },
   });
   return { close: () => (stream.close(), draw.cancel()) };
 }
 
-const SAYS = {
+const TEXTS = {
   register: (event) => ` registered at ${event.owner}${event.status === "up" ? "" : `, ${event.status}`}`,
   update: (event) => (event.drained ? " updated, drained" : " updated"),
   status: (event) => ` is ${event.status}`,
@@ -51,36 +62,67 @@ const SAYS = {
   unregister: () => " unregistered",
 };
 
-/** One event as a list item; on its member's own page the member goes without saying. */
+/** One event as a list item; on the page of its member (`own`) without the member's id. */
 export function entry(event, own = false) {
   const tone = event.kind === "gap" || event.warning || event.status === "down" ? "warning" : "";
-  const said = event.kind in SAYS
-    ? [!own && [h("a", { class: "mono", href: memberLink(event.id) }, event.id), h("span", { class: "muted" }, ` ${event.service}`)], SAYS[event.kind](event)]
-    : [event.text];
-  return h("li", { data: { kind: event.kind, tone } }, time(event.at), h("span", { class: "kind" }, event.kind), h("span", { class: "said" }, said));
+  const content =
+    event.kind in TEXTS
+      ? [
+          !own && [
+            h("a", { class: "mono", href: memberLink(event.id) }, event.id),
+            h("span", { class: "muted" }, ` ${event.service}`),
+          ],
+          TEXTS[event.kind](event),
+        ]
+      : [event.text];
+  return h(
+    "li",
+    { data: { kind: event.kind, tone } },
+    time(event.at),
+    h("span", { class: "kind" }, event.kind),
+    h("span", { class: "said" }, content),
+  );
 }
 
 export function mount(root, { query }) {
   let feed = null;
   let list = [];
-  /** What is shown while paused. */
+  /** The list that is shown while paused. */
   let frozen = null;
   let state = "";
   const shown = new Set(KINDS);
 
-  const box = filterBox({ label: "Filter", placeholder: 'service == "orders"', value: query.get("filter") ?? "", page: "events", changed: follow });
-  const pause = h("button", { type: "button", "aria-pressed": "false", onclick: () => {
-    frozen = frozen ? null : list;
-    pause.setAttribute("aria-pressed", String(frozen !== null));
-    text(pause, frozen ? "Go on" : "Pause");
-    draw();
-  } }, "Pause");
+  const box = filterBox({
+    label: "Filter",
+    placeholder: 'service == "orders"',
+    value: query.get("filter") ?? "",
+    page: "events",
+    changed: follow,
+  });
+  const pause = h(
+    "button",
+    {
+      type: "button",
+      "aria-pressed": "false",
+      onclick: () => {
+        frozen = frozen ? null : list;
+        pause.setAttribute("aria-pressed", String(frozen !== null));
+        text(pause, frozen ? "Resume" : "Pause");
+        draw();
+      },
+    },
+    "Pause",
+  );
   const kinds = KINDS.map((kind) => {
-    const input = h("input", { type: "checkbox", checked: true, onchange: () => {
-      if (input.checked) shown.add(kind);
-      else shown.delete(kind);
-      draw();
-    } });
+    const input = h("input", {
+      type: "checkbox",
+      checked: true,
+      onchange: () => {
+        if (input.checked) shown.add(kind);
+        else shown.delete(kind);
+        draw();
+      },
+    });
     return h("label", { class: "kind-choice" }, input, kind === "node" ? "nodes" : kind);
   });
   const summary = h("p", { class: "hint", role: "status" });
@@ -88,19 +130,25 @@ export function mount(root, { query }) {
 
   const draw = eachFrame(() => {
     const wanted = (frozen ?? list).filter((event) => event.kind === "gap" || shown.has(event.kind));
-    keyed(items, wanted.slice(0, SHOWN), (event) => event.key, (event) => entry(event));
+    keyed(
+      items,
+      wanted.slice(0, SHOWN),
+      (event) => event.key,
+      (event) => entry(event),
+    );
     const last = frozen && frozen.length > 0 ? frozen[0].key : -1;
     const waiting = frozen ? list.filter((event) => event.key > last).length : 0;
     const words = state === "waiting" ? " · reconnecting" : frozen ? ` · paused, ${count(waiting)} new` : " · live";
-    text(summary, `${count(wanted.length)} events${wanted.length > SHOWN ? `, the last ${SHOWN} shown` : ""}${words}`);
+    const part = wanted.length > SHOWN ? `, the last ${SHOWN} shown` : "";
+    text(summary, `${count(wanted.length)} events${part}${words}`);
   });
 
   function follow(filter) {
     feed?.close();
-    feed = timeline(filter, (news, name, refusal) => {
+    feed = timeline(filter, (news, name, error) => {
       state = name;
-      if (name === "refused") {
-        box.complain(filter, refusal);
+      if (name === "rejected") {
+        box.reject(filter, error);
       } else {
         box.accept();
         list = news;
@@ -114,7 +162,8 @@ export function mount(root, { query }) {
     box.problem,
     h("fieldset", { class: "kinds" }, h("legend", { class: "hidden" }, "Kinds of events"), kinds),
     summary,
-    h("div", { class: "card" }, items));
+    h("div", { class: "card" }, items),
+  );
   follow(box.filter);
   return {
     unmount() {

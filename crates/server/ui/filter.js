@@ -1,34 +1,54 @@
-// The box for a filter. What the node says is wrong with it is shown at the place.
+// The filter input. An error of the node is shown at its position.
 
 import { h } from "./dom.js";
 
-const WRITING = 300;
+const TYPING_PAUSE = 300;
 
-/** The filter with a mark at the place the node complains about. */
-function complaint(filter, refusal) {
-  const found = /^invalid filter at (?:line (\d+), )?column (\d+)/.exec(refusal.message);
-  if (!found) return [h("span", {}, refusal.message)];
-  const letters = [...(filter.split("\n")[Number(found[1] ?? 1) - 1] ?? "")];
-  const column = Number(found[2]) - 1;
+/** The filter with a mark at the position of the error, and the message. */
+function explained(filter, error) {
+  if (!error.position) return [h("span", {}, error.message)];
+  const letters = [...(filter.split("\n")[error.position.line - 1] ?? "")];
+  const column = error.position.column - 1;
   return [
-    h("code", {}, letters.slice(0, column).join(""), h("mark", {}, letters[column] ?? " "), letters.slice(column + 1).join("")),
-    h("span", {}, refusal.message),
+    h(
+      "code",
+      {},
+      letters.slice(0, column).join(""),
+      h("mark", {}, letters[column] ?? " "),
+      letters.slice(column + 1).join(""),
+    ),
+    h("span", {}, error.message),
   ];
 }
 
-/** `changed(filter)` is called when the user has stopped writing; the address of `page` follows. */
+/** Calls `changed(filter)` when the user has stopped typing, and puts the filter into the address of `page`. */
 export function filterBox({ label, placeholder, value, page, changed }) {
-  let writing = 0;
+  let typing = 0;
   const box = h("input", {
-    type: "search", id: "filter", class: "mono", "data-filter": true, placeholder, value, spellcheck: "false", autocomplete: "off", autocapitalize: "off",
-    "aria-describedby": "filter-problem", oninput: () => later(WRITING),
+    type: "search",
+    id: "filter",
+    class: "mono",
+    "data-filter": true,
+    placeholder,
+    value,
+    spellcheck: "false",
+    autocomplete: "off",
+    autocapitalize: "off",
+    "aria-describedby": "filter-problem",
+    oninput: () => later(TYPING_PAUSE),
   });
   const problem = h("div", { id: "filter-problem", class: "problem", role: "alert", hidden: true });
-  const element = h("div", { class: "filter" }, h("label", { for: "filter" }, label), h("kbd", { title: "Press / to write a filter" }, "/"), box);
+  const element = h(
+    "div",
+    { class: "filter" },
+    h("label", { for: "filter" }, label),
+    h("kbd", { title: "Press / to type a filter" }, "/"),
+    box,
+  );
 
   function later(wait) {
-    clearTimeout(writing);
-    writing = setTimeout(() => {
+    clearTimeout(typing);
+    typing = setTimeout(() => {
       const filter = box.value.trim();
       history.replaceState(null, "", filter ? `#/${page}?filter=${encodeURIComponent(filter)}` : `#/${page}`);
       changed(filter);
@@ -45,8 +65,8 @@ export function filterBox({ label, placeholder, value, page, changed }) {
       box.value = filter;
       later(0);
     },
-    complain(filter, refusal) {
-      problem.replaceChildren(...complaint(filter, refusal));
+    reject(filter, error) {
+      problem.replaceChildren(...explained(filter, error));
       problem.hidden = false;
       box.setAttribute("aria-invalid", "true");
     },
@@ -54,6 +74,6 @@ export function filterBox({ label, placeholder, value, page, changed }) {
       problem.hidden = true;
       box.removeAttribute("aria-invalid");
     },
-    unmount: () => clearTimeout(writing),
+    unmount: () => clearTimeout(typing),
   };
 }

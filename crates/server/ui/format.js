@@ -13,7 +13,8 @@ export function rate(value) {
 
 export function bytes(value) {
   for (const unit of ["B", "KB", "MB", "GB"]) {
-    if (value < 1000 || unit === "GB") return `${value >= 100 || unit === "B" ? value.toFixed(0) : value.toFixed(1)} ${unit}`;
+    if (value < 1000 || unit === "GB")
+      return `${value >= 100 || unit === "B" ? value.toFixed(0) : value.toFixed(1)} ${unit}`;
     value /= 1000;
   }
 }
@@ -48,7 +49,7 @@ export function time(ms) {
   return h("time", { datetime: exactly(ms), title: exactly(ms) }, clock(ms));
 }
 
-/** How a member stands, in one word. */
+/** Status of a member in one word. */
 export const standing = (member) => (member.status === "up" && member.drained ? "drained" : member.status);
 
 /** A state as a mark with its word: never by colour alone. */
@@ -58,7 +59,9 @@ export function chip(state, words = state) {
 
 /** Text as a string of the filter language. */
 export function quoted(value) {
-  const escaped = value.replace(/[\\"]/g, "\\$&").replace(/[\u0000-\u001f\u007f]/g, (c) => `\\u{${c.charCodeAt(0).toString(16)}}`);
+  const escaped = value
+    .replace(/[\\"]/g, "\\$&")
+    .replace(/[\u0000-\u001f\u007f]/g, (c) => `\\u{${c.charCodeAt(0).toString(16)}}`);
   return `"${escaped}"`;
 }
 

@@ -1,20 +1,20 @@
-// The nodes and the links between them, as the nodes themselves see them.
+// The nodes and the links between them, as the nodes report them.
 
 import { s, text } from "./dom.js";
 import { duration } from "./format.js";
 
 const SIZE = { width: 720, height: 400 };
 
-/** Whether a node says it is connected to another. `null`: it was not asked. */
-function says(views, from, to) {
+/** Whether a node reports a connection to another. `null`: its view is unknown. */
+function reports(views, from, to) {
   const view = views.get(from);
   if (!view) return null;
   return view.find((node) => node.id === to)?.state === "up";
 }
 
-/** How a link is: `up`, `one-way` (the two disagree), `known` (only one of them could be asked), or `none`. */
+/** State of a link: `up`, `one-way` (the two disagree), `known` (only one of them responds), or `none`. */
 export function link(views, a, b) {
-  const [ab, ba] = [says(views, a, b), says(views, b, a)];
+  const [ab, ba] = [reports(views, a, b), reports(views, b, a)];
   if (ab === null && ba === null) return "none";
   if (ab === null || ba === null) return (ab ?? ba) ? "known" : "none";
   if (ab && ba) return "up";
@@ -35,11 +35,14 @@ function places(nodes) {
   );
 }
 
-/** What is to be said about a node as the asked one sees it. */
+/** Remarks on a node from the view of the node that serves this page. */
 export function remarks(node) {
-  if (node.self) return "asked node";
+  if (node.self) return "this node";
   const parts = [];
-  if (node.heard_ms !== null && node.heard_ms !== undefined) parts.push(`heard ${duration(node.heard_ms)} ago${node.heard_via ? ` via ${node.heard_via}` : ""}`);
+  if (node.heard_ms !== null && node.heard_ms !== undefined) {
+    const via = node.heard_via ? ` via ${node.heard_via}` : "";
+    parts.push(`last heard ${duration(node.heard_ms)} ago${via}`);
+  }
   if (node.behind > 0) parts.push(`${node.behind} writes behind`);
   if (node.state === "up" && !node.ready) parts.push("starting");
   if (node.drained) parts.push("drained");
@@ -49,7 +52,12 @@ export function remarks(node) {
 export function graph() {
   const lines = s("g", { class: "graph-links" });
   const dots = s("g", { class: "graph-nodes" });
-  const svg = s("svg", { class: "graph", viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": "Nodes and their links" }, lines, dots);
+  const svg = s(
+    "svg",
+    { class: "graph", viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": "Nodes and their links" },
+    lines,
+    dots,
+  );
   let drawn = "";
   const labels = new Map();
 
@@ -66,8 +74,19 @@ export function graph() {
       for (const b of nodes.slice(index + 1)) {
         const state = link(views, a.id, b.id);
         const [p, q] = [at.get(a.id), at.get(b.id)];
-        const words = { up: "linked", "one-way": "linked in the view of one of them only", known: "linked, as one of them says", none: "not linked" };
-        lines.append(s("line", { x1: p.x, y1: p.y, x2: q.x, y2: q.y, data: { state } }, s("title", {}, `${a.id} – ${b.id}: ${words[state]}`)));
+        const words = {
+          up: "linked",
+          "one-way": "reported by one of them only",
+          known: "linked (reported by one of them)",
+          none: "not linked",
+        };
+        lines.append(
+          s(
+            "line",
+            { x1: p.x, y1: p.y, x2: q.x, y2: q.y, data: { state } },
+            s("title", {}, `${a.id} – ${b.id}: ${words[state]}`),
+          ),
+        );
       }
     });
     for (const node of nodes) {
@@ -76,12 +95,23 @@ export function graph() {
       const lag = s("text", { class: "graph-lag", y: above ? -27 : 59 });
       labels.set(node.id, lag);
       dots.append(
-        s("g", { transform: `translate(${x} ${y})`, data: { state: node.state, self: node.self } },
+        s(
+          "g",
+          { transform: `translate(${x} ${y})`, data: { state: node.state, self: node.self } },
           s("circle", { class: "graph-halo", r: 25 }),
           s("circle", { class: "graph-dot", r: 17 }),
-          s("text", { class: "graph-mark", y: 5 }, { up: "✓", lost: "?", failed: "✕", left: "–", connecting: "…", distant: "≈" }[node.state] ?? ""),
-          s("text", { class: "graph-id", y: above ? -43 : 43 }, `${node.id}${node.region ? ` · ${node.region}` : ""} · ${node.state}`),
-          lag),
+          s(
+            "text",
+            { class: "graph-mark", y: 5 },
+            { up: "✓", lost: "?", failed: "✕", left: "–", connecting: "…", distant: "≈" }[node.state] ?? "",
+          ),
+          s(
+            "text",
+            { class: "graph-id", y: above ? -43 : 43 },
+            `${node.id}${node.region ? ` · ${node.region}` : ""} · ${node.state}`,
+          ),
+          lag,
+        ),
       );
     }
   }
@@ -89,7 +119,10 @@ export function graph() {
   return {
     element: svg,
     update(nodes, views) {
-      const shape = JSON.stringify([nodes.map((node) => [node.id, node.state, node.region, node.self]), nodes.map((a) => nodes.map((b) => link(views, a.id, b.id)))]);
+      const shape = JSON.stringify([
+        nodes.map((node) => [node.id, node.state, node.region, node.self]),
+        nodes.map((a) => nodes.map((b) => link(views, a.id, b.id))),
+      ]);
       if (shape !== drawn) draw(nodes, views);
       drawn = shape;
       for (const node of nodes) text(labels.get(node.id), remarks(node));

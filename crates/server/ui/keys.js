@@ -1,14 +1,14 @@
-// The log plane and its keys, where there is one.
+// The log and its keys.
 
-import { get, serves } from "./api.js";
+import { get } from "./api.js";
 import { h, keyed, text } from "./dom.js";
 import { bytes, chip, count } from "./format.js";
-import { live } from "./live.js";
+import { live, logIsOff } from "./live.js";
 import { words } from "./log.js";
 
 const LIMIT = 500;
 const AGAIN = 3000;
-const WRITING = 300;
+const TYPING_PAUSE = 300;
 
 /** A value as text if it is text, else its size. */
 function shown(value) {
@@ -21,27 +21,53 @@ function shown(value) {
   }
 }
 
-/** A key that is no text is shown by its bytes. */
+/** A key that is not UTF-8 is shown in base64. */
 const name = (pair) => pair.key ?? `base64 ${pair.key_base64}`;
 
 function row() {
-  return h("li", {}, h("span", { class: "k-key mono" }), h("span", { class: "k-value mono muted" }), h("span", { class: "k-revision" }), h("span", { class: "k-lease muted" }));
+  return h(
+    "li",
+    {},
+    h("span", { class: "k-key mono" }),
+    h("span", { class: "k-value mono muted" }),
+    h("span", { class: "k-revision" }),
+  );
 }
 
 function refresh(item, pair) {
-  const [key, value, revision, lease] = item.children;
+  const [key, value, revision] = item.children;
+  const { create_revision, mod_revision } = pair;
+  const created = create_revision === mod_revision ? "" : `, created at ${create_revision}`;
   text(key, name(pair));
   text(value, shown(pair.value ?? ""));
-  text(revision, `revision ${pair.mod_revision}${pair.create_revision === pair.mod_revision ? "" : `, created at ${pair.create_revision}`}`);
-  text(lease, pair.lease ? `lease ${pair.lease}` : "");
+  text(revision, `revision ${pair.mod_revision}${created}`);
 }
 
-/** How far the log is, as the asked node sees it. A node without a replica knows only who leads. */
-function reached(log) {
+function summarised(answer, prefix) {
+  if (answer.keys.length === 0) {
+    return prefix === "" ? "No keys yet. Add one with: convoke kv put KEY VALUE" : "No keys with this prefix.";
+  }
+  const part = answer.next_cursor === null ? "" : " (first page)";
+  return `${count(answer.keys.length)} keys${part}, at revision ${count(answer.revision)}`;
+}
+
+/** Progress of the log at this node. A node without a replica reports only the leader. */
+function progress(log) {
   const { leader, epoch, commit, applied, role, revision, keys, bytes: size, sessions } = log;
-  const pairs = [["Leader", leader], ["Epoch", epoch], ["This node", role]];
+  const pairs = [
+    ["Leader", leader],
+    ["Epoch", epoch],
+    ["This node", role],
+  ];
   if (role === "outside" || role === "removed") return pairs;
-  return [...pairs, ["Commit", count(commit)], ["Applied", count(applied)], ["Revision", count(revision)], ["Keys", `${count(keys)}, ${bytes(size)}`], ["Sessions", count(sessions)]];
+  return [
+    ...pairs,
+    ["Commit", count(commit)],
+    ["Applied", count(applied)],
+    ["Revision", count(revision)],
+    ["Keys", `${count(keys)}, ${bytes(size)}`],
+    ["Log sessions", count(sessions)],
+  ];
 }
 
 function replica(one) {
@@ -64,55 +90,82 @@ export function mount(root) {
   const facts = h("dl", { class: "facts" });
   const replicas = h("ul", { class: "replicas" });
   const log = h("section", { class: "card log", hidden: true }, h("h2", {}, "Log"), facts, replicas);
-  const off = h("section", { class: "card notice", hidden: true },
-    h("h2", {}, "The log plane is off"),
-    h("p", {}, "This node serves the registry only: no keys, leases, locks or elections. Members, services and events do not need them."));
-  const box = h("input", { type: "search", "data-filter": true, class: "mono", "aria-label": "Keys that begin with", placeholder: "Keys that begin with…  ( / )", spellcheck: "false", autocomplete: "off" });
+  const off = h(
+    "section",
+    { class: "card notice", hidden: true },
+    h("h2", {}, "The log is off"),
+    h(
+      "p",
+      {},
+      "This node runs without the log (log.enabled = false) and serves no keys. The registry is not affected.",
+    ),
+  );
+  const box = h("input", {
+    type: "search",
+    "data-filter": true,
+    class: "mono",
+    "aria-label": "Key prefix",
+    placeholder: "Key prefix…  ( / )",
+    spellcheck: "false",
+    autocomplete: "off",
+  });
   const summary = h("p", { class: "hint", role: "status" });
   const list = h("ul", { class: "keys" });
-  const keys = h("div", { hidden: true }, h("div", { class: "toolbar" }, box), summary, h("div", { class: "card" }, list));
+  const keys = h(
+    "div",
+    { hidden: true },
+    h("div", { class: "toolbar" }, box),
+    summary,
+    h("div", { class: "card" }, list),
+  );
 
-  async function ask() {
+  async function poll() {
     clearTimeout(timer);
-    const there = await serves("/api/v1/kv/{key}");
-    if (stop.signal.aborted) return;
-    off.hidden = there;
-    keys.hidden = !there;
-    if (there && !document.hidden) {
+    if (live.status && !logIsOff(live.status) && !document.hidden) {
       try {
         const where = box.value === "" ? "/api/v1/kv" : `/api/v1/kv/${encodeURIComponent(box.value)}`;
         const answer = await get(`${where}?prefix&limit=${LIMIT}`, stop.signal);
         keyed(list, answer.keys, name, row, refresh);
-        const all = answer.next_cursor === null ? "" : ", the first ones";
-        text(summary, answer.keys.length === 0 ? `No keys${box.value === "" ? " yet: convoke kv put KEY VALUE" : " begin with that"}.` : `${count(answer.keys.length)} keys${all}, at revision ${count(answer.revision)}`);
+        text(summary, summarised(answer, box.value));
       } catch (error) {
         if (stop.signal.aborted) return;
         text(summary, error.message);
       }
     }
-    timer = setTimeout(ask, AGAIN);
+    clearTimeout(timer);
+    timer = setTimeout(poll, AGAIN);
   }
 
-  let writing = 0;
+  let typing = 0;
   box.addEventListener("input", () => {
-    clearTimeout(writing);
-    writing = setTimeout(ask, WRITING);
+    clearTimeout(typing);
+    typing = setTimeout(poll, TYPING_PAUSE);
   });
   root.append(off, log, keys);
-  ask();
+  poll();
   return {
     update() {
+      if (live.status && keys.hidden === off.hidden) poll();
+      off.hidden = !live.status || !logIsOff(live.status);
+      keys.hidden = !live.status || logIsOff(live.status);
       log.hidden = !live.log;
       if (!live.log) return;
       const [state, why] = words(live.log);
-      const pairs = live.log.error || live.log.fault || !live.log.available ? [["State", `${state}: ${why}`]] : reached(live.log);
-      keyed(facts, pairs, ([name]) => name, ([name]) => h("div", {}, h("dt", {}, name), h("dd")), (item, [, value]) => text(item.lastChild, value));
+      const pairs =
+        live.log.error || live.log.fault || !live.log.available ? [["State", `${state}: ${why}`]] : progress(live.log);
+      keyed(
+        facts,
+        pairs,
+        ([name]) => name,
+        ([name]) => h("div", {}, h("dt", {}, name), h("dd")),
+        (item, [, value]) => text(item.lastChild, value),
+      );
       keyed(replicas, live.log.members ?? [], (one) => `${one.node} ${one.replica}`, replica, updateReplica);
     },
     unmount() {
       stop.abort();
       clearTimeout(timer);
-      clearTimeout(writing);
+      clearTimeout(typing);
     },
   };
 }

@@ -1,60 +1,60 @@
-// What all pages share: the node's account of itself and of the others, asked for again and again while somebody looks, and how old it is.
+// Data that all pages share: the status of the node and its view of the others, polled while the tab is visible.
 
-import { get, getText, serves } from "./api.js";
+import { get, getText } from "./api.js";
 import { History, totals } from "./metrics.js";
 
 const INTERVAL = 2000;
-/** Links as the other nodes see them change rarely. */
+/** The views of the other nodes are requested in every second round. */
 const LINKS_EVERY = 2;
-/** Nodes asked for their links at most; beyond, the graph shows the links of this node only. */
+/** In larger clusters the graph shows the links of this node only. */
 const LINKS_MAX = 16;
 
 class Live extends EventTarget {
   status = null;
   nodes = [];
   services = [];
-  /** Node id to its view of the others; `null` if it could not be asked. */
+  /** Node id to its view of the others; `null` if it did not respond. */
   views = new Map();
-  /** Of the log plane; `null` while it is off. */
+  /** Status of the log: `null` if the log is off, `{error}` if the node did not return it. */
   log = null;
   history = new History();
-  /** When the last complete answer came. */
+  /** Time of the last complete round. */
   at = 0;
-  /** Since when there is none; 0 while there is. */
+  /** Time of the first failed round since then; 0 if the last round succeeded. */
   lostSince = 0;
   error = "";
-  /** It answers, only not with what was asked for. */
-  refuses = false;
+  /** The node responds, but with an error. */
+  rejects = false;
   #round = 0;
   #timer = 0;
-  #asking = false;
+  #busy = false;
 
   start() {
     document.addEventListener("visibilitychange", () => this.refresh());
     this.refresh();
   }
 
-  /** Asks now, and again after the interval. */
+  /** Requests everything now, and again after the interval. */
   async refresh() {
     clearTimeout(this.#timer);
-    if (document.hidden || this.#asking) return;
-    this.#asking = true;
+    if (document.hidden || this.#busy) return;
+    this.#busy = true;
     try {
-      await this.#ask();
+      await this.#poll();
       this.at = Date.now();
       this.lostSince = 0;
       this.error = "";
     } catch (error) {
       this.lostSince ||= this.at || Date.now();
       this.error = error.message;
-      this.refuses = error.status > 0;
+      this.rejects = error.status > 0;
     }
-    this.#asking = false;
+    this.#busy = false;
     this.dispatchEvent(new Event("change"));
     this.#timer = setTimeout(() => this.refresh(), INTERVAL);
   }
 
-  async #ask() {
+  async #poll() {
     const [status, { nodes }, { services }, metrics] = await Promise.all([
       get("/api/v1/status"),
       get("/api/v1/nodes"),
@@ -63,25 +63,33 @@ class Live extends EventTarget {
     ]);
     Object.assign(this, { status, nodes, services });
     this.history.add(Date.now(), totals(metrics));
-    this.log = (await serves("/api/v1/log/status")) ? await get("/api/v1/log/status").catch((error) => ({ error: error.message })) : null;
-    if (this.#round++ % LINKS_EVERY === 0) await this.#askOthers();
+    this.log = logIsOff(status) ? null : await get("/api/v1/log/status").catch((error) => ({ error: error.message }));
+    if (this.#round++ % LINKS_EVERY === 0) await this.#pollOthers();
   }
 
-  async #askOthers() {
+  async #pollOthers() {
     const others = this.nodes.filter((node) => !node.self && askable(node));
     const views = new Map([[this.status.id, this.nodes]]);
-    if (others.length < LINKS_MAX && (await serves("/api/v1/nodes/{id}/{what}"))) {
-      const answers = others.map((node) => askNode(node.id, "nodes").then((answer) => answer.nodes, () => null));
+    if (others.length < LINKS_MAX) {
+      const answers = others.map((node) =>
+        askNode(node.id, "nodes").then(
+          (answer) => answer.nodes,
+          () => null,
+        ),
+      );
       (await Promise.all(answers)).forEach((answer, index) => views.set(others[index].id, answer));
     }
     this.views = views;
   }
 }
 
-/** Whether this node can pass a question on to that one. */
+/** Whether a node is configured without the log. */
+export const logIsOff = (status) => status.log_role === "none";
+
+/** Whether this node can forward a request to that one. */
 export const askable = (node) => (node.state === "up" || node.state === "distant") && node.address !== "";
 
-/** Another node's own account, asked through this one. */
+/** The response of another node, requested through this one. */
 export const askNode = (id, what, signal) => get(`/api/v1/nodes/${encodeURIComponent(id)}/${what}`, signal);
 
 export const live = new Live();

@@ -1,18 +1,25 @@
-// The log plane in words, for all pages that speak of it. `log` is its state as the asked node sees it, `null` where it is off.
+// The status of the log in words. `log` is its status as the node reports it, `null` if the log is off.
 
 import { count } from "./format.js";
 
-/** In two or three words, and what else is to be said. */
+/** A headline and a detail. */
 export function words(log) {
-  if (!log) return ["off", "no log plane"];
+  if (!log) return ["off", "the log is disabled at this node"];
   if (log.error) return ["unknown", log.error];
   if (log.fault) return ["stopped", log.fault];
-  if (!log.available) return ["no leader", log.voters.length > 0 ? `voters ${log.voters.join(", ")}` : "no replica was heard of"];
-  const reached = log.role === "outside" ? "no replica here" : log.role === "removed" ? "removed from the group" : `commit ${count(log.commit)} · applied ${count(log.applied)}`;
-  return [`leader ${log.leader}`, `epoch ${log.epoch} · ${reached}`];
+  if (!log.available) {
+    return ["no leader", log.voters.length > 0 ? `voters ${log.voters.join(", ")}` : "no replica is known"];
+  }
+  return [`leader ${log.leader}`, `epoch ${log.epoch} · ${progress(log)}`];
 }
 
-/** What a node does in it; empty if nothing. */
+function progress(log) {
+  if (log.role === "outside") return "no replica at this node";
+  if (log.role === "removed") return "removed from the group";
+  return `commit ${count(log.commit)} · applied ${count(log.applied)}`;
+}
+
+/** The role of a node in the log; empty if it has none. */
 export function part(log, id) {
   if (!log || log.error) return "";
   if (log.available && log.leader === id) return "log leader";

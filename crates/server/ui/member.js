@@ -1,10 +1,9 @@
-// One member: what it says of itself, why it has its status, what happened to it.
+// One member: its attributes, the explanation of its status, and its events.
 
 import { get } from "./api.js";
 import { eachFrame, h, keyed, text } from "./dom.js";
-import { chip, clock, count, duration, exactly, membersLink, quoted, standing } from "./format.js";
+import { chip, clock, count, exactly, membersLink, quoted, standing } from "./format.js";
 import { entry, timeline } from "./events.js";
-import { live } from "./live.js";
 import { Stream } from "./stream.js";
 
 const AGAIN = 3000;
@@ -13,25 +12,6 @@ const moment = (ms) => (ms > 0 ? h("time", { datetime: exactly(ms), title: exact
 
 function facts(list, pairs) {
   list.replaceChildren(...pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
-}
-
-/** The explanation, sentence by sentence. */
-function reasons(explained, drained) {
-  const { owner, evidence, inferred, session } = explained;
-  const said = [`Its owner, node ${owner}, says that it is ${explained.stated}.`];
-  if (drained) said.push("It is drained: it stays listed, and nobody should send it anything new.");
-  if (session) {
-    const link = session.connected ? "is connected at this node" : "is not connected";
-    said.push(`Its client ${link}, was last heard ${duration(session.silence_ms)} ago, and is down after ${duration(session.timeout_ms)} of silence.`);
-    if (session.superseded) said.push("Another process took over from its client.");
-  }
-  const alive = explained.owner_admitted ? "counts as alive" : "does not count as alive";
-  if (owner === live.status?.id) said.push(`Node ${owner} is the one that was asked.`);
-  else if (evidence) said.push(`Node ${owner} ${alive}: its last sign of life came ${duration(evidence.age_ms)} ago, ${evidence.via ? `passed on by ${evidence.via}` : "heard directly"}.`);
-  if (inferred) said.push(`Node ${inferred.by} wrote it off after life number ${inferred.life}; that ${inferred.applies ? "applies" : "no longer applies"}.`);
-  if (explained.responsible) said.push(`Node ${explained.responsible} is responsible while ${owner} is silent.`);
-  said.push(`Version ${explained.version}, written as ${explained.written}, attach number ${explained.claim}.`);
-  return said;
 }
 
 export function mount(root, { argument: id }) {
@@ -44,24 +24,54 @@ export function mount(root, { argument: id }) {
   const attributes = h("dl", { class: "facts" });
   const metadata = h("dl", { class: "facts mono" });
   const endpoints = h("dl", { class: "facts mono" });
-  const endpointsCard = h("section", { class: "card", "aria-labelledby": "m-endpoints" }, h("h2", { id: "m-endpoints" }, "Endpoints"), endpoints);
+  const endpointsCard = h(
+    "section",
+    { class: "card", "aria-labelledby": "m-endpoints" },
+    h("h2", { id: "m-endpoints" }, "Endpoints"),
+    endpoints,
+  );
   const why = h("ul", { class: "reasons" });
   const items = h("ol", { class: "timeline" });
   const none = h("p", { class: "hint" });
-  const body = h("div", { class: "columns even" },
-    h("div", { class: "stack" },
+  const body = h(
+    "div",
+    { class: "columns even" },
+    h(
+      "div",
+      { class: "stack" },
       h("section", { class: "card", "aria-labelledby": "m-facts" }, h("h2", { id: "m-facts" }, "Member"), attributes),
-      h("section", { class: "card", "aria-labelledby": "m-metadata" }, h("h2", { id: "m-metadata" }, "Metadata"), metadata),
-      endpointsCard),
-    h("div", { class: "stack" },
-      h("section", { class: "card", "aria-labelledby": "m-why" }, h("h2", { id: "m-why" }, "Why it has this status"), why),
-      h("section", { class: "card", "aria-labelledby": "m-timeline" }, h("h2", { id: "m-timeline" }, "Timeline"), none, items)));
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "m-metadata" },
+        h("h2", { id: "m-metadata" }, "Metadata"),
+        metadata,
+      ),
+      endpointsCard,
+    ),
+    h(
+      "div",
+      { class: "stack" },
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "m-why" },
+        h("h2", { id: "m-why" }, "Explanation of its status"),
+        why,
+      ),
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "m-timeline" },
+        h("h2", { id: "m-timeline" }, "Timeline"),
+        none,
+        items,
+      ),
+    ),
+  );
 
   const draw = eachFrame(() => {
     note.hidden = member !== null && !gone;
-    if (gone) text(note, "It has unregistered. What follows is what was known last.");
-    else if (!member && caughtUp) text(note, `No member ${quoted(id)} is registered. It may have left, or never been here.`);
-    else text(note, "Reading…");
+    if (gone) text(note, "This member has left. The page shows its last known state.");
+    else if (!member && caughtUp) text(note, `No member ${quoted(id)} is registered.`);
+    else text(note, "Loading…");
     body.hidden = member === null;
     if (!member) return;
     status.replaceChildren(chip(gone ? "left" : standing(member)));
@@ -69,8 +79,18 @@ export function mount(root, { argument: id }) {
       ["Service", h("a", { href: membersLink(`service == ${quoted(member.service)}`) }, member.service)],
       ["Address", h("span", { class: "mono" }, member.address || "–")],
       ["Locality", member.locality || "–"],
-      ["Owner", [h("a", { class: "mono", href: membersLink(`owner == ${quoted(member.owner.node)}`) }, member.owner.node), " since ", moment(member.owner.since)]],
-      ["Client", h("a", { class: "mono", href: membersLink(`client == ${quoted(member.client)}`) }, member.client || "–")],
+      [
+        "Owner",
+        [
+          h("a", { class: "mono", href: membersLink(`owner == ${quoted(member.owner.node)}`) }, member.owner.node),
+          " since ",
+          moment(member.owner.since),
+        ],
+      ],
+      [
+        "Client",
+        h("a", { class: "mono", href: membersLink(`client == ${quoted(member.client)}`) }, member.client || "–"),
+      ],
       ["Version", h("span", { class: "mono" }, member.version)],
       ["Revision", member.revision || "–"],
       ["Weight", count(member.weight)],
@@ -87,9 +107,15 @@ export function mount(root, { argument: id }) {
     if (member && !document.hidden) {
       try {
         const explained = await get(`/api/v1/members/${encodeURIComponent(id)}/explain`);
-        keyed(why, reasons(explained, member.drained).map((said, index) => ({ said, index })), ({ index }) => index, () => h("li"), (item, { said }) => text(item, said));
+        keyed(
+          why,
+          explained.sentences.map((sentence, index) => ({ sentence, index })),
+          ({ index }) => index,
+          () => h("li"),
+          (item, { sentence }) => text(item, sentence),
+        );
       } catch {
-        // The banner says if the node is gone; else there is nothing more to explain.
+        // The banner shows a lost connection; a member that is gone has no explanation.
       }
     }
     if (!gone) timer = setTimeout(explain, AGAIN);
@@ -112,9 +138,19 @@ export function mount(root, { argument: id }) {
     },
   });
   const feed = timeline(`id == ${quoted(id)}`, (list) => {
-    const own = list.filter((event) => event.id === id || (event.kind === "node" && event.subject === id)).slice(0, 100);
-    keyed(items, own, (event) => event.key, (event) => entry(event, true));
-    text(none, own.length > 0 ? "What this node still remembers, newest first." : "Nothing that this node remembers.");
+    const own = list
+      .filter((event) => event.id === id || (event.kind === "node" && event.subject === id))
+      .slice(0, 100);
+    keyed(
+      items,
+      own,
+      (event) => event.key,
+      (event) => entry(event, true),
+    );
+    text(
+      none,
+      own.length > 0 ? "Events kept by this node, newest first." : "This node keeps no events of this member.",
+    );
   });
 
   root.append(h("p", { class: "crumbs" }, h("a", { href: "#/members" }, "Members"), " / ", status), note, body);

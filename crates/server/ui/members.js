@@ -7,29 +7,59 @@ import { Rows } from "./rows.js";
 import { Stream } from "./stream.js";
 import { VirtualTable } from "./table.js";
 
-/** More than anybody looks through; a browser that holds everything of a very large cluster helps nobody. */
+/** Limits the memory of the tab in very large clusters. */
 const ROWS_MAX = 50_000;
 const EXAMPLES = ["status == down", "drained", 'meta.version != "v1"', 'locality matches "eu-*"'];
 
 const put = (cell, value) => text(cell.firstChild, value);
 const span = (classes) => () => h("span", { class: classes });
 const COLUMNS = [
-  { name: "status", title: "Status", sort: true, make: () => chip("up"), update: (cell, member) => {
-    const state = standing(member);
-    if (cell.firstChild.dataset.state !== state) cell.firstChild.dataset.state = state;
-    text(cell.firstChild, state);
-  } },
-  { name: "id", title: "Id", sort: true, make: () => h("a", { class: "mono", tabindex: "-1" }), update: (cell, member) => {
-    if (cell.firstChild.textContent !== member.id) {
-      cell.firstChild.href = memberLink(member.id);
-      cell.firstChild.textContent = member.id;
-      cell.firstChild.title = member.id;
-    }
-  } },
-  { name: "service", title: "Service", sort: "ascending", make: span(), update: (cell, member) => put(cell, member.service) },
-  { name: "address", title: "Address", make: span("mono"), update: (cell, member) => put(cell, member.address || "–") },
-  { name: "locality", title: "Locality", sort: true, make: span(), update: (cell, member) => put(cell, member.locality || "–") },
-  { name: "owner", title: "Owner", sort: true, make: span("mono"), update: (cell, member) => put(cell, member.owner.node) },
+  {
+    name: "status",
+    title: "Status",
+    sort: true,
+    make: () => chip("up"),
+    update: (cell, member) => {
+      const state = standing(member);
+      if (cell.firstChild.dataset.state !== state) cell.firstChild.dataset.state = state;
+      text(cell.firstChild, state);
+    },
+  },
+  {
+    name: "id",
+    title: "Id",
+    sort: true,
+    make: () => h("a", { class: "mono", tabindex: "-1" }),
+    update: (cell, member) => {
+      if (cell.firstChild.textContent !== member.id) {
+        cell.firstChild.href = memberLink(member.id);
+        cell.firstChild.textContent = member.id;
+        cell.firstChild.title = member.id;
+      }
+    },
+  },
+  {
+    name: "service",
+    title: "Service",
+    sort: "ascending",
+    make: span(),
+    update: (cell, member) => put(cell, member.service),
+  },
+  { name: "address", title: "Address", make: span("mono"), update: (cell, one) => put(cell, one.address || "–") },
+  {
+    name: "locality",
+    title: "Locality",
+    sort: true,
+    make: span(),
+    update: (cell, member) => put(cell, member.locality || "–"),
+  },
+  {
+    name: "owner",
+    title: "Owner",
+    sort: true,
+    make: span("mono"),
+    update: (cell, member) => put(cell, member.owner.node),
+  },
 ];
 
 export function mount(root, { query }) {
@@ -38,10 +68,16 @@ export function mount(root, { query }) {
   let state = "";
   let caughtUp = false;
   let cut = false;
-  /** After a refusal the rows of the last good filter stay. */
+  /** The last valid filter: its rows stay while another filter is rejected. */
   let good = null;
 
-  const box = filterBox({ label: "Filter", placeholder: 'service == "orders" and status == down', value: query.get("filter") ?? "", page: "members", changed: follow });
+  const box = filterBox({
+    label: "Filter",
+    placeholder: 'service == "orders" and status == down',
+    value: query.get("filter") ?? "",
+    page: "members",
+    changed: follow,
+  });
   const summary = h("p", { class: "hint", role: "status" });
   const table = new VirtualTable({
     label: "Members",
@@ -54,8 +90,12 @@ export function mount(root, { query }) {
   const draw = eachFrame(() => {
     table.show(rows.ordered());
     const what = good ? "match" : rows.size === 1 ? "member" : "members";
-    const words = { waiting: "reconnecting", live: caughtUp ? "live" : "reading", "": "reading" }[state] ?? "";
-    text(summary, cut ? `More than ${count(ROWS_MAX)} match; these are some of them, not live. Narrow the filter.` : `${count(rows.size)} ${what}${words ? ` · ${words}` : ""}`);
+    const words = { waiting: "reconnecting", live: caughtUp ? "live" : "loading", "": "loading" }[state] ?? "";
+    const live = `${count(rows.size)} ${what}${words ? ` · ${words}` : ""}`;
+    text(
+      summary,
+      cut ? `More than ${count(ROWS_MAX)} members match; some are shown, not live. Narrow the filter.` : live,
+    );
     table.element.dataset.state = caughtUp ? "live" : "reading";
   });
 
@@ -80,10 +120,10 @@ export function mount(root, { query }) {
     stream?.close();
     stream = new Stream(`/api/v1/watch?filter=${encodeURIComponent(filter)}`, {
       events: take,
-      state(name, refusal) {
-        if (name === "refused") {
-          box.complain(filter, refusal);
-          state = "refused";
+      state(name, error) {
+        if (name === "rejected") {
+          box.reject(filter, error);
+          state = "rejected";
         } else {
           state = name;
           if (name === "live" && !begun) {
@@ -96,7 +136,7 @@ export function mount(root, { query }) {
     });
   }
 
-  /** The node has taken the filter. */
+  /** The node has accepted the filter. */
   function begin(filter) {
     rows.clear();
     good = filter;
@@ -106,13 +146,16 @@ export function mount(root, { query }) {
     table.body.scrollTop = 0;
   }
 
-  const examples = EXAMPLES.map((example) => h("button", { type: "button", class: "example mono", onclick: () => box.set(example) }, example));
+  const examples = EXAMPLES.map((example) =>
+    h("button", { type: "button", class: "example mono", onclick: () => box.set(example) }, example),
+  );
   root.append(
     box.element,
     box.problem,
     h("div", { class: "examples", "aria-label": "Examples" }, examples),
     summary,
-    table.element);
+    table.element,
+  );
   follow(box.filter);
   return {
     unmount() {

@@ -1,4 +1,4 @@
-// The whole at a glance: nodes and links, counts, the log, what is wrong, what happened last.
+// The cluster at a glance: nodes and links, counts, the log, problems, the last events.
 
 import { chart, line } from "./chart.js";
 import { h, keyed, text } from "./dom.js";
@@ -10,15 +10,21 @@ import { part, words } from "./log.js";
 import { SERIES } from "./metrics.js";
 import { make, refresh } from "./services.js";
 
-const SHOWN = ["writes", "applied", "told"];
+const SHOWN = ["writes", "applied", "sent_events"];
 const LAST_EVENTS = 8;
 const TROUBLED = 8;
 
 function tile(title, href) {
   const value = h("div", { class: "tile-value" }, "–");
   const note = h("div", { class: "tile-note" });
-  const element = h(href ? "a" : "div", { class: "tile card", href }, h("div", { class: "tile-title" }, title), value, note);
-  return { element, set: (shown, said) => (text(value, shown), text(note, said)) };
+  const element = h(
+    href ? "a" : "div",
+    { class: "tile card", href },
+    h("div", { class: "tile-title" }, title),
+    value,
+    note,
+  );
+  return { element, set: (shown, detail) => (text(value, shown), text(note, detail)) };
 }
 
 export function mount(root) {
@@ -27,7 +33,7 @@ export function mount(root) {
     services: tile("Services", "#/services"),
     nodes: tile("Nodes"),
     clients: tile("Clients"),
-    subscribers: tile("Subscribers", "#/subscribers"),
+    watchers: tile("Watchers", "#/watchers"),
     log: tile("Log", "#/keys"),
   };
   const picture = graph();
@@ -36,34 +42,75 @@ export function mount(root) {
     const series = SERIES.find((one) => one.name === name);
     const value = h("b", { class: "tile-value" }, "–");
     const svg = chart(series.help);
-    return { name, svg, value, element: h("div", { class: "rate" }, h("div", { class: "tile-title" }, series.title), value, svg) };
+    return {
+      name,
+      svg,
+      value,
+      element: h("div", { class: "rate" }, h("div", { class: "tile-title" }, series.title), value, svg),
+    };
   });
   const recent = h("ol", { class: "timeline" });
-  const events = timeline("", (last) => keyed(recent, last.slice(0, LAST_EVENTS), (item) => item.key, (item) => entry(item)));
+  const events = timeline("", (last) =>
+    keyed(
+      recent,
+      last.slice(0, LAST_EVENTS),
+      (item) => item.key,
+      (item) => entry(item),
+    ),
+  );
 
   const troubled = h("ul", { class: "troubled" });
   const sound = h("p", { class: "hint" });
 
   root.append(
-    h("section", { class: "tiles", "aria-label": "Counts" }, Object.values(tiles).map((one) => one.element)),
-    h("div", { class: "columns" },
-      h("div", { class: "stack" },
-        h("section", { class: "card", "aria-labelledby": "o-nodes" },
+    h(
+      "section",
+      { class: "tiles", "aria-label": "Counts" },
+      Object.values(tiles).map((one) => one.element),
+    ),
+    h(
+      "div",
+      { class: "columns" },
+      h(
+        "div",
+        { class: "stack" },
+        h(
+          "section",
+          { class: "card", "aria-labelledby": "o-nodes" },
           h("h2", { id: "o-nodes" }, "Nodes and links"),
           picture.element,
-          h("p", { class: "hint" }, "Solid: both ends say they are linked. Dashed: one end only, or only one could be asked."),
-          list),
-        h("section", { class: "card", "aria-labelledby": "o-events" },
+          h(
+            "p",
+            { class: "hint" },
+            "Solid: both ends report the link. Dashed: only one end reports it, or only one end responds.",
+          ),
+          list,
+        ),
+        h(
+          "section",
+          { class: "card", "aria-labelledby": "o-events" },
           h("h2", { id: "o-events" }, h("a", { href: "#/events" }, "Last events")),
-          recent)),
-      h("div", { class: "stack" },
-        h("section", { class: "card", "aria-labelledby": "o-rates" },
+          recent,
+        ),
+      ),
+      h(
+        "div",
+        { class: "stack" },
+        h(
+          "section",
+          { class: "card", "aria-labelledby": "o-rates" },
           h("h2", { id: "o-rates" }, h("a", { href: "#/rates" }, "Rates")),
-          charts.map((one) => one.element)),
-        h("section", { class: "card", "aria-labelledby": "o-services" },
+          charts.map((one) => one.element),
+        ),
+        h(
+          "section",
+          { class: "card", "aria-labelledby": "o-services" },
           h("h2", { id: "o-services" }, h("a", { href: "#/services" }, "Services with members down")),
           sound,
-          troubled))),
+          troubled,
+        ),
+      ),
+    ),
   );
 
   return {
@@ -72,23 +119,37 @@ export function mount(root) {
       if (!status) return;
       const sum = (name) => services.reduce((total, service) => total + service[name], 0);
       const [up, down, drained] = [sum("up"), sum("down"), sum("drained")];
-      tiles.members.set(count(up + down + drained), `${count(up)} up · ${count(down)} down · ${count(drained)} drained`);
+      tiles.members.set(
+        count(up + down + drained),
+        `${count(up)} up · ${count(down)} down · ${count(drained)} drained`,
+      );
       const ill = services.filter((service) => service.down > 0).sort((a, b) => b.down - a.down);
-      tiles.services.set(count(services.length), ill.length > 0 ? `${count(ill.length)} partly down` : "all members up");
+      tiles.services.set(
+        count(services.length),
+        ill.length > 0 ? `${count(ill.length)} partly down` : "all members up",
+      );
       keyed(troubled, ill.slice(0, TROUBLED), (service) => service.service, make, refresh);
       sound.hidden = ill.length > 0 && ill.length <= TROUBLED;
-      text(sound, ill.length > 0 ? `The worst ${TROUBLED} of ${count(ill.length)}.` : "None.");
+      text(
+        sound,
+        ill.length > 0 ? `The ${TROUBLED} services with the most members down, of ${count(ill.length)}.` : "None.",
+      );
       const reachable = nodes.filter((node) => node.state === "up").length;
-      tiles.nodes.set(`${reachable} of ${nodes.length}`, reachable === nodes.length ? "all up" : nodes.filter((node) => node.state !== "up").map((node) => `${node.id} ${node.state}`).join(", "));
+      const others = nodes.filter((node) => node.state !== "up").map((node) => `${node.id} ${node.state}`);
+      tiles.nodes.set(`${reachable} of ${nodes.length}`, others.length === 0 ? "all up" : others.join(", "));
       tiles.clients.set(count(status.counts.sessions), "at this node");
-      tiles.subscribers.set(count(status.counts.subscribers), "at this node");
+      tiles.watchers.set(count(status.counts.watchers), "at this node");
       tiles.log.set(...words(log));
       picture.update(nodes, views);
       keyed(list, nodes, (node) => node.id, nodeItem, updateNode);
       for (const { name, svg, value } of charts) {
         const latest = history.latest(name);
         text(value, latest === null ? "–" : `${rate(latest)}/s`);
-        line(svg, history.points.map((point) => point.rates?.get(name) ?? null), 44);
+        line(
+          svg,
+          history.points.map((point) => point.rates?.get(name) ?? null),
+          44,
+        );
       }
     },
     unmount: () => events.close(),
@@ -96,21 +157,24 @@ export function mount(root) {
 }
 
 function nodeItem(node) {
-  return h("li", {},
-    h("a", { class: "mono", href: membersLink(`owner == ${quoted(node.id)}`), title: "The members it owns" }, node.id),
+  return h(
+    "li",
+    {},
+    h("a", { class: "mono", href: membersLink(`owner == ${quoted(node.id)}`), title: "Members that it owns" }, node.id),
     h("span", { class: "node-state" }),
     h("span", { class: "node-region muted" }),
     h("span", { class: "node-address mono muted" }),
-    h("span", { class: "node-remarks muted" }));
+    h("span", { class: "node-remarks muted" }),
+  );
 }
 
 function updateNode(item, node) {
-  const [, state, region, address, said] = item.children;
+  const [, state, region, address, note] = item.children;
   if (state.dataset.state !== node.state) {
     state.dataset.state = node.state;
     state.replaceChildren(chip(node.state));
   }
   text(region, node.region ? `region ${node.region}` : "no region");
-  text(address, node.address || "no client port");
-  text(said, [remarks(node), part(live.log, node.id)].filter(Boolean).join(" · "));
+  text(address, node.address || "no client address");
+  text(note, [remarks(node), part(live.log, node.id)].filter(Boolean).join(" · "));
 }

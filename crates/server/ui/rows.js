@@ -1,4 +1,5 @@
-// Members in order. Changes are gathered and merged when somebody looks: ten thousand of them cost one sort, not ten thousand insertions.
+// Members in order. Changes are collected and merged when the rows are read: ten thousand of them cost one sort, not
+// ten thousand insertions.
 
 import { standing } from "./format.js";
 
@@ -13,7 +14,7 @@ const KEYS = {
 export class Rows {
   #members = new Map();
   #ordered = [];
-  /** Ids whose place in the order is not yet right. */
+  /** Ids whose position in the order is outdated. */
   #dirty = new Set();
   #column = "service";
   #descending = false;
@@ -52,7 +53,10 @@ export class Rows {
   ordered() {
     if (this.#dirty.size === 0) return this.#ordered;
     const compare = this.#compare();
-    const changed = [...this.#dirty].map((id) => this.#members.get(id)).filter(Boolean).sort(compare);
+    const changed = [...this.#dirty]
+      .map((id) => this.#members.get(id))
+      .filter(Boolean)
+      .sort(compare);
     const kept = this.#ordered.filter((member) => !this.#dirty.has(member.id));
     this.#dirty.clear();
     const merged = [];

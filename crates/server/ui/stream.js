@@ -1,21 +1,22 @@
-// Server-sent events over fetch. `EventSource` would hide why a stream was refused, would go on in tabs nobody looks at (browsers allow six
-// connections to a node, all tabs together), and hands over ten thousand events in ten thousand tasks.
+// Server-sent events over fetch. `EventSource` hides why a stream was rejected, keeps running in hidden tabs (browsers
+// allow six connections to a node, all tabs together), and delivers ten thousand events in ten thousand tasks.
 
-import { Refusal, refusal } from "./api.js";
+import { ApiError, errorOf } from "./api.js";
 
 const RETRY_MIN = 400;
 const RETRY_MAX = 5000;
-/** The node gives a sign of life every ten seconds. */
+/** The node sends a comment every ten seconds. */
 const SILENCE = 25000;
-/** Events handed over in one task. */
+/** Events delivered in one task. */
 const SLICE = 200;
 
-/** Lets the browser do what else there is to do. */
-const breath = () => new Promise((resolve) => setTimeout(resolve, 0));
+/** Lets the browser run other tasks. */
+const pause = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 /**
- * Follows a stream, resuming with Last-Event-ID, until closed.
- * `events(batch)` gets `{event, data}`s as they arrive; `state(name, refusal)` gets "live", "waiting" or "refused"; a refused stream ends.
+ * Reads a stream until it is closed, and resumes it with Last-Event-ID after a lost connection.
+ * `events(batch)` gets `{event, data}` objects. `state(name, error)` gets "live", "waiting" or "rejected"; a rejected
+ * stream ends.
  */
 export class Stream {
   #path;
@@ -43,7 +44,7 @@ export class Stream {
     this.#abort?.abort();
   }
 
-  /** Connects if somebody is looking, disconnects if not. */
+  /** Connects while the tab is visible, disconnects while it is hidden. */
   #follow() {
     clearTimeout(this.#timer);
     if (document.hidden) {
@@ -60,9 +61,9 @@ export class Stream {
     try {
       await this.#read(abort);
     } catch (error) {
-      if (error instanceof Refusal && error.status >= 400 && error.status < 500 && error.status !== 429) {
+      if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429) {
         this.#closed = true;
-        this.#state("refused", error);
+        this.#state("rejected", error);
       }
     }
     if (this.#abort !== abort) return;
@@ -79,7 +80,7 @@ export class Stream {
     let silence = setTimeout(() => abort.abort(), SILENCE);
     try {
       const response = await fetch(this.#path, { headers, signal: abort.signal, cache: "no-store" });
-      if (!response.ok) throw await refusal(response);
+      if (!response.ok) throw await errorOf(response);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       this.#retry = RETRY_MIN;
       this.#state("live");
@@ -91,9 +92,9 @@ export class Stream {
         silence = setTimeout(() => abort.abort(), SILENCE);
         const blocks = (rest + value).split("\n\n");
         rest = blocks.pop();
-        // A large snapshot must not hold the page up.
+        // A large snapshot must not block the page.
         for (let from = 0; from < blocks.length; from += SLICE) {
-          if (from > 0) await breath();
+          if (from > 0) await pause();
           if (abort.signal.aborted) return;
           this.#deliver(blocks.slice(from, from + SLICE));
         }

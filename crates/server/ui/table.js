@@ -1,4 +1,5 @@
-// A table of any length: only the rows in sight exist. Focus stays on the table itself; the arrow keys move the current row.
+// A table of any length: only visible rows exist in the document. The table itself has the focus; the arrow
+// keys move the current row.
 
 import { attribute, eachFrame, h } from "./dom.js";
 
@@ -17,18 +18,27 @@ export class VirtualTable {
   #narrow = matchMedia("(max-width: 720px)");
 
   /**
-   * `columns` are `{name, title, make(), update(cell, row), sort}`; `key(row)` names a row; `open(row)` is called for Enter or a click;
-   * `sorted(column, descending)` when a heading is chosen.
+   * `columns` are `{name, title, make(), update(cell, row), sort}`; `key(row)` identifies a row; `open(row)` is called
+   * on Enter or a click; `sorted(column, descending)` is called when a heading is clicked.
    */
   constructor({ label, columns, key, open, sorted }) {
     this.#columns = columns;
     this.#key = key;
     this.#open = open;
     this.#narrow.addEventListener("change", this.#draw);
-    this.headings = h("div", { class: "vt-head", role: "row", "aria-rowindex": "1" }, columns.map((column) => this.#heading(column, sorted)));
+    this.headings = h(
+      "div",
+      { class: "vt-head", role: "row", "aria-rowindex": "1" },
+      columns.map((column) => this.#heading(column, sorted)),
+    );
     this.spacer = h("div", { class: "vt-spacer" });
     this.body = h("div", { class: "vt-body", role: "rowgroup" }, this.spacer);
-    this.element = h("div", { class: "vt", role: "grid", tabindex: "0", "aria-label": label, onkeydown: (event) => this.#keydown(event) }, this.headings, this.body);
+    this.element = h(
+      "div",
+      { class: "vt", role: "grid", tabindex: "0", "aria-label": label, onkeydown: (event) => this.#keydown(event) },
+      this.headings,
+      this.body,
+    );
     this.body.addEventListener("scroll", this.#draw, { passive: true });
     this.#resize.observe(this.body);
   }
@@ -39,7 +49,7 @@ export class VirtualTable {
     this.#narrow.removeEventListener("change", this.#draw);
   }
 
-  /** Shows these rows from now on; the current row stays current wherever it is now. */
+  /** Replaces the rows; the current row stays current at its new position. */
   show(rows) {
     this.#rows = rows;
     if (this.#currentKey !== null) this.#current = rows.findIndex((row) => this.#key(row) === this.#currentKey);
@@ -50,7 +60,11 @@ export class VirtualTable {
   #heading(column, sorted) {
     if (!column.sort) return h("div", { role: "columnheader", class: `c-${column.name}` }, column.title);
     const button = h("button", { type: "button", class: "quiet" }, column.title);
-    const cell = h("div", { role: "columnheader", class: `c-${column.name}`, "aria-sort": column.sort === true ? "none" : column.sort }, button);
+    const cell = h(
+      "div",
+      { role: "columnheader", class: `c-${column.name}`, "aria-sort": column.sort === true ? "none" : column.sort },
+      button,
+    );
     button.addEventListener("click", () => {
       const descending = cell.getAttribute("aria-sort") === "ascending";
       for (const other of this.headings.querySelectorAll("[aria-sort]")) other.setAttribute("aria-sort", "none");
@@ -66,10 +80,13 @@ export class VirtualTable {
 
   #paint() {
     const height = this.#height();
-    // Browsers do not draw elements of unlimited height.
+    // Browsers limit the height of an element.
     this.spacer.style.height = `${Math.min(this.#rows.length * height, 8_000_000)}px`;
     const first = Math.max(0, Math.floor(this.body.scrollTop / height) - SPARE);
-    const last = Math.min(this.#rows.length, Math.ceil((this.body.scrollTop + this.body.clientHeight) / height) + SPARE);
+    const last = Math.min(
+      this.#rows.length,
+      Math.ceil((this.body.scrollTop + this.body.clientHeight) / height) + SPARE,
+    );
     while (this.#pool.length < last - first) this.#pool.push(this.#row());
     this.#pool.forEach((row, index) => {
       const position = first + index;
@@ -81,7 +98,9 @@ export class VirtualTable {
   }
 
   #row() {
-    const cells = this.#columns.map((column) => h("div", { role: "gridcell", class: `c-${column.name}` }, column.make?.()));
+    const cells = this.#columns.map((column) =>
+      h("div", { role: "gridcell", class: `c-${column.name}` }, column.make?.()),
+    );
     const element = h("div", { class: "vt-row", role: "row" }, cells);
     const row = { element, cells, position: 0 };
     element.addEventListener("click", (event) => {
@@ -117,7 +136,8 @@ export class VirtualTable {
     this.#currentKey = this.#key(this.#rows[this.#current]);
     const top = this.#current * height;
     if (top < this.body.scrollTop) this.body.scrollTop = top;
-    else if (top + height > this.body.scrollTop + this.body.clientHeight) this.body.scrollTop = top + height - this.body.clientHeight;
+    else if (top + height > this.body.scrollTop + this.body.clientHeight)
+      this.body.scrollTop = top + height - this.body.clientHeight;
     this.#draw();
   }
 }

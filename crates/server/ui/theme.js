@@ -1,8 +1,8 @@
-// Before anything is drawn: the theme the user has chosen, if any. Without a choice the system's counts.
+// Applies the chosen theme before the first paint. Without a choice the theme of the system applies.
 "use strict";
 try {
   const chosen = localStorage.getItem("convoke-theme");
   if (chosen === "dark" || chosen === "light") document.documentElement.dataset.theme = chosen;
 } catch {
-  // Storage may be forbidden; then the system's theme it is.
+  // Storage may be disabled; then the theme of the system applies.
 }

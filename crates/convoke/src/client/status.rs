@@ -41,7 +41,7 @@ fn render(status: &v1::StatusResponse, palette: Palette) -> String {
                 format!(
                     "{}, {}, linked to {}",
                     counted(counts.sessions, "client"),
-                    counted(counts.subscribers, "watch").replace("watchs", "watches"),
+                    counted(counts.watchers, "watcher"),
                     counted(counts.links, "node")
                 ),
             ),
@@ -72,7 +72,7 @@ mod tests {
                 names: 0,
                 tombstones: 1,
                 sessions: 2,
-                subscribers: 1,
+                watchers: 1,
                 links: 2,
             }),
             degraded: Vec::new(),

@@ -68,8 +68,8 @@ fn header(model: &Model, now: Instant, width: u16) -> Paragraph<'static> {
         Span::raw(format!("  cluster {}, {}, for {}", status.cluster, answers.address, ago(status.uptime_ms))),
     ]);
     let holds = Line::from(format!(
-        "{} members, {} clients, {} subscribers, {} links",
-        counts.members, counts.sessions, counts.subscribers, counts.links
+        "{} members, {} clients, {} watchers, {} links",
+        counts.members, counts.sessions, counts.watchers, counts.links
     ));
     Paragraph::new(vec![first, holds, log(answers.log.as_ref()), rates(model, width)])
 }

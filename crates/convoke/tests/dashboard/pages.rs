@@ -81,17 +81,17 @@ fn every_page_renders_and_follows() {
     member(&browser, &nodes[0], &mut members[1]);
     events(&browser, &nodes[0], &mut members[0]);
 
-    browser.open(&page(&nodes[0], "subscribers"));
+    browser.open(&page(&nodes[0], "watchers"));
     browser.wait(
         "a stream at another node is listed",
-        "document.querySelector('.subscribers')?.innerText.includes('routable')",
+        "document.querySelector('.watchers')?.innerText.includes('routable')",
     );
     browser.wait(
         "pages that were left have no streams any more",
-        "document.querySelectorAll('.subscribers li').length === 1",
+        "document.querySelectorAll('.watchers li').length === 1",
     );
-    assert!(browser.text(".subscribers").contains("gRPC at n2"), "{}", browser.text(".subscribers"));
-    browser.picture("subscribers");
+    assert!(browser.text(".watchers").contains("gRPC at n2"), "{}", browser.text(".watchers"));
+    browser.picture("watchers");
     keys(&browser, &nodes[0]);
     browser.open(&page(&nodes[0], "rates"));
     browser.wait("rates are drawn", "document.querySelectorAll('.chart-line').length >= 12 && /\\d\\/s/.test(document.querySelector('.rates .tile-value').innerText)");
@@ -116,6 +116,28 @@ fn churn(members: &mut Members, ended: &mpsc::Receiver<()>) {
             members.put(&id, &json!({"service": "batch", "metadata": {"round": round.to_string()}}));
         }
     }
+}
+
+/// A node without the log shows that the log is off, and no keys.
+#[test]
+fn a_log_that_is_off_is_shown_as_off() {
+    let Some(browser) = Browser::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = support::start(dir.path(), &["--id", "n1"]);
+    let node = NodeProcess::spawn(command.env("CONVOKE_LOG_ENABLED", "false")).ready();
+    browser.open(&page(&node, ""));
+    browser.wait(
+        "the overview shows that it is off",
+        "[...document.querySelectorAll('.tile')].some((tile) => /Log\\s+off/.test(tile.innerText))",
+    );
+    browser.open(&page(&node, "keys"));
+    browser.wait(
+        "the page of keys shows it too",
+        "document.querySelector('.notice:not([hidden])')?.innerText.includes('The log is off')",
+    );
+    assert_eq!(browser.run("return document.querySelector('[data-filter]').checkVisibility()"), false);
+    browser.picture("log-off");
+    quiet(&browser);
 }
 
 /// Whatever others register is text.
@@ -231,7 +253,10 @@ fn keyboard(browser: &Browser, node: &NodeProcess) {
 fn member(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     browser.open(&page(node, "member/orders-3"));
     browser.wait("the drained one is shown", "document.querySelector('.member-status')?.innerText === 'drained'");
-    browser.wait("it is explained", "document.querySelectorAll('.reasons li').length >= 3");
+    browser.wait(
+        "it is explained in the words of the node",
+        "document.querySelector('.reasons li')?.innerText.startsWith('Its owner, node n')",
+    );
     browser.wait("its timeline is there", "document.querySelector('.timeline').innerText.includes('registered at')");
     browser.picture("member");
     members.put("changing", &json!({"service": "s", "metadata": {"step": "one"}}));
@@ -241,7 +266,7 @@ fn member(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     browser.wait("its metadata follows", "document.querySelector('#page').innerText.includes('two')");
     browser.wait("its timeline follows", "document.querySelector('.timeline').innerText.includes('updated')");
     members.delete("changing");
-    browser.wait("it has left", "document.querySelector('#page').innerText.includes('has unregistered')");
+    browser.wait("it has left", "document.querySelector('#page').innerText.includes('has left')");
     browser.open(&page(node, "member/nobody"));
     browser.wait("nobody is not there", "document.querySelector('#page').innerText.includes('No member \"nobody\"')");
     quiet(browser);
@@ -266,7 +291,7 @@ fn events(browser: &Browser, node: &NodeProcess, members: &mut Members) {
         "document.querySelector('#page [role=status]').innerText.includes('1 new')",
     );
     assert!(!browser.text(".timeline li").contains("unregistered"));
-    browser.run("[...document.querySelectorAll('button')].find((one) => one.innerText === 'Go on').click()");
+    browser.run("[...document.querySelectorAll('button')].find((one) => one.innerText === 'Resume').click()");
     browser.wait("then it is shown", "document.querySelector('.timeline li').innerText.includes('unregistered')");
     quiet(browser);
 }
@@ -296,7 +321,7 @@ fn keys(browser: &Browser, node: &NodeProcess) {
     browser.write_filter("nothing/");
     browser.wait(
         "none is said",
-        "document.querySelector('#page [role=status]').innerText.includes('No keys begin with that')",
+        "document.querySelector('#page [role=status]').innerText.includes('No keys with this prefix')",
     );
     quiet(browser);
 }
@@ -328,7 +353,7 @@ fn look(browser: &Browser, node: &NodeProcess) {
     );
 
     browser.size(390, 844, true);
-    for path in ["", "services", "members", "member/orders-1", "events", "subscribers", "keys", "rates"] {
+    for path in ["", "services", "members", "member/orders-1", "events", "watchers", "keys", "rates"] {
         browser.open(&page(node, path));
         browser.wait("something is shown", "document.querySelector('#page').innerText.length > 40");
         let (wide, screen) =

@@ -46,7 +46,8 @@ impl Lone {
         &mut self,
         call: impl FnOnce(&mut Node, Time, SessionId, &mut Output) -> Result<T, Refusal>,
     ) -> Refusal {
-        let before = (self.node.slots(), self.node.context(), self.node.sizes(), self.node.counters().requests_rejected);
+        let before =
+            (self.node.slots(), self.node.context(), self.node.sizes(), self.node.counters().requests_rejected);
         self.out = Output::default();
         let refusal = call(&mut self.node, self.now, self.session, &mut self.out).unwrap_err();
         assert_eq!(self.node.slots(), before.0, "{refusal}");

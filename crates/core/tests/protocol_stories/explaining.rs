@@ -32,16 +32,11 @@ fn a_member_that_is_up_is_explained_by_its_owner_and_by_others() {
     let session = here.session.clone().expect("its client is attached here");
     assert!(session.connected && !session.superseded && session.silence >= Duration::from_secs(1));
     assert_eq!((here.inferred.clone(), here.responsible.clone()), (None, None));
-    assert!(here.to_string().contains("its client is connected here, silent for"), "{here}");
 
     let there = explain(&cluster, B, "orders-1");
     assert_eq!((there.shown, there.session.clone(), there.version), (Status::Up, None, here.version));
     assert_eq!(there.evidence.via, None, "B hears A itself");
     assert!(there.evidence.life > 0 && there.evidence.age <= Duration::from_secs(1));
-    let text = there.to_string();
-    assert!(
-        text.contains("orders-1 is up") && text.contains("a stated up in write") && text.contains("heard directly")
-    );
     assert!(cluster.node(B).explain("unknown").is_none());
 }
 
@@ -52,8 +47,7 @@ fn evidence_that_was_passed_on_names_who_passed_it_on() {
     cluster.run(Duration::from_secs(30));
     let there = explain(&cluster, B, "orders-1");
     assert_eq!(there.evidence.via.as_ref().map(NodeId::as_str), Some("c"));
-    assert!(there.owner_admitted && there.evidence.age < Duration::from_secs(5), "{there}");
-    assert!(there.to_string().contains("passed on by c"), "{there}");
+    assert!(there.owner_admitted && there.evidence.age < Duration::from_secs(5), "{there:?}");
 }
 
 #[test]
@@ -82,13 +76,12 @@ fn a_member_of_a_silent_node_is_down_although_stated_up() {
     let (by_b, by_c) = (explain(&cluster, B, "orders-1"), explain(&cluster, C, "orders-1"));
     for down in [&by_b, &by_c] {
         assert_eq!((down.shown, down.stated, down.owner_admitted), (Status::Down, Status::Up, false));
-        assert!(down.evidence.age >= Duration::from_secs(23), "{down}");
+        assert!(down.evidence.age >= Duration::from_secs(23), "{down:?}");
         assert_eq!((down.inferred.clone(), down.session.clone()), (None, None));
     }
     assert!(by_b.responsible.is_some());
     assert_eq!(by_b.responsible, by_c.responsible, "one node is responsible, and all agree on it");
     assert_eq!(by_b.version, by_c.version);
-    assert!(by_b.to_string().contains("a does not count as alive: last sign of life"), "{by_b}");
 }
 
 #[test]
@@ -103,7 +96,6 @@ fn a_member_of_a_node_that_stays_away_is_written_off_by_one_node() {
         assert_eq!((left.shown, left.stated, left.owner_admitted), (Status::Left, Status::Up, false));
         let inferred = left.inferred.clone().expect("somebody wrote it off");
         assert_eq!((&inferred.by, inferred.applies, inferred.life), (&responsible, true, left.evidence.life));
-        assert!(left.to_string().contains(&format!("{responsible} wrote it off after life number")), "{left}");
         assert!(cluster.node(at).member("orders-1").is_none());
     }
     let written: u64 = [B, C].iter().map(|at| cluster.node(*at).counters().members_expired).sum();

@@ -2,6 +2,7 @@
 
 mod member;
 mod request;
+mod sentences;
 mod views;
 
 pub(crate) use member::{json_member, wire_member};

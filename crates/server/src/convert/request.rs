@@ -9,7 +9,10 @@ use convoke_proto::{Code, Error, v1};
 use std::collections::BTreeMap;
 
 pub(crate) fn filter(text: &str) -> Result<Filter, Error> {
-    Filter::parse(text).map_err(|error| Error::new(Code::InvalidFilter, error.to_string()).field("filter"))
+    Filter::parse(text).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        Error::new(Code::InvalidFilter, error.to_string()).field("filter").at(line, column)
+    })
 }
 
 pub(crate) fn attach_member(register: v1::Register) -> Result<AttachMember, Error> {

@@ -1,8 +1,10 @@
 //! What operators see.
 
 use super::member::wire_status;
+use super::sentences::sentences;
 use convoke_node::core::member::NODE_ID_PREFIX;
 use convoke_node::core::node::{DegradedReason, Explanation, PeerState, PeerView, ServiceView};
+use convoke_node::core::version::NodeId;
 use convoke_node::{NodeHandle, Status};
 use convoke_proto::v1;
 use convoke_replica::{LogHandle, Role};
@@ -34,7 +36,7 @@ pub(crate) fn status(
             names: count(sizes.names),
             tombstones: count(sizes.tombstones),
             sessions: count(sizes.sessions),
-            subscribers: count(sizes.subscribers),
+            watchers: count(sizes.subscribers),
             links: count(sizes.links),
         }),
         degraded: status.degraded.iter().map(|reason| degraded(*reason).to_owned()).collect(),
@@ -119,10 +121,9 @@ pub(crate) fn services(services: Vec<ServiceView>) -> v1::ServicesResponse {
     v1::ServicesResponse { services: services.collect() }
 }
 
-pub(crate) fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
+pub(crate) fn explanation(explanation: &Explanation, own: &NodeId) -> v1::ExplainResponse {
     use v1::explain_response::{Evidence, Inferred, Session};
-    let text =
-        |node: &Option<convoke_node::core::version::NodeId>| node.as_ref().map(ToString::to_string).unwrap_or_default();
+    let text = |node: &Option<NodeId>| node.as_ref().map(ToString::to_string).unwrap_or_default();
     v1::ExplainResponse {
         id: explanation.id.clone(),
         status: wire_status(explanation.shown).into(),
@@ -150,7 +151,7 @@ pub(crate) fn explanation(explanation: &Explanation) -> v1::ExplainResponse {
             connected: session.connected,
             superseded: session.superseded,
         }),
-        text: explanation.to_string(),
+        sentences: sentences(explanation, own),
     }
 }
 

@@ -110,7 +110,8 @@ impl Surface {
 
     pub(crate) async fn explain(&self, id: &str) -> Result<v1::ExplainResponse, Error> {
         let explanation = self.readable()?.explain(id).await.map_err(refused)?;
-        explanation.map(|explanation| convert::explanation(&explanation)).ok_or_else(|| no_member(id))
+        let explained = explanation.map(|explanation| convert::explanation(&explanation, self.node.id()));
+        explained.ok_or_else(|| no_member(id))
     }
 }
 

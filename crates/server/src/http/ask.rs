@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 /// What may be asked: nothing that changes anything, has no end, or would be passed on again.
 const QUESTIONS: [(&str, &str); 3] =
-    [("status", "/api/v1/status"), ("nodes", "/api/v1/nodes"), ("subscribers", "/api/v1/subscribers")];
+    [("status", "/api/v1/status"), ("nodes", "/api/v1/nodes"), ("watchers", "/api/v1/watchers")];
 
 pub(crate) async fn ask(
     State(surface): State<Arc<Surface>>,

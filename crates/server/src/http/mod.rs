@@ -14,9 +14,9 @@ mod peer_client;
 mod reads;
 mod routes;
 mod sessions;
-mod subscribers;
 mod ui;
 mod watch;
+mod watchers;
 
 use crate::surface::Surface;
 use ::http::{Method, StatusCode, Uri};

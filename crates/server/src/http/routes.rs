@@ -1,6 +1,6 @@
 //! Every route that is served. `openapi.json` describes the same ones; a test compares.
 
-use super::{ask, discovery, events, kv, log, observe, reads, sessions, subscribers, ui, watch};
+use super::{ask, discovery, events, kv, log, observe, reads, sessions, ui, watch, watchers};
 use crate::surface::Surface;
 use ::http::Method;
 use axum::extract::{MatchedPath, Request};
@@ -86,7 +86,7 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/sd/prometheus" with query => discovery::prometheus,
         GET "/api/v1/watch" with query => watch::watch,
         GET "/api/v1/events" with query => events::events,
-        GET "/api/v1/subscribers" with query => subscribers::subscribers,
+        GET "/api/v1/watchers" with query => watchers::watchers,
         GET "/api/v1/kv" with query => kv::list_all,
         GET "/api/v1/kv/" with query => kv::list_all,
         GET "/api/v1/kv/{*key}" with query => kv::get,

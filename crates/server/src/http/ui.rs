@@ -29,8 +29,9 @@ macro_rules! files {
 
 const FILES: &[File] = files! {
     "index.html" "style.css" "pages.css" "icon.svg" "theme.js"
-    "app.js" "api.js" "dom.js" "filter.js" "format.js" "live.js" "metrics.js" "log.js" "stream.js" "table.js" "rows.js" "graph.js" "chart.js"
-    "overview.js" "services.js" "members.js" "member.js" "events.js" "subscribers.js" "keys.js" "rates.js"
+    "app.js" "api.js" "dom.js" "filter.js" "format.js" "live.js" "metrics.js" "log.js" "stream.js" "table.js" "rows.js"
+    "graph.js" "chart.js"
+    "overview.js" "services.js" "members.js" "member.js" "events.js" "watchers.js" "keys.js" "rates.js"
 };
 
 const fn kind(name: &str) -> &'static str {
@@ -108,4 +109,19 @@ fn to_dashboard(status: StatusCode) -> Response {
 
 fn missing(message: &str) -> Response {
     Failure::from(Error::new(Code::NotFound, message)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_dashboard_have_at_most_120_columns() {
+        for file in FILES {
+            let text = std::str::from_utf8(file.bytes).unwrap();
+            for (number, line) in text.lines().enumerate().filter(|_| file.name != "icon.svg") {
+                assert!(line.chars().count() <= 120, "{}:{}: {line}", file.name, number + 1);
+            }
+        }
+    }
 }

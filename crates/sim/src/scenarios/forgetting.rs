@@ -530,7 +530,8 @@ pub(super) fn h12_takeover_from_a_lagging_copy(world: &mut World) -> Told {
     world.client_unregister(client, "m");
     world.run_until(|w| w.node(2).slot("m").is_some_and(|slot| slot.inferred), 8 * MINUTE)?;
     world.run_until(|w| w.forgotten(0, "m") && w.forgotten(1, "m"), 33 * MINUTE)?;
-    world.require(world.node(2).counters().members_expired > 0 && !world.forgotten(2, "m"), "nothing was taken over")?;
+    world
+        .require(world.node(2).counters().members_expired > 0 && !world.forgotten(2, "m"), "nothing was taken over")?;
     let log = Log::on(world);
     world.rejoin(cuts);
     world.throughout(MINUTE, "somebody took in what was collected", |w| w.forgotten(0, "m") && w.forgotten(1, "m"))?;

@@ -10,21 +10,21 @@ use serde_json::Value;
 use support::Served;
 use support::http::Sse;
 
-async fn subscribers(served: &Served, query: &str) -> Value {
-    served.get(&format!("/api/v1/subscribers{query}")).await.ok()
+async fn watchers(served: &Served, query: &str) -> Value {
+    served.get(&format!("/api/v1/watchers{query}")).await.ok()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_of_both_kinds_are_listed_while_they_last() {
     let served = Served::alone().await;
-    assert_eq!(subscribers(&served, "").await["count"], 0);
+    assert_eq!(watchers(&served, "").await["count"], 0);
     let http = Sse::open(&served, "?filter=service%20==%20%27s%27", "").await;
     let request = v1::WatchRequest { filter: String::new(), resume: None };
     let grpc = support::grpc::registry(&served).await.watch(request).await.unwrap().into_inner();
 
-    let listed = subscribers(&served, "").await;
+    let listed = watchers(&served, "").await;
     assert_eq!((&listed["count"], &listed["at_node"]), (&2.into(), &2.into()));
-    let [first, second] = &listed["subscribers"].as_array().unwrap()[..] else { panic!("{listed}") };
+    let [first, second] = &listed["watchers"].as_array().unwrap()[..] else { panic!("{listed}") };
     assert_eq!((&first["surface"], &first["filter"]), (&"http".into(), &"service == \"s\"".into()));
     assert_eq!((&second["surface"], &second["filter"]), (&"grpc".into(), &"".into()));
     assert!(second["agent"].as_str().unwrap().contains("tonic"), "{second}");
@@ -32,23 +32,20 @@ async fn streams_of_both_kinds_are_listed_while_they_last() {
         assert!(one["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{one}");
         assert!(one["since"].as_u64().unwrap() > 0);
     }
-    let one = subscribers(&served, "?limit=1").await;
-    assert_eq!((one["subscribers"].as_array().unwrap().len(), &one["count"]), (1, &2.into()));
-    assert_eq!(
-        served.get("/api/v1/subscribers?limit=0").await.refused(400, "INVALID_ARGUMENT").as_deref(),
-        Some("limit")
-    );
+    let one = watchers(&served, "?limit=1").await;
+    assert_eq!((one["watchers"].as_array().unwrap().len(), &one["count"]), (1, &2.into()));
+    assert_eq!(served.get("/api/v1/watchers?limit=0").await.refused(400, "INVALID_ARGUMENT").as_deref(), Some("limit"));
 
     drop((http, grpc));
-    eventually("streams that ended are not listed", async || subscribers(&served, "").await["count"] == 0).await;
+    eventually("streams that ended are not listed", async || watchers(&served, "").await["count"] == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_is_asked_through_another() {
     let mut cluster = Served::cluster(2).await;
     let _watch = Sse::open(&cluster[1], "", "").await;
-    assert_eq!(cluster[0].get("/api/v1/nodes/n1/subscribers").await.ok()["count"], 1);
-    assert_eq!(cluster[0].get("/api/v1/nodes/n0/subscribers").await.ok()["count"], 0);
+    assert_eq!(cluster[0].get("/api/v1/nodes/n1/watchers").await.ok()["count"], 1);
+    assert_eq!(cluster[0].get("/api/v1/nodes/n0/watchers").await.ok()["count"], 0);
     assert_eq!(cluster[0].get("/api/v1/nodes/n1/status").await.ok()["id"], "n1");
     let nodes = cluster[0].get("/api/v1/nodes/n1/nodes").await.ok();
     let own: Vec<&Value> = nodes["nodes"].as_array().unwrap().iter().filter(|node| node["self"] == true).collect();
