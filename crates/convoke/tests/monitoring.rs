@@ -7,11 +7,10 @@ mod support;
 use convoke_testkit::NodeProcess;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::convoke;
+use support::http::{request, series};
+use support::{convoke, output};
 
 fn packaged(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(path)
@@ -21,12 +20,12 @@ fn packaged(path: &str) -> PathBuf {
 fn served() -> BTreeSet<String> {
     let node =
         NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
-    let mut stream = TcpStream::connect(&node.clients).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    // Requests appear in the metrics when the first one over HTTP and over gRPC has been counted.
+    assert_eq!(request(&node.clients, "GET", "/healthz", "").0, 200);
+    output(&["members", "--addr", &node.clients]);
+    let (_, answer) = request(&node.clients, "GET", "/metrics", "");
     let types = answer.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    types.map(|(family, kind)| support::http::series(family, kind)).collect()
+    types.map(|(family, kind)| series(family, kind)).collect()
 }
 
 /// Names of metrics in a query.

@@ -88,3 +88,84 @@ fn absolute(address: &str, path: &Uri) -> Result<Uri, ::http::Error> {
 fn not_sent(error: Box<dyn Error + Send + Sync>) -> PeerError {
     PeerError { sent: false, kind: PeerErrorKind::Other(error) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    async fn send(client: &PeerClient, address: &str, patience: Duration) -> Result<Response<Bytes>, PeerError> {
+        let mut request = Request::new(Full::default());
+        *request.uri_mut() = Uri::from_static("/api/v1/status?x=y");
+        client.send(address, request, Instant::now() + patience).await
+    }
+
+    async fn listener() -> (TcpListener, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        (listener, address)
+    }
+
+    /// Reads one request and returns its first line.
+    async fn read(stream: &mut TcpStream) -> String {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") {
+            bytes.push(stream.read_u8().await.unwrap());
+        }
+        String::from_utf8(bytes).unwrap().lines().next().unwrap().to_owned()
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn a_request_to_a_closed_port_is_not_sent() {
+        let (listener, address) = listener().await;
+        drop(listener);
+        let error = send(&PeerClient::new(), &address, PATIENCE).await.unwrap_err();
+        assert!(!error.sent && matches!(error.kind, PeerErrorKind::Other(_)), "{error:?}");
+        let error = send(&PeerClient::new(), "no address", PATIENCE).await.unwrap_err();
+        assert!(!error.sent, "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_request_without_a_response_may_have_been_executed() {
+        let (listener, address) = listener().await;
+        let client = PeerClient::new();
+        let silent = tokio::spawn(async move {
+            let mut first = listener.accept().await.unwrap().0;
+            read(&mut first).await;
+            let mut second = listener.accept().await.unwrap().0;
+            read(&mut second).await;
+            drop(second);
+            first
+        });
+        let error = send(&client, &address, Duration::from_millis(300)).await.unwrap_err();
+        assert!(error.sent && matches!(error.kind, PeerErrorKind::Timeout), "{error:?}");
+        let error = send(&client, &address, PATIENCE).await.unwrap_err();
+        assert!(error.sent && matches!(error.kind, PeerErrorKind::Other(_)), "{error:?}");
+        silent.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn connections_are_reused_and_replaced_when_the_node_closes_them() {
+        let (listener, address) = listener().await;
+        let serving = tokio::spawn(async move {
+            let mut lines = Vec::new();
+            for _ in 0..2 {
+                let mut stream = listener.accept().await.unwrap().0;
+                for connection in ["keep-alive", "close"] {
+                    lines.push(read(&mut stream).await);
+                    let head = format!("HTTP/1.1 200 OK\r\nconnection: {connection}\r\ncontent-length: 2\r\n\r\n");
+                    stream.write_all(format!("{head}ok").as_bytes()).await.unwrap();
+                }
+            }
+            lines
+        });
+        let client = PeerClient::new();
+        for _ in 0..4 {
+            assert_eq!(send(&client, &address, PATIENCE).await.unwrap().into_body(), "ok");
+        }
+        assert_eq!(serving.await.unwrap(), vec!["GET /api/v1/status?x=y HTTP/1.1"; 4]);
+    }
+}

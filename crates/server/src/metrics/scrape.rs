@@ -72,7 +72,7 @@ impl Scrape {
             down += service.down;
             drained += service.drained;
         }
-        let help = "Members by status; drained members are also counted as up.";
+        let help = "Members by status; drained members are not counted as up.";
         let mut members = families.describe("convoke_members", help, MetricType::Gauge)?;
         for (status, count) in [("up", up), ("down", down), ("drained", drained)] {
             members.encode_family(&[("status", status)])?.encode_gauge(&count)?;
