@@ -95,7 +95,7 @@ impl World {
             Err(refusal) => {
                 if !matches!(
                     refusal.code,
-                    Code::StaleEpoch | Code::Superseded | Code::NotReady | Code::ResourceExhausted
+                    Code::StaleEpoch | Code::Superseded | Code::SessionGone | Code::NotReady | Code::ResourceExhausted
                 ) {
                     self.unexpected(conn, &format!("attach of {}", request.client), &refusal);
                 }

@@ -156,8 +156,14 @@ impl Session {
                 }
             },
             // Another session has it: another client's, which an attach leaves alone, or an older one of our own.
+            // Only an attach that names the id settles that. Without a registration that any node has heard of there is nothing
+            // to name: the member is another client's.
             (Kind::Unregister, Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied) => {
-                self.attach_anew(operation);
+                if self.unregistered.contains_key(&id) || self.holdings.contains_key(&id) {
+                    self.attach_anew(operation);
+                } else {
+                    self.finish(operation, Ok(String::new()), out);
+                }
             }
             (_, Code::AlreadyRegistered | Code::TakenOver | Code::PermissionDenied) => {
                 if self.is_held(&id, registration) {
