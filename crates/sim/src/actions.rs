@@ -42,9 +42,7 @@ impl World {
             Action::EndSpike { spike } => self.end_spike(spike),
             Action::EndSlow { host, boot } => {
                 if self.hosts[host].boot == boot && self.hosts[host].slow > 0 {
-                    self.hosts[host].slow = 0;
-                    let now = self.now;
-                    self.hosts[host].trouble.end(now);
+                    self.end_slow(host);
                 }
             }
             Action::Starve { host, left } => {
@@ -54,6 +52,8 @@ impl World {
                     let gap = pause + self.rng.u64(1_000..200_000);
                     self.hosts[host].trouble.touch(self.now);
                     self.schedule_action(gap, Action::Starve { host, left: left - 1 });
+                } else {
+                    self.relieve(host);
                 }
             }
             Action::Roll { hosts } => self.roll(hosts),
@@ -80,6 +80,7 @@ impl World {
             }
             Action::Reset { conn } => self.reset(conn),
             Action::FallBehind { congestion } => self.fall_behind(congestion),
+            Action::ExpectNoticed { host, stopped, seers } => self.require_noticed(host, stopped, &seers),
             Action::GhostBeat { ghost } => self.ghost_beat(ghost),
             Action::Duplicate { conn, message } => {
                 if self.end_open(conn, 0) {

@@ -120,6 +120,9 @@ pub struct Client {
     /// The only node that the next process is told of at first.
     pub prefer: Option<usize>,
     pub died_at: Option<Micros>,
+    /// When the process was started, and when it ran again after a pause.
+    pub started_at: Micros,
+    pub woken_at: Micros,
     /// Everything about this client has been still since then.
     pub changed_at: Micros,
     /// Another process was run with this id: which of the two counts is then a matter of time (C2).
@@ -160,6 +163,8 @@ impl Client {
             history: VecDeque::new(),
             prefer: None,
             died_at: None,
+            started_at: 0,
+            woken_at: 0,
             changed_at: 0,
             shares_id: false,
             observes: false,

@@ -28,6 +28,7 @@ impl World {
         let now = self.now;
         for host in [one, other] {
             self.hosts[host].trouble.begin(now);
+            self.strain(host);
         }
         let until = now + self.duration(20 * SECOND, 3 * MINUTE);
         let congestion = Congestion { conn, hosts: [one, other], excused_until: now + EXCUSED, excused: true, until };
@@ -44,6 +45,7 @@ impl World {
             congestion.excused = false;
             for host in congestion.hosts {
                 self.hosts[host].trouble.end(now);
+                self.relieve(host);
             }
         }
         let Some(connection) = self.network.connections.get_mut(&congestion.conn) else { return };

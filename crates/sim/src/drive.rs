@@ -40,16 +40,7 @@ pub fn run_seed(seed: u64) -> Outcome {
 
 /// Runs a plan to its end or to its first violation. A panic anywhere is a violation of `no_panic`.
 pub fn run_plan(plan: &Plan, verbose: bool) -> Outcome {
-    let _keeping = panics::keep();
-    let mut world = plan.world();
-    world.trace.verbose = verbose;
-    let result = catch_unwind(AssertUnwindSafe(|| phases(&mut world, plan)));
-    let violation = match result {
-        Ok(Ok(())) => None,
-        Ok(Err(violation)) => Some(violation),
-        Err(_) => Some(Violation::new("no_panic", world.now, panics::take().unwrap_or_default())),
-    };
-    outcome(plan.setup.seed, &mut world, violation)
+    run_script(plan.world(), |world| phases(world, plan), verbose)
 }
 
 /// Runs a scripted world in the same manner.

@@ -66,6 +66,16 @@ faults! {
 }
 
 impl Fault {
+    /// How often it happens at least in a hundred seeds: a run that does not meet it often shows nothing about it.
+    pub fn least(self) -> u64 {
+        match self {
+            // Every other permanent loss is followed by one, and of these there are few.
+            Fault::Replacement => 1,
+            _ if self.weight() >= 4 => 50,
+            _ => 5,
+        }
+    }
+
     /// What any plan may do. The others belong to themes: where they are among the dice, old seeds mean other runs.
     pub fn everyday() -> impl Iterator<Item = Fault> {
         Fault::ALL.iter().copied().filter(|fault| !matches!(fault, Fault::Ghost | Fault::Congestion))
@@ -133,6 +143,12 @@ pub enum Action {
     /// One direction of a connection gets slower.
     FallBehind {
         congestion: Congestion,
+    },
+    /// By now a crash must have been noticed by these: host and run.
+    ExpectNoticed {
+        host: usize,
+        stopped: Micros,
+        seers: Vec<(usize, u64)>,
     },
     /// A process that was replaced beats on.
     GhostBeat {
@@ -241,6 +257,7 @@ impl World {
             }
             Fault::Starvation => {
                 let left = self.rng.u32(5..40);
+                self.strain(host);
                 self.schedule_action(0, Action::Starve { host, left });
                 true
             }
@@ -252,6 +269,7 @@ impl World {
                 let (now, boot) = (self.now, self.hosts[host].boot);
                 self.hosts[host].slow = slow;
                 self.hosts[host].trouble.begin(now);
+                self.strain(host);
                 let length = self.duration(SECOND, short);
                 self.schedule_action(length, Action::EndSlow { host, boot });
                 true
@@ -413,24 +431,43 @@ impl World {
     }
 
     fn spike(&mut self, host: usize) -> bool {
-        let id = self.network.number();
         let extra = self.duration(SECOND / 20, 2 * SECOND);
-        self.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
-        self.hosts[host].trouble.begin(self.now);
+        let id = self.slow_links(host, extra);
         let length = self.duration(SECOND, 30 * SECOND);
         self.schedule_action(length, Action::EndSpike { spike: id });
         true
+    }
+
+    /// Everything from and to a host takes longer. Returns the number of the spike.
+    pub(crate) fn slow_links(&mut self, host: usize, extra: Micros) -> u64 {
+        let id = self.network.number();
+        self.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
+        self.hosts[host].trouble.begin(self.now);
+        self.strain(host);
+        id
     }
 
     pub(crate) fn end_spike(&mut self, spike: u64) {
         let now = self.now;
         let Some(index) = self.network.spikes.iter().position(|s| s.id == spike) else { return };
         let spike = self.network.spikes.remove(index);
-        for (index, host) in self.hosts.iter_mut().enumerate() {
-            if Place::Host(index).bit() & spike.places != 0 {
-                host.trouble.end(now);
+        for host in 0..self.hosts.len() {
+            if Place::Host(host).bit() & spike.places != 0 {
+                self.hosts[host].trouble.end(now);
+                self.relieve(host);
             }
         }
+    }
+
+    /// A fault that slows a host down begins: what it misses meanwhile it cannot be blamed for.
+    pub(crate) fn strain(&mut self, host: usize) {
+        self.hosts[host].strained += 1;
+        self.update_reach();
+    }
+
+    pub(crate) fn relieve(&mut self, host: usize) {
+        self.hosts[host].strained = self.hosts[host].strained.saturating_sub(1);
+        self.update_reach();
     }
 
     fn trouble_client(&mut self, fault: Fault) -> bool {
@@ -478,6 +515,7 @@ impl World {
     fn cut_clients(&mut self, from: u128, to: u128) -> u64 {
         let id = self.network.number();
         self.network.cuts.push(crate::network::Cut { id, from, to, clients_only: true });
+        self.update_reach();
         id
     }
 

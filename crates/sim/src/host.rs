@@ -148,6 +148,10 @@ pub struct Host {
     pub trouble: Trouble,
     /// End of the last pause, and its length; pauses in quick succession count as one.
     pub last_pause: (Micros, Micros),
+    /// How many faults slow it down or delay its messages.
+    pub strained: u32,
+    /// When a run ended last.
+    pub last_stop: Micros,
     /// When it last lost a link.
     pub link_lost_at: Micros,
     /// A second process with this id was run.
@@ -193,6 +197,8 @@ impl Host {
             exchanged_at: 0,
             trouble: Trouble::default(),
             last_pause: (0, 0),
+            strained: 0,
+            last_stop: 0,
             link_lost_at: 0,
             twin: None,
             is_second: false,

@@ -201,10 +201,12 @@ impl World {
                 let boot = self.hosts[host].boot;
                 let delay = self.rng.u64(..SECOND / 10);
                 self.schedule_action(delay, Action::Ready { host, boot });
+                self.update_reach();
             }
             NodeEvent::PeerUp { .. } if self.hosts[host].alone => {
                 self.hosts[host].ready_at = Some(self.now);
                 self.hosts[host].alone = false;
+                self.update_reach();
             }
             NodeEvent::PeerLost { .. } => self.hosts[host].link_lost_at = self.now,
             NodeEvent::FullMerge { .. } => self.hosts[host].full_merge_at = Some(self.now),

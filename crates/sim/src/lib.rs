@@ -17,6 +17,7 @@ mod machine;
 pub mod mutants;
 pub mod network;
 pub mod plan;
+pub mod reach;
 mod reading;
 pub mod scenarios;
 mod script;

@@ -1,12 +1,17 @@
 //! Machines: starting, crashing, pausing and stopping the node on a host.
 
+use crate::faults::Action;
 use crate::host::{Host, HostState, Input};
-use crate::invariants::Published;
+use crate::invariants::{Published, Violation};
 use crate::network::{Item, Micros, Place, SECOND};
 use crate::world::{Crash, Event, World};
 use convoke_core::Node;
 use convoke_core::member::Status;
-use convoke_core::node::{Legacy, SlotView, Start};
+use convoke_core::node::{Legacy, PeerState, SlotView, Start};
+
+/// In this time a crash is noticed where the connection ends, and where it does not.
+const NOTICED_BY_END: Micros = SECOND;
+const NOTICED_BY_SILENCE: Micros = 5 * SECOND;
 
 impl World {
     /// Starts a new run of the node on a host.
@@ -45,6 +50,7 @@ impl World {
             self.push(conn, side, Item::EndOfStream);
         }
         self.note(format!("n{host} starts, run {}, persisted {persisted}", self.hosts[host].boot));
+        self.update_reach();
         self.with_node(host, Node::begin);
     }
 
@@ -66,6 +72,10 @@ impl World {
         let now = self.now;
         self.check(|invariant, world, _| invariant.host_stopped(world, host));
         self.forget_unregistrations(host);
+        self.expect_noticed(host, crash);
+        if self.hosts[host].slow > 0 {
+            self.end_slow(host);
+        }
         let held = &mut self.hosts[host];
         held.state = HostState::Down;
         held.node = None;
@@ -73,9 +83,9 @@ impl World {
         held.collisions = 0;
         held.inbox.clear();
         held.dials.clear();
-        held.slow = 0;
         held.dark = crash == Crash::Silent;
         held.stopped_at = Some(now);
+        held.last_stop = now;
         held.trouble.touch(now);
         held.end_pause(now);
         for (conn, side) in self.network.at(Place::Host(host), None) {
@@ -85,6 +95,60 @@ impl World {
             }
         }
         self.detach_watchers(host);
+        self.update_reach();
+    }
+
+    /// Whoever has a link to a node that crashes must notice it in time: at once if the connection ends, else by silence.
+    fn expect_noticed(&mut self, host: usize, crash: Crash) {
+        let bound = if crash == Crash::Silent { NOTICED_BY_SILENCE } else { NOTICED_BY_END };
+        let linked = |other: &usize| {
+            *other != host
+                && self.hosts[*other].strained == 0
+                && self.peer_is_up(*other, host)
+                && !self.network.severed(Place::Host(*other), Place::Host(host))
+        };
+        let seers: Vec<(usize, u64)> =
+            (0..self.hosts.len()).filter(linked).map(|other| (other, self.hosts[other].boot)).collect();
+        if !seers.is_empty() && self.hosts[host].strained == 0 && self.hosts[host].twin.is_none() {
+            self.schedule_action(bound, Action::ExpectNoticed { host, stopped: self.now, seers });
+        }
+    }
+
+    pub(crate) fn require_noticed(&mut self, host: usize, stopped: Micros, seers: &[(usize, u64)]) {
+        let (now, took) = (self.now, self.now - stopped);
+        if self.hosts[host].last_stop != stopped || self.hosts[host].running() {
+            return;
+        }
+        for (seer, boot) in seers.iter().copied() {
+            let held = &self.hosts[seer];
+            let free = held.boot == boot
+                && held.twin.is_none()
+                && held.trouble.calm_for(now) >= took
+                && held.calm_after_pause(now, 0) >= took
+                && self.reach.joined(seer, seer, stopped, now);
+            if !free {
+                continue;
+            }
+            *self.stats.checks.entry("losses_noticed").or_default() += 1;
+            if self.peer_is_up(seer, host) {
+                let message = format!("n{seer} has not noticed the crash of n{host} after {} ms", took / 1000);
+                self.violate(Violation::new("losses_noticed", now, message));
+            }
+        }
+    }
+
+    fn peer_is_up(&self, host: usize, peer: usize) -> bool {
+        let Some(node) = self.hosts[host].serving() else { return false };
+        let id = &self.hosts[peer].id;
+        node.peers().iter().any(|view| view.node == *id && view.state == PeerState::Up)
+    }
+
+    /// The node is as quick as ever.
+    pub(crate) fn end_slow(&mut self, host: usize) {
+        let now = self.now;
+        self.hosts[host].slow = 0;
+        self.hosts[host].trouble.end(now);
+        self.relieve(host);
     }
 
     /// A client hears that its unregistration was carried out.
@@ -143,6 +207,7 @@ impl World {
         held.paused_since = self.now;
         let boot = held.boot;
         self.schedule(until, Event::Resume { host, boot });
+        self.update_reach();
     }
 
     pub(crate) fn resume(&mut self, host: usize) {
@@ -153,6 +218,7 @@ impl World {
         }
         let missed = std::mem::take(&mut held.wake_missed);
         self.note(format!("n{host} goes on"));
+        self.update_reach();
         // A real event loop may see its timer or its sockets first.
         if missed && self.rng.bool() {
             self.hosts[host].inbox.push_front(Input::Wake);
@@ -173,6 +239,7 @@ impl World {
             self.note(format!("n{host} is told to stop"));
             self.hosts[host].stopping = true;
             self.hosts[host].trouble.touch(self.now);
+            self.update_reach();
             self.input(host, Input::Stop);
         }
     }

@@ -35,6 +35,7 @@ impl World {
         c.steady_since = None;
         c.last_echo = 0;
         c.died_at = None;
+        c.started_at = now;
         c.closing = false;
         c.hangs = false;
         c.wake_at = None;
@@ -134,6 +135,7 @@ impl World {
 
     pub(crate) fn client_goes_on(&mut self, client: usize) {
         if std::mem::take(&mut self.clients[client].hangs) {
+            self.clients[client].woken_at = self.now;
             self.wake_client_at(client, self.now);
         }
     }

@@ -95,7 +95,11 @@ impl World {
             Err(rejection) => {
                 if !matches!(
                     rejection.code,
-                    ErrorCode::StaleClaim | ErrorCode::Superseded | ErrorCode::NotReady | ErrorCode::ResourceExhausted
+                    ErrorCode::StaleClaim
+                        | ErrorCode::Superseded
+                        | ErrorCode::SessionGone
+                        | ErrorCode::NotReady
+                        | ErrorCode::ResourceExhausted
                 ) {
                     self.unexpected(conn, &format!("attach of {}", request.client), &rejection);
                 }

@@ -57,8 +57,10 @@ impl Stats {
         sorted.get(index).copied().unwrap_or(0)
     }
 
-    /// Fault kinds that never happened ("sometimes" assertions).
-    pub fn missing_faults(&self) -> Vec<Fault> {
-        Fault::everyday().filter(|fault| !self.faults.contains_key(fault)).collect()
+    /// Fault kinds that happened less often than they must in so many seeds ("sometimes" assertions).
+    pub fn scarce_faults(&self) -> Vec<(Fault, u64)> {
+        let count = |fault: Fault| self.faults.get(&fault).copied().unwrap_or(0);
+        let least = |fault: Fault| (fault.least() * self.seeds / 100).max(1);
+        Fault::everyday().map(|fault| (fault, count(fault))).filter(|(fault, count)| *count < least(*fault)).collect()
     }
 }

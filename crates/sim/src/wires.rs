@@ -216,6 +216,7 @@ impl World {
                 host.trouble.begin(now);
             }
         }
+        self.update_reach();
         id
     }
 
@@ -234,6 +235,7 @@ impl World {
                 host.trouble.end(now);
             }
         }
+        self.update_reach();
         self.flow_again();
     }
 

@@ -23,6 +23,7 @@ use crate::faults::{Action, Faults};
 use crate::host::Host;
 use crate::invariants::{self, Invariant, Violation};
 use crate::network::{Micros, Network, Place, SECOND};
+use crate::reach::Reach;
 use crate::stats::Stats;
 use crate::trace::Trace;
 use crate::truth::Truth;
@@ -137,6 +138,7 @@ pub struct World {
     pub(crate) wall_rng: fastrand::Rng,
     pub hosts: Vec<Host>,
     pub network: Network,
+    pub reach: Reach,
     pub clients: Vec<Client>,
     pub watchers: Vec<Watcher>,
     pub truth: Truth,
@@ -159,6 +161,7 @@ impl World {
             setup,
             hosts: Vec::new(),
             network: Network::default(),
+            reach: Reach::default(),
             clients: Vec::new(),
             watchers: Vec::new(),
             truth: Truth::default(),

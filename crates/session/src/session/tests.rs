@@ -398,6 +398,19 @@ fn registering_what_another_client_holds_is_rejected_to_the_caller_only() {
     assert_eq!(ids(&story.connect()), ["m1"]);
 }
 
+/// Found by the simulator: the session attached again for ever, as fast as the node answered.
+#[test]
+fn unregistering_what_no_node_has_heard_of_and_another_client_has_is_over_at_once() {
+    let (mut story, _) = Story::attached(&["a"]);
+    let (_, registration) = story.register("b");
+    let operation = story.session.unregister("b", registration, None, &mut story.out).unwrap();
+    let requests = story.requests();
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    story.reject_request(requests[0].seq, Error::new(ErrorCode::AlreadyRegistered, "of another client"));
+    assert_eq!(story.done(operation), Some(Ok(String::new())));
+    assert!(story.sent().is_empty(), "there is nothing that an attach could say");
+}
+
 #[test]
 fn one_bad_member_does_not_keep_the_others_out() {
     let (mut story, _) = Story::attached(&["good"]);

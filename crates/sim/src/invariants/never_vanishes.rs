@@ -87,7 +87,7 @@ impl NeverVanishes {
         let before = window + running;
         for id in world.truth.ids.keys() {
             let known = others.iter().all(|other| world.status(*other, id) == Some(Status::Up));
-            if !known || steady_holder(world, id, before).is_none() {
+            if !known || steady_holder(world, id, before, |host, _, _| undisturbed(world, host, before)).is_none() {
                 continue;
             }
             self.checks += 1;

@@ -1,4 +1,4 @@
-//! No node shows `down` or `left` for a member whose client never missed its timeout at a reachable node (L2, L3, L5).
+//! No node shows `down` or `left` for a member whose client is attached to a node that it can reach, or could be (L2, L3, L5).
 
 use super::{Found, Invariant, findable, notice_time, report, undisturbed};
 use crate::client::Client;
@@ -13,6 +13,8 @@ const NAME: &str = "no_false_down";
 const NEWS: Micros = SECOND / 20;
 /// With `fast` liveness: how long after losing its connection a session is down (C6).
 const FAST_GRACE: Micros = 3 * SECOND / 4;
+/// Longest time that one attempt of the SDK to attach takes: the largest backoff, a connection and an answer.
+const ATTEMPT: Micros = (20 + 3 + 10) * SECOND;
 
 #[derive(Debug, Default)]
 pub struct NoFalseDown {
@@ -41,28 +43,33 @@ impl Invariant for NoFalseDown {
             StreamEvent::Unregistered { id, .. } => (id.as_str(), Status::Left),
             _ => return,
         };
-        let Some(client) = steady_holder(world, id, notice_time(world)) else { return };
-        if super::is_old_news(world, host, client, event) {
+        let window = notice_time(world);
+        if !may_judge(world, host, window) || !findable(world, window) {
             return;
         }
-        if !observer_is_calm(world, host) || !findable(world, notice_time(world)) {
+        let joined = |owner: usize, from: Micros, until: Micros| joined(world, owner, host, window, from, until);
+        let held = steady_holder(world, id, window, joined);
+        let Some(client) = held.or_else(|| idle_holder(world, id, host)) else { return };
+        if super::is_old_news(world, host, client, event) {
             return;
         }
         self.checks += 1;
         if status != Status::Up {
-            report(
-                found,
-                NAME,
-                world,
-                format!("n{host} shows {id} of c{client} {status}, whose client was never silent: {event:?}"),
-            );
+            let fault = if held.is_some() { "was never silent" } else { "could have attached for long" };
+            let message = format!("n{host} shows {id} of c{client} {status}, whose client {fault}: {event:?}");
+            report(found, NAME, world, message);
         }
     }
 }
 
-/// The client of a member, if no other had it lately and it has been heard without a gap, by nodes with which nothing was
-/// wrong.
-pub(super) fn steady_holder(world: &World, id: &str, window: Micros) -> Option<usize> {
+/// The client of a member, if no other had it lately, it has been heard without a gap, and `fine` holds for each node it
+/// was attached to in the window, from then until then.
+pub(super) fn steady_holder(
+    world: &World,
+    id: &str,
+    window: Micros,
+    fine: impl Fn(usize, Micros, Micros) -> bool,
+) -> Option<usize> {
     let claimed = world.truth.get(id)?;
     let index = claimed.sole_holder(super::settled_since(world))?;
     let client = &world.clients[index];
@@ -77,18 +84,68 @@ pub(super) fn steady_holder(world: &World, id: &str, window: Micros) -> Option<u
     if !known || !long(since) {
         return None;
     }
+    let mut recent = client.history.iter().filter(|(_, _, until)| *until == Micros::MAX || !long(*until));
+    if client.liveness == Liveness::Fast {
+        return fast_and_settled(world, client, window).then_some(index);
+    }
+    recent.all(|(host, from, until)| fine(*host, *from, *until)).then_some(index)
+}
+
+/// Whoever wants to be given up within a second cannot count on a link that is being made anew, nor on exchanges, nor on
+/// another node after the death of its own.
+fn fast_and_settled(world: &World, client: &Client, window: Micros) -> bool {
+    let long = |at: Micros| world.now.saturating_sub(at) > window;
     let recent = client.history.iter().filter(|(_, _, until)| *until == Micros::MAX || !long(*until));
-    let mut hosts = recent.map(|(host, ..)| *host);
-    // Whoever wants to be given up within a second cannot count on a link that is being made anew, nor on exchanges.
     let pushed = world.setup.limits.push_backlog >= Limits::default().push_backlog;
     let timers = &world.setup.timers;
     let remade = micros(timers.ping_timeout) + 2 * micros(timers.peer_retry_interval);
     let settled = |host: usize| world.now.saturating_sub(world.hosts[host].link_lost_at) > remade;
-    let linked = |host: usize| client.liveness != Liveness::Fast || (pushed && settled(host));
-    if client.liveness == Liveness::Fast && back_in_the_last_moment(client, world.now) {
-        return None;
+    let mut hosts = recent.map(|(host, ..)| *host);
+    pushed
+        && !back_in_the_last_moment(client, world.now)
+        && hosts.all(|host| undisturbed(world, host, window) && settled(host))
+}
+
+/// Whether the observer could be reached from a node for as long as the client was attached there, in the window. Where it is
+/// attached now, for all of the window: only then have links been made anew after a split. A node that died is no excuse: its
+/// client is somewhere else by then, or silent.
+fn joined(world: &World, owner: usize, observer: usize, window: Micros, from: Micros, until: Micros) -> bool {
+    let opening = world.now.saturating_sub(window);
+    let start = if until == Micros::MAX { opening } else { from.max(opening) };
+    // What was mended in the observer's sleep it learns when it wakes.
+    let (woken, slept) = world.hosts[observer].last_pause;
+    let start = if woken > start { start.saturating_sub(slept) } else { start };
+    let died = world.hosts[owner].last_stop;
+    if until != Micros::MAX && died >= from && died <= start {
+        return true;
     }
-    hosts.all(|host| undisturbed(world, host, window) && linked(host)).then_some(index)
+    let end = if died > start { until.min(died) } else { until.min(world.now) };
+    world.reach.joined(owner, observer, start, end)
+}
+
+/// The client of a member that has not been attached for longer than its attempts may take, although it could have been all
+/// that time.
+fn idle_holder(world: &World, id: &str, observer: usize) -> Option<usize> {
+    let claimed = world.truth.get(id)?;
+    let index = claimed.sole_holder(super::settled_since(world))?;
+    let client = &world.clients[index];
+    let holding = client.members.get(id)?;
+    // It notices the loss, and tries each node it knows of once: a pause, a connection and an answer each time.
+    let noticed = 2 * client.heartbeat_interval + SECOND / 10;
+    let patience = noticed + (world.hosts.len() as u64 + 1) * ATTEMPT;
+    let since = world.now.saturating_sub(patience);
+    let away = client.history.back().is_some_and(|(_, _, until)| *until < since);
+    let idle = client.alive()
+        && away
+        && client.attached_to().is_none()
+        && !client.shares_id
+        && holding.acknowledged_at > 0
+        && [client.started_at, client.woken_at, claimed.wanted_at].iter().all(|at| *at < since)
+        && !client.hangs;
+    let open = |host: usize| {
+        world.reach.reached(index, host, since, world.now) && world.reach.joined(host, observer, since, world.now)
+    };
+    (idle && (0..world.hosts.len()).any(open)).then_some(index)
 }
 
 /// Nor can it count on the news of being back if there is hardly time for them (C6).
@@ -96,6 +153,16 @@ fn back_in_the_last_moment(client: &Client, now: Micros) -> bool {
     let mut sessions = client.history.iter().rev();
     let (Some((_, since, _)), Some((_, _, until))) = (sessions.next(), sessions.next()) else { return false };
     since.saturating_sub(*until) + NEWS > FAST_GRACE && now.saturating_sub(*since) < NEWS
+}
+
+/// Whether a node has been up and among the others for the whole window. It may have slept: that is no excuse to blame others,
+/// short of a new run (L5, N5).
+fn may_judge(world: &World, host: usize, window: Micros) -> bool {
+    let held = &world.hosts[host];
+    let dead = micros(world.setup.timers.dead_peer_timeout);
+    held.ready_at.is_some_and(|at| world.now - at > window)
+        && held.calm_after_pause(world.now, dead / 2) > window
+        && world.reach.joined(host, host, world.now.saturating_sub(window), world.now)
 }
 
 /// The one that judges may have slept itself: that is no excuse to blame others, short of a new run (L5, N5).

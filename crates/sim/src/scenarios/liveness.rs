@@ -2,7 +2,7 @@
 
 use super::log::Log;
 use super::support::Told;
-use crate::network::{MINUTE, Place, SECOND, Spike};
+use crate::network::{MINUTE, SECOND};
 use crate::world::{Crash, World};
 use convoke_core::member::Status;
 use convoke_core::node::{DegradedReason, PeerState};
@@ -151,9 +151,7 @@ pub(super) fn rumours_keep_nobody_alive(world: &mut World) -> Told {
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
     for extra in [7 * SECOND / 10, 13 * SECOND / 10] {
-        let id = world.network.number();
-        world.network.spikes.push(Spike { id, places: Place::Host(1).bit(), extra });
-        world.hosts[1].trouble.begin(world.now);
+        world.slow_links(1, extra);
         world.pass(10 * SECOND)?;
     }
     world.require(world.shown_everywhere("m", Status::Up), "slow links alone are no reason")?;

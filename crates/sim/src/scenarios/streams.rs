@@ -3,7 +3,7 @@
 use super::log::Log;
 use super::support::Told;
 use crate::invariants::Violation;
-use crate::network::{MINUTE, Micros, Place, SECOND, Spike};
+use crate::network::{MINUTE, Micros, SECOND};
 use crate::watcher::Return;
 use crate::world::{Setup, World};
 use convoke_core::Timers;
@@ -102,9 +102,7 @@ pub(super) fn offline_watcher_returns_to_a_lagging_node(world: &mut World) -> To
     let (client, watcher) = prepare(world)?;
     // Slower by steps, so that no link seems silent in between.
     for extra in [7 * SECOND / 10, 14 * SECOND / 10] {
-        let id = world.network.number();
-        world.network.spikes.push(Spike { id, places: Place::Host(2).bit(), extra });
-        world.hosts[2].trouble.begin(world.now);
+        world.slow_links(2, extra);
         world.pass(10 * SECOND)?;
     }
     let old = world.watchers[watcher].sdk.token().to_vec();

@@ -1,7 +1,7 @@
 //! Two nodes hear of each other only through a third, over slow links and in small chunks (D5, D6, D7, L2).
 
 use crate::faults::{Action, Fault};
-use crate::network::{Micros, Place, SECOND, Spike};
+use crate::network::{Micros, SECOND};
 use crate::world::World;
 
 /// Clients move between two nodes that see each other, while a third is told late, by one of them only.
@@ -28,11 +28,8 @@ pub(super) fn play(world: &mut World, until: Micros) {
 
 /// Everything from and to a host takes long, but not so long that its links are given up.
 fn slow_down(world: &mut World, host: usize, length: Micros) {
-    let id = world.network.number();
     let extra = world.duration(SECOND / 50, SECOND / 2);
-    world.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
-    let now = world.now;
-    world.hosts[host].trouble.begin(now);
+    let id = world.slow_links(host, extra);
     world.faults.count(Fault::DelaySpike);
     world.schedule_action(length, Action::EndSpike { spike: id });
 }
