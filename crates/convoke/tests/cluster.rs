@@ -85,7 +85,7 @@ fn a_second_process_with_the_id_of_a_living_node_stops() {
         second.stderr().contains("another process of the cluster uses this node id: trying for 6 s")
     });
     assert_eq!(second.wait().code(), Some(5));
-    assert!(second.stderr().contains("give each its own (--id)"), "{}", second.stderr());
+    assert!(second.stderr().contains("give each node its own id (--id)"), "{}", second.stderr());
     assert_eq!((state(&nodes[0], "n2").as_str(), state(&nodes[1], "n1").as_str()), ("up", "up"));
 }
 
