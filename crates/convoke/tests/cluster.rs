@@ -83,7 +83,7 @@ fn a_second_process_with_the_id_of_a_living_node_stops() {
     let mut second = Process::spawn(&mut start(&dir.path().join("second"), &["--id", "n1", "--join", &nodes[1].peers]));
     until("it says why it waits", || second.stderr().contains("node id in use patience_s=6"));
     assert_eq!(second.wait().code(), Some(5));
-    assert!(second.stderr().contains("give each its own (--id)"), "{}", second.stderr());
+    assert!(second.stderr().contains("give each node its own id (--id)"), "{}", second.stderr());
     assert_eq!((state(&nodes[0], "n2").as_str(), state(&nodes[1], "n1").as_str()), ("up", "up"));
 }
 

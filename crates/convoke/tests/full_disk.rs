@@ -59,7 +59,7 @@ fn story(dir: &Path, data: &Path, mut command: Command, error: &str, mend: impl 
     let said = full.process.stderr();
     let file = data.join("log").join("0000000000000001.log");
     let last = said.lines().last().unwrap();
-    assert!(last.starts_with("convoke: node n1 stopped because its log failed: "), "{said}");
+    assert!(last.starts_with("convoke: node n1 stopped because its replicated log failed: "), "{said}");
     assert!(last.contains(file.to_str().unwrap()) && last.contains(error), "{said}");
     assert!(said.contains("ERROR"), "{said}");
     until("its client has gone on at the other node", || owner(&other, "web-1") == "n2");

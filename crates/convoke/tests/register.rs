@@ -84,7 +84,7 @@ fn whoever_comes_second_must_ask_for_a_takeover() {
     let mut first = registered(&node.clients, "web-1");
     let again = ["register", "--addr", &node.clients, "--id", "web-1", "--service", "web"];
     let error = failure(&convoke(&again).output().unwrap(), 5);
-    assert!(error.ends_with("choose another --id, or take this one with --takeover"), "{error}");
+    assert!(error.ends_with("use another --id, or take the member over with --takeover"), "{error}");
     failure(&convoke(&[again.as_slice(), &["--", "true"]].concat()).output().unwrap(), 125);
     let mut second = register(&node.clients, "web-1", &["--takeover", "--", "true"]);
     assert_eq!(second.wait().code(), Some(0));

@@ -65,11 +65,11 @@ fn told(request: RequestId, fate: Fate, json: bool) -> Result {
         return print_json(&shown);
     }
     let meaning = match kind {
-        FateKind::Applied => "applied once",
-        FateKind::NotApplied => "decided: not applied, and never will be",
-        FateKind::Never => "not applied, and never will be",
-        FateKind::TooOld => "no longer known; it can no longer be applied",
-        FateKind::Open | FateKind::Unspecified => "not applied so far; it may be until it is resolved",
+        FateKind::Applied => "took effect once",
+        FateKind::NotApplied => "decided: did not take effect and never will",
+        FateKind::Never => "did not and will not take effect",
+        FateKind::TooOld => "no longer known; cannot take effect any more",
+        FateKind::Open | FateKind::Unspecified => "no effect so far; may take effect until it is resolved",
     };
     let mut lines = vec![("Request", request.to_string()), ("Fate", format!("{}: {meaning}", shown.fate))];
     if let Some(index) = shown.index {
