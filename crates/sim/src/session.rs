@@ -295,7 +295,7 @@ impl World {
         let generation = c.generation;
         let patience = 2 * c.heartbeat_interval;
         self.stats.operations += 1;
-        // Sometimes the attach crawls: the client gives up and is long elsewhere when it arrives.
+        // Sometimes the attach crawls: the client gives up and is long elsewhere when it arrives (H1).
         if self.faults.late_messages && self.rng.u32(..self.faults.late_one_in.max(1)) == 0 {
             let extra = self.rng.u64(SECOND / 2..self.orphan_patience());
             if let Some(connection) = self.network.connections.get_mut(&conn) {
