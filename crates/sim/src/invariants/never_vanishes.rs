@@ -1,4 +1,4 @@
-//! A member of a living client never disappears in between: a change of owner is not a removal (L3, D8).
+//! A member of a living client never disappears in between: a change of owner is not a removal (L3, D8, H5).
 
 use super::no_false_down::steady_holder;
 use super::{Found, Invariant, notice_time, report, serving, undisturbed};

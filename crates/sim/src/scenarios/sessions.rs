@@ -149,29 +149,32 @@ pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> Told {
 pub(super) fn rejected_request_does_not_succeed_later(world: &mut World) -> Told {
     world.begin()?;
     let holder = world.add_client_at("holder", &["taken"], 1);
-    let client = world.add_client_at("c", &["m"], 0);
-    world.up(&["taken", "m"])?;
+    world.up(&["taken"])?;
     // A claim above the holder's, so that nothing but the number of the request stands against the copy.
-    world.raise_claim(client, 5);
-    world.go(client, 0);
-    world.run_until(|w| w.at(client, 0), 10 * SECOND)?;
-    let stream = world.stream_of(client);
-    let request = |seq| {
-        let member = v1::MemberSpec { id: "taken".to_owned(), service: "s".to_owned(), ..v1::MemberSpec::default() };
-        let operation = Operation::Register(v1::Register { member: Some(member), takeover: false });
-        let request = v1::Request { seq, operation: Some(operation) };
-        FromClient::Again { session: stream.session, request }
+    let attach = Attach {
+        client: "c".to_owned(),
+        nonce: 7,
+        claim: 9,
+        previous_claim: 0,
+        liveness: Liveness::Normal,
+        timeout: None,
+        members: Vec::new(),
+        unregistered: Vec::new(),
     };
-    let rejected = world.node(0).counters().requests_rejected;
-    world.push(stream.conn, 0, Item::ToNode(Box::new(request(1))));
-    world.pass(SECOND)?;
-    world.require(world.node(0).counters().requests_rejected == rejected + 1, "the member was not held")?;
+    let conn = ConnId(u64::MAX);
+    let attached = world.with_node(0, |node, time, out| Some(node.attach(time, 0, conn, &attach, out).ok())).flatten();
+    let Some(attached) = attached else { return world.require(false, "the client was not attached") };
+    let member = AttachMember { spec: MemberSpec::new("taken", "s"), takeover: false };
+    let register = |world: &mut World| {
+        world.with_node(0, |node, time, out| Some(node.register(time, 0, attached.session, 1, &member, out).is_ok()))
+    };
+    let first = register(world);
+    world.require(first == Some(false), "the member was not held")?;
     world.client_unregister(holder, "taken");
     world.run_until(|w| (0..3).all(|host| w.member(host, "taken").is_none()), 5 * SECOND)?;
-    world.push(stream.conn, 0, Item::ToNode(Box::new(request(1))));
-    world.pass(SECOND)?;
-    world.require(world.node(0).counters().requests_rejected == rejected + 2, "the copy was executed")?;
-    world.require((0..3).all(|host| world.member(host, "taken").is_none()), "the member is registered")?;
+    let copy = register(world);
+    world.require(copy == Some(false), "the copy was executed")?;
+    world.with_node(0, |node, time, out| Some(node.close_session(time, attached.session, out).is_ok()));
     world.settle()
 }
 
