@@ -114,7 +114,7 @@ mod tests {
             address: "10.0.0.1:80".to_owned(),
             endpoints: pairs(&[("admin", "10.0.0.1:81"), ("metrics", "h:9")]),
             weight: 3,
-            metadata: pairs(&[("a", "1"), ("b", "two\nlines")]),
+            metadata: pairs(&[("a", "1"), ("b", "two \"words\" \\ é")]),
         };
         let plain = AttachMember { spec: MemberSpec { id: "b".to_owned(), ..MemberSpec::default() }, takeover: false };
         let plain = AttachMember { spec: MemberSpec { service: "s".to_owned(), ..plain.spec }, ..plain };
