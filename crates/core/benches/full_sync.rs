@@ -87,7 +87,7 @@ impl Story {
         let (last, session) = (support::id(Ids::Short, members - 1), story.sessions[SESSIONS - 1]);
         let unregistered = story.nodes[SENDER].unregister(story.now, session, story.seq, &last, &mut Output::default());
         unregistered.expect("the member is registered");
-        while story.nodes[SENDER].counters().collected == 0 {
+        while story.nodes[SENDER].counters().tombstones_collected == 0 {
             let want = story.step();
             story.deliver(want.into_iter().map(|want| (SENDER, want)).collect());
         }
