@@ -17,7 +17,7 @@ const OPENAPI: &str = include_str!("../../openapi.json");
 pub(crate) async fn metrics(State(surface): State<Arc<Surface>>) -> Result<Response, Failure> {
     let status = surface.node.status().await.map_err(rejected)?;
     let counters = surface.node.counters().await.map_err(rejected)?;
-    match metrics::encode(surface, status, counters) {
+    match metrics::encode(&surface, status, counters) {
         Ok(text) => Ok(with_type(metrics::CONTENT_TYPE, text)),
         Err(error) => Err(Error::new(ErrorCode::Internal, format!("cannot encode the metrics: {error}")).into()),
     }

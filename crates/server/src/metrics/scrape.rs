@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Encodes all metrics of the process.
-pub(crate) fn encode(surface: Arc<Surface>, status: Status, counters: Counters) -> Result<String, fmt::Error> {
+pub(crate) fn encode(surface: &Arc<Surface>, status: Status, counters: Counters) -> Result<String, fmt::Error> {
     let mut text = String::new();
     let mut scraped = Registry::default();
     scraped.register_collector(Box::new(Scrape { surface: surface.clone(), status, counters }));
@@ -146,6 +146,7 @@ impl Families<'_> {
         self.0.encode_descriptor(stem, help, unit, kind)
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "the values are numbers")]
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {
         self.describe(name, help, MetricType::Gauge)?.encode_gauge(&value)
     }
