@@ -55,7 +55,7 @@ async fn watch(surface: Arc<Surface>, request: Request<v1::WatchRequest>) -> Res
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Of this watcher alone.
-    Event(v1::WatchEvent),
+    Event(Box<v1::WatchEvent>),
     /// Encoded for all.
     Change(Bytes),
 }
@@ -89,7 +89,7 @@ impl Encoder for WatchEncoder {
 
     fn encode(&mut self, message: Message, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
         match message {
-            Message::Event(event) => self.0.encode(event, into),
+            Message::Event(event) => self.0.encode(*event, into),
             Message::Change(bytes) => {
                 into.reserve(bytes.len());
                 into.put(bytes);
@@ -144,7 +144,7 @@ impl WatchStream {
             StreamEvent::Reset(reason) => Event::Reset(watch_event::Reset { reason: reset_reason(reason).into() }),
             StreamEvent::Mark(token) => Event::Mark(watch_event::Mark { token }),
         };
-        Some(Message::Event(v1::WatchEvent { event: Some(event) }))
+        Some(Message::Event(Box::new(v1::WatchEvent { event: Some(event) })))
     }
 
     fn change(&self, kind: Kind, member: &Member) -> Option<Message> {
