@@ -51,7 +51,7 @@ pub struct Request {
     pub epoch: Epoch,
     /// Deadline in log time.
     pub deadline: Option<LogTime>,
-    /// The session ends with it, in the same entry, whatever its outcome is (S4).
+    /// The session ends with it, in the same entry, whatever its outcome (LS4).
     pub last: bool,
     pub body: Body,
 }

@@ -96,9 +96,9 @@ fn ls8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
     assert_eq!(log.value("A").as_deref(), Some("1"));
 }
 
-/// S4: a request that is the last of its session ends it in the same entry, applied or not, and copies still get its outcome.
+/// LS4: a request that is the last of its session ends it in the same entry, applied or not, and copies still get its outcome.
 #[test]
-fn s4_the_last_request_ends_its_session() {
+fn ls4_the_last_request_ends_its_session() {
     let mut log = Script::new();
     for (value, if_revision, is_applied) in [("1", None, true), ("2", Some(99), false)] {
         let client = log.open();
