@@ -66,7 +66,7 @@ fn bad_configuration_is_2_and_names_the_place() {
         ("bind = \"0.0.0.0\"\n", format!("insecure_public (--insecure-public) (bind from {path} line 1)")),
         (
             "bind = \"0.0.0.0\"\ninsecure_public = true\n",
-            format!("set advertise to an address of this machine that they can reach (bind from {path} line 1)"),
+            format!("set advertise to an address of this machine that peers can reach (bind from {path} line 1)"),
         ),
         (
             "client_port = 8000\npeer_port = 8000\n",

@@ -4,6 +4,7 @@
 
 mod support;
 
+use convoke_base::framing::header;
 use convoke_testkit::until;
 use support::http::{metric, raw, request};
 use support::{patient_plan, registered};
@@ -54,15 +55,22 @@ fn garbage_on_every_port_is_rejected_and_counted() {
     ] {
         counted("convoke_client_connections_malformed_total", &|| drop(raw(clients, &joined(&[HTTP2, frames]))));
     }
-    // The peer port: no peer; a frame of 4 GiB; a frame that is no message; one cut short.
-    for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), noise.clone(), joined(&[PEER, &u32::MAX.to_le_bytes()])] {
+    // The peer port: no peer; a frame of 4 GiB; a wrong checksum; a frame that is no message; one cut short.
+    let header = header(&[&noise]);
+    let mut damaged = header;
+    damaged[7] ^= 1;
+    for bytes in [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        noise.clone(),
+        joined(&[PEER, &[0xff; 8]]),
+        joined(&[PEER, &damaged, &noise]),
+    ] {
         counted("convoke_network_connections_malformed_total", &|| drop(raw(peers, &bytes)));
     }
-    let length = u32::try_from(noise.len()).unwrap().to_le_bytes();
-    counted("convoke_registry_frames_malformed_total", &|| drop(raw(peers, &joined(&[PEER, &length, &noise]))));
+    counted("convoke_registry_frames_malformed_total", &|| drop(raw(peers, &joined(&[PEER, &header, &noise]))));
     counted("convoke_network_links_accepted_total", &|| {
         let mut stream = std::net::TcpStream::connect(peers).unwrap();
-        std::io::Write::write_all(&mut stream, &joined(&[PEER, &length, b"cut"])).unwrap();
+        std::io::Write::write_all(&mut stream, &joined(&[PEER, &header, b"cut"])).unwrap();
     });
 
     cluster.wait_meshed();

@@ -84,10 +84,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("log", "The replicated log (docs/log.md). The registry does not depend on it."),
     ("log_timers", "Durations of the replicated log. Use the same values on all nodes."),
     ("log_limits", "Limits of a replica of the log."),
-    (
-        "log_state",
-        "Limits of the state of the log. They are fixed when the log is created; later changes have no effect.",
-    ),
+    ("log_state", "Limits of the state of the log. They are fixed when the log is created."),
 ];
 
 pub(crate) const KEYS: &[Key] = &[

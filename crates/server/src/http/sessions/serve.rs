@@ -192,7 +192,7 @@ async fn run_here(
         match (rejection.code, same) {
             (Rejected::SessionGone, Some(_)) => *place = None,
             (Rejected::SessionGone, None) => {}
-            (Rejected::StaleEpoch, same) => {
+            (Rejected::StaleClaim, same) => {
                 // The member was registered with a higher claim before: attach again with it.
                 let SessionRequest::Register(member) = wish else { return Err(SessionError::Lost) };
                 if same.is_some() {
