@@ -185,7 +185,7 @@ impl Driver {
                 self.work(|session, now, out| session.connected(now, id, out));
             }
             ConnectionEvent::Received(message) => {
-                self.work(|session, now, out| session.received(now, id, message, out))
+                self.work(|session, now, out| session.received(now, id, message, out));
             }
             ConnectionEvent::Learnt(nodes) => self.session.learn(nodes),
             ConnectionEvent::Ended(error) => self.work(|session, now, out| session.disconnected(now, id, &error, out)),

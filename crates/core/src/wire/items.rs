@@ -203,7 +203,7 @@ fn decode_age(reader: &mut Reader<'_>) -> Result<Duration, CodecError> {
 }
 
 fn decode_pairs<'a>(reader: &mut Reader<'a>) -> Result<PairsItem<'a>, CodecError> {
-    let count = reader.bounded("pairs", PAIRS_MAX as u64)?;
+    let count = reader.bounded("pairs", PAIRS_MAX)?;
     let mut walk = *reader;
     let mut previous: Option<&str> = None;
     for _ in 0..count {
