@@ -208,10 +208,10 @@ mod tests {
     use crate::skip;
 
     fn reaches(network: &Network, from: usize, to: usize) -> bool {
-        // A rejected connection proves that packets pass in both directions.
+        // A refused connection proves that packets pass in both directions.
         let script = format!("exec 2>&1; timeout 1 bash -c '</dev/tcp/{}/1' || true", network.address(to));
         let output = network.command(from, "bash").args(["-c", &script]).output().expect("bash runs");
-        String::from_utf8_lossy(&output.stdout).contains("rejected")
+        String::from_utf8_lossy(&output.stdout).contains("refused")
     }
 
     #[test]

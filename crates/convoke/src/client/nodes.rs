@@ -10,7 +10,7 @@ pub(crate) async fn nodes(inspect: &Inspect) -> Result {
 }
 
 fn render(nodes: &[v1::Node], palette: Palette) -> String {
-    let mut table = Table::new(&["ID", "STATE", "REGION", "CLIENTS", "PEERS", "RUN", "REMARKS"]);
+    let mut table = Table::new(&["ID", "STATE", "REGION", "CLIENTS", "PEERS", "INCARNATION", "REMARKS"]);
     for node in nodes {
         let (word, style) = state(node.state());
         let plain = |text: &str| (text.to_owned(), Style::Plain);
@@ -43,7 +43,7 @@ fn state(state: NodeState) -> (&'static str, Style) {
 fn remarks(node: &v1::Node) -> String {
     let mut remarks = Vec::new();
     if node.self_ {
-        remarks.push("asked");
+        remarks.push("this node");
     }
     if node.drained {
         remarks.push("drained");

@@ -151,7 +151,7 @@ fn nodes(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
             NodeState::Unspecified => ("unknown", Color::Yellow),
         };
         let mut remarks = Vec::new();
-        remarks.extend(node.self_.then_some("asked"));
+        remarks.extend(node.self_.then_some("this node"));
         remarks.extend(node.drained.then_some("drained"));
         Row::new(vec![
             Span::raw(node.id.clone()),
