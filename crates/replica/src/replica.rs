@@ -105,7 +105,7 @@ impl Drop for Replica {
 }
 
 impl LogHandle {
-    /// Serves a connection of the peer port whose first eight bytes were [`PREAMBLE`](crate::PREAMBLE).
+    /// Serves a connection of the peer port whose first eight bytes were [`LOG_PREAMBLE`](crate::LOG_PREAMBLE).
     pub fn accept(&self, stream: impl Duplex, from: SocketAddr) {
         let plane = self.plane.clone();
         let Ok(permit) = plane.connections.clone().try_acquire_owned() else {

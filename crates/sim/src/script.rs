@@ -178,7 +178,9 @@ impl World {
     /// A client that is still on its way somewhere.
     fn unsettled_client(&self) -> Option<usize> {
         self.clients.iter().position(|client| {
-            let still = client.attached_to().is_some() && client.pending.is_empty() && !client.hangs;
+            // A client whose node died without an EOF has yet to notice.
+            let served = client.attached_to().is_some_and(|host| self.hosts[host].serving().is_some());
+            let still = served && client.pending.is_empty() && !client.hangs;
             client.alive() && !(still && self.now - client.changed_at >= 3 * SECOND)
         })
     }

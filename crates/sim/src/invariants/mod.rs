@@ -25,6 +25,7 @@ pub use published::Published;
 use crate::host::HostState;
 use crate::network::{Micros, SECOND};
 use crate::world::{Topology, World, micros};
+use convoke_core::member::Member;
 use convoke_core::node::StreamEvent;
 use std::fmt;
 
@@ -143,6 +144,17 @@ pub(crate) fn is_old_news(world: &World, host: usize, client: usize, event: &Str
             let behind = !no_false_down::observer_is_calm(world, host) || !findable(world, notice_time(world));
             earlier || (behind && (version.claim, version.seq) < (now.claim, now.seq))
         })
+}
+
+/// Whether a member shows the record of an earlier process of its client that outranks the present one. A client that starts
+/// again on one side of a split cannot know how far its earlier process had counted on the other side. The owner claims the
+/// member anew as soon as it receives that record (C4); until then other nodes show it. Documented in
+/// `docs/known-violations.md`.
+pub(crate) fn is_of_an_earlier_process(world: &World, client: usize, member: &Member) -> bool {
+    let client = &world.clients[client];
+    let acknowledged = client.members.get(member.id()).and_then(|holding| holding.acknowledged);
+    let shown = member.version();
+    acknowledged.is_some_and(|now| (shown.claim, shown.seq) > (now.claim, now.seq) && shown.claim <= client.past_claim)
 }
 
 /// Whether everybody can find everybody. In a line a host that cannot be reached hides those behind it from each other

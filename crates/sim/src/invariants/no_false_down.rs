@@ -35,12 +35,12 @@ impl Invariant for NoFalseDown {
     fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
         let reader = &world.watchers[watcher];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer) else { return };
-        let (id, status) = match event {
+        let (id, status, shown) = match event {
             StreamEvent::StatusChanged(m)
             | StreamEvent::Updated(m)
             | StreamEvent::Registered(m)
-            | StreamEvent::OwnerChanged(m) => (m.id(), m.status()),
-            StreamEvent::Unregistered { id, .. } => (id.as_str(), Status::Left),
+            | StreamEvent::OwnerChanged(m) => (m.id(), m.status(), Some(m)),
+            StreamEvent::Unregistered { id, .. } => (id.as_str(), Status::Left, None),
             _ => return,
         };
         let window = notice_time(world);
@@ -50,7 +50,9 @@ impl Invariant for NoFalseDown {
         let joined = |owner: usize, from: Micros, until: Micros| joined(world, owner, host, window, from, until);
         let held = steady_holder(world, id, window, joined);
         let Some(client) = held.or_else(|| idle_holder(world, id, host)) else { return };
-        if super::is_old_news(world, host, client, event) {
+        if super::is_old_news(world, host, client, event)
+            || shown.is_some_and(|member| super::is_of_an_earlier_process(world, client, member))
+        {
             return;
         }
         self.checks += 1;
