@@ -54,6 +54,7 @@ convoke_base::mutants! {
     FullMergeTakesOwn: "D12", "a full merge drops live records of its receiver";
     TombstoneNotRepeated: "D13", "a tombstone that meets a lower claim is not repeated";
     InferenceNotRepeated: "D13", "an inferred end that meets a lower claim is not repeated";
+    RetiredNotRepeated: "D13", "the end of a record whose origin a peer has retired is not repeated";
     NeverRetired: "D14", "old incarnations are never retired";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of rejecting it";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";

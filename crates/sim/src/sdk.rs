@@ -112,6 +112,7 @@ impl World {
         let c = &mut self.clients[client];
         c.process = Process::Dead;
         c.session = None;
+        c.hangs = false;
         c.run += 1;
         c.died_at = Some(now);
         c.changed_at = now;
@@ -146,6 +147,7 @@ impl World {
         let c = &mut self.clients[client];
         c.process = Process::Stopped;
         c.session = None;
+        c.hangs = false;
         c.run += 1;
         c.changed_at = now;
         c.pending.clear();

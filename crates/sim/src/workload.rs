@@ -58,6 +58,9 @@ impl World {
 
     /// Registers a member as the application wants it; sent at once if there is a session.
     pub fn client_register(&mut self, client: usize, spec: MemberSpec, takeover: bool) {
+        if self.clients[client].closing || self.clients[client].process == Process::Stopped {
+            return;
+        }
         let id = spec.id.clone();
         let now = self.now;
         if self.truth.get(&id).is_some_and(|claimed| claimed.wanted_by.iter().any(|other| *other != client)) {

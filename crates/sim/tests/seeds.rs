@@ -25,19 +25,20 @@ fn a_hundred_seeds() {
 #[test]
 fn seeds_that_found_something() {
     let focused = [
-        275,         // W3: a token did not cover a record beyond its context
-        1093,        // W3
-        1179,        // W3: a record kept where the token was made and dropped where it was used
-        1194,        // W3
-        1439,        // D10: a starting node retired an incarnation before it received its records
-        1779,        // W3
-        1827,        // W3
-        2715,        // W3: kept at one node, dropped at another
-        3075,        // D6: both ends used one number for two deltas
-        6781,        // D7: no pushes after one end rejected a full merge
-        900_100_035, // C5: a copy of a rejected request was executed later
-        900_101_963, // L3: evidence admitted an owner before the last chunk of its exchange was applied
-        900_104_210, // W6: the removal of a member carried the version under which it was shown
+        275,               // W3: a token did not cover a record beyond its context
+        1093,              // W3
+        1179,              // W3: a record kept where the token was made and dropped where it was used
+        1194,              // W3
+        1439,              // D10: a starting node retired an incarnation before it received its records
+        1779,              // W3
+        1827,              // W3
+        2715,              // W3: kept at one node, dropped at another
+        3075,              // D6: both ends used one number for two deltas
+        6781,              // D7: no pushes after one end rejected a full merge
+        900_100_035,       // C5: a copy of a rejected request was executed later
+        900_101_963,       // L3: evidence admitted an owner before the last chunk of its exchange was applied
+        900_104_210,       // W6: the removal of a member carried the version under which it was shown
+        1_794_855_073_053, // D13: a node rejected the records of a number that it had retired, and kept what they replaced
     ];
     let brief = [
         245,  // D10

@@ -68,6 +68,10 @@ impl Standing {
         self == Standing::Admitted
     }
 
+    pub(crate) fn is_silent(self) -> bool {
+        matches!(self, Standing::Silent { .. })
+    }
+
     /// The liveness counter by which write `n` is judged; `None` if its record shows what the origin stated.
     pub(crate) fn judges(self, n: u64) -> Option<u64> {
         match self {

@@ -5,7 +5,7 @@ use super::{Event, Node, Output, Phase};
 use crate::map::{Look, OriginEntry};
 use crate::member::{Record, Space, Status};
 use crate::mutant::{Mutant, seam};
-use crate::version::{NodeId, OriginId};
+use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::Context;
 use foldhash::fast::FixedState;
 use std::collections::BTreeSet;
@@ -131,6 +131,7 @@ impl Node {
     /// written off. This node states its own again.
     pub(super) fn apply_peer_forgetting(&mut self, context: &Context, out: &mut Output) {
         for (node, incarnation) in &context.retired {
+            self.repeat_ends(node, *incarnation, out);
             self.retire(node, |entry| entry.origin.id.incarnation <= *incarnation, out);
         }
         self.map.note_written_off(context);
@@ -144,6 +145,28 @@ impl Node {
         let older = |(origin, _): (&OriginId, u64)| origin.node == self.me.node && *origin != self.me;
         if context.written_off.iter().any(older) {
             self.claim_above(context.claim_floor, out);
+        }
+    }
+
+    /// Writes again, as tombstones of this node, what a silent origin left and what was inferred of it, if a peer has retired
+    /// the origin (D13).
+    ///
+    /// Example: node C lost its disk, started with number 1 beside node B, and stored claim 9 of `m` over the claim 8 of
+    /// node A. A was cut off from both, and retired numbers of C up to 2 long ago. It rejects all records of C with number 1,
+    /// so it would show claim 8 for ever while B shows `m` as left.
+    fn repeat_ends(&mut self, node: &NodeId, incarnation: Incarnation, out: &mut Output) {
+        seam!(self, RetiredNotRepeated => return);
+        if !self.map.may_write {
+            return;
+        }
+        let origins = &self.map.origins;
+        let retired =
+            origins.incarnations(node).filter(|(number, index)| *number <= incarnation && *index != origins.me());
+        let silent = retired.map(|(_, index)| origins.entry(index)).filter(|entry| entry.standing.is_silent());
+        let slots = silent.flat_map(|entry| entry.stated.values().copied());
+        let ends: Vec<u32> = slots.filter(|slot| self.map.shown(self.map.at(*slot)) == Status::Left).collect();
+        for slot in ends {
+            self.write_left(slot, out);
         }
     }
 

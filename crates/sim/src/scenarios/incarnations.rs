@@ -66,6 +66,44 @@ pub(super) fn unregistered_at_a_retired_number(world: &mut World) -> Told {
     world.settle()
 }
 
+/// A node that has lost its disk starts beside a restarted one, with a number that a third node has retired. A client takes
+/// a member there and dies with the node. The third node rejects the records of that number, and its client keeps the member.
+pub(super) fn taken_at_a_retired_number(world: &mut World) -> Told {
+    world.begin()?;
+    for _ in 0..2 {
+        world.crash(2, Crash::Process);
+        world.pass(2 * SECOND)?;
+        world.start(2);
+        world.run_until(World::all_ready, 20 * SECOND)?;
+    }
+    let retired = |w: &World| w.node(0).retired().iter().any(|(_, number)| number.number == 2);
+    world.run_until(retired, 80 * MINUTE)?;
+    let keeper = world.add_client_fixed("keeper", &["m"], 0);
+    world.up(&["m"])?;
+    world.crash(1, Crash::Process);
+    world.crash(2, Crash::Process);
+    let cuts = world.partition(&[1, 2], &[0]);
+    world.hosts[2].has_disk = false;
+    world.start(1);
+    world.start(2);
+    world.run_until(|w| [1, 2].iter().all(|host| w.node(*host).is_ready()), 30 * SECOND)?;
+    world.require(world.node(2).origin().incarnation.number == 1, "it remembers its number")?;
+    let taker = world.add_client_fixed("taker", &[], 2);
+    world.run_until(|w| w.at(taker, 2), 10 * SECOND)?;
+    world.raise_claim(taker, 50);
+    world.client_move(taker, Some(2));
+    world.pass(2 * SECOND)?;
+    world.register(taker, "m");
+    world.run_until(|w| w.status(1, "m") == Some(Status::Up), 5 * SECOND)?;
+    world.client_crash(taker, false);
+    world.crash(2, Crash::Process);
+    world.start(2);
+    world.rejoin(cuts);
+    world.run_until(|w| w.owned_by("m", 0), 10 * MINUTE)?;
+    world.require(world.holds(keeper, "m"), "the keeper has lost its member")?;
+    world.settle()
+}
+
 /// A node that has had several runs restarts with nothing but its id: others tell it which number is due.
 pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> Told {
     world.begin()?;

@@ -130,6 +130,7 @@ scenarios! {
     returning::two_sleeps_are_one, 2, three, "N5", "two sleeps with nothing heard in between are one";
     incarnations::crash_and_restart_with_lower_counters, 1, three, "N1", "a node restarts with nothing but its id";
     incarnations::unregistered_at_a_retired_number, 1, three, "N1, D14", "what a run with a forgotten number unregistered, the next says again";
+    incarnations::taken_at_a_retired_number, 1, three, "D13, D14", "a member taken at a forgotten number returns to its client";
     incarnations::two_processes_with_one_id, 1, three, "N4", "the second process stops with an identity conflict";
     incarnations::two_processes_with_one_id_meet, 1, three, "N4", "two established processes meet: the older stops";
     incarnations::dead_node_retired_at_different_times_never_returns, 1, three, "D14", "nothing of a dead node is handed back";
