@@ -25,6 +25,9 @@ impl Mutation {
             Some(Mutant::SeqBeforeClaim) => {
                 return (new.seq, new.claim, &new.origin.id, new.n) > (held.seq, held.claim, &held.origin.id, held.n);
             }
+            Some(Mutant::TiesByClock) if (new.claim, new.seq) == (held.claim, held.seq) => {
+                return (new.since, new.rank()) > (held.since, held.rank());
+            }
             Some(Mutant::TiesKeepHeld) if (new.claim, new.seq) == (held.claim, held.seq) => return false,
             _ => {}
         }
@@ -37,6 +40,7 @@ convoke_base::mutants! {
     PredecessorNotKept: "D2", "an update forgets which record the registration replaced";
     LastArrivalWins: "D3", "the record that arrives last wins, whatever its rank";
     SeqBeforeClaim: "D3", "an ex-owner wins back a member by refreshing it";
+    TiesByClock: "D3", "of two records with one claim and sequence, the one with the later wall-clock time wins";
     CoveredRecordsAccepted: "D4", "records that were collected here are accepted again";
     PushGapClaimed: "D5", "a push that skips writes raises the context";
     PushOmitsSuperseding: "D5", "a push leaves out writes that another origin superseded";
@@ -79,6 +83,7 @@ convoke_base::mutants! {
     NoRelayedEvidence: "L2", "only direct evidence counts";
     OwnerChangeReleasesFirst: "L3", "an owner that loses a session unregisters its members";
     SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of going down";
+    StatusNotPublished: "L3", "readers outside the core do not receive changes of the shown status";
     InferredWithoutBasisKept: "L4", "an inference about a collected record is kept";
     InferredCollectedAlone: "L4", "collecting an inference leaves the stated record";
     InferredIgnoresLife: "L4", "an inference applies again when its owner is lost a second time";
@@ -89,6 +94,7 @@ convoke_base::mutants! {
     NamesNeverExpire: "L7", "the names of a lost node never expire";
     ReturnedBelievedAtOnce: "L8", "a returning origin is admitted before its writes were received";
     ConnectIsProof: "P1", "a TCP connection counts as proof of life";
+    EndIgnored: "P1", "a peer whose connection ended counts as up until its pings are missing";
     AnyClusterAccepted: "P2", "a node of another cluster is accepted";
     OneVoteIsEnough: "P3", "a peer is failed although others reach it";
     NoRetries: "P4", "a lost peer is not dialed again";
@@ -102,5 +108,6 @@ convoke_base::mutants! {
     ResumeIgnoresAdmission: "W3", "a resumed watch gets stated changes only";
     ResumeIgnoresFloor: "W4", "a token that is too old is accepted";
     SlowWatcherDropsSilently: "W5", "a full queue drops changes without a reset";
+    WatcherQueueUnbounded: "W5", "the queue of a slow watcher grows without a limit";
     VersionsIgnoreStatus: "W6", "two versions are equal although the shown status differs";
 }

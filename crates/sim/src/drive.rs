@@ -27,9 +27,14 @@ pub struct Outcome {
 /// Runs a full plan, and for some seeds a second time with other clocks.
 pub fn run_seed(seed: u64) -> Outcome {
     let plan = Plan::full(seed);
+    if seed.is_multiple_of(CLOCK_RERUNS) { run_with_two_clocks(plan) } else { run_plan(&plan, false) }
+}
+
+/// Runs a plan twice, with different wall clocks, and compares the decisions.
+pub fn run_with_two_clocks(plan: Plan) -> Outcome {
     let mut outcome = run_plan(&plan, false);
-    if seed.is_multiple_of(CLOCK_RERUNS) && outcome.violation.is_none() {
-        let again = run_plan(&plan.with_clocks(!seed), false);
+    if outcome.violation.is_none() {
+        let again = run_plan(&plan.with_clocks(!outcome.seed), false);
         outcome.violation = compare_clocks(outcome.decisions, again.decisions);
         *outcome.stats.checks.entry("clocks_irrelevant").or_default() += 1;
         outcome.stats.simulated += again.stats.simulated;

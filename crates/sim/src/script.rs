@@ -161,7 +161,7 @@ impl World {
         while let Err(missing) = invariants::converged(self) {
             self.finish()?;
             if self.now - start > CONVERGENCE_MAX {
-                return self.fail("one_resolution", format!("30 s without faults: {missing}"));
+                return self.fail("converges_in_time", format!("30 s without faults: {missing}"));
             }
             self.advance(POLL);
         }

@@ -100,6 +100,7 @@ impl Node {
     /// A connection ended: EOF or reset.
     pub fn closed(&mut self, now: Time, link: LinkId, out: &mut Output) {
         self.observe(now, out);
+        seam!(self, EndIgnored => return);
         self.lose(link, LossReason::Closed, out);
     }
 

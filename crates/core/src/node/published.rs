@@ -5,6 +5,8 @@
 
 use super::{Node, Output};
 use crate::member::{Member, Space, Status};
+use crate::mutant::seam;
+use std::sync::Arc;
 
 impl Node {
     /// Whether anybody wants to know how members looked before and after a change.
@@ -17,6 +19,7 @@ impl Node {
         if !self.publish {
             return;
         }
+        seam!(self, StatusNotPublished => if before.zip(after).is_some_and(|(b, a)| Arc::ptr_eq(&b.record, &a.record)) { return });
         let gone = |member: &Member| Member { record: member.record.clone(), status: Status::Left };
         out.changes.extend(after.cloned().or_else(|| before.map(gone)));
     }

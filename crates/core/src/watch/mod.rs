@@ -332,6 +332,7 @@ impl Watcher {
             return false;
         }
         if let Some(event) = event(change, before, after) {
+            let limit = if mutation.is(Mutant::WatcherQueueUnbounded) { usize::MAX } else { limit };
             self.enqueue(event, limit);
         }
         true

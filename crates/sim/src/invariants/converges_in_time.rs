@@ -1,9 +1,11 @@
-//! After the last fault is healed all nodes hold the same within the stated bound (D7, R-26).
+//! After the last fault is healed all nodes hold and show the same within the stated bound (D3, D7, D11, R-26).
 
-use super::one_resolution::{difference, shown};
 use super::{Found, Invariant, report, serving};
 use crate::network::{Micros, SECOND};
 use crate::world::World;
+use convoke_core::Node;
+use convoke_core::filter::Filter;
+use convoke_core::member::Status;
 use convoke_core::version::{Incarnation, NodeId, OriginId};
 use std::collections::BTreeMap;
 
@@ -11,6 +13,9 @@ use std::collections::BTreeMap;
 pub const CONVERGENCE_MAX: Micros = 30 * SECOND;
 /// 99 of 100 must be faster.
 pub const CONVERGENCE_P99: Micros = 5 * SECOND;
+
+/// What a node shows: (is a name, id) → everything that must be the same everywhere.
+type Shown = BTreeMap<(bool, String), String>;
 
 #[derive(Debug, Default)]
 pub struct ConvergesInTime {
@@ -22,7 +27,7 @@ impl Invariant for ConvergesInTime {
         "converges_in_time"
     }
     fn rule(&self) -> &'static str {
-        "D6, D7, D8, P4"
+        "D3, D6, D7, D8, D11, D13, L3, P4, W6"
     }
     fn checks(&self) -> u64 {
         self.checks
@@ -71,4 +76,47 @@ pub fn converged(world: &World) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn shown(node: &Node) -> Shown {
+    let mut shown = Shown::new();
+    let mut cursor = None;
+    loop {
+        let (members, next) = node.members(&Filter::all(), cursor, 1000);
+        for m in members {
+            let text = format!(
+                "{} {} owner={} client={} drained={} {:?}",
+                m.version(),
+                m.status(),
+                m.owner().node,
+                m.client(),
+                m.drained(),
+                m.metadata()
+            );
+            shown.insert((false, m.id().to_owned()), text);
+        }
+        cursor = next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    for slot in node.slots() {
+        if slot.name && slot.shown != Status::Left {
+            let text =
+                node.name(&slot.id).map_or("absent".to_owned(), |n| format!("{} {} {}", n.version, n.node, n.location));
+            shown.insert((true, slot.id), text);
+        }
+    }
+    shown
+}
+
+fn difference(one: &Shown, other: &Shown) -> Option<String> {
+    let keys = one.keys().chain(other.keys());
+    for key in keys {
+        let (a, b) = (one.get(key), other.get(key));
+        if a != b {
+            return Some(format!("{} is {a:?} and {b:?}", key.1));
+        }
+    }
+    None
 }

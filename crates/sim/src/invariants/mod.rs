@@ -11,12 +11,10 @@ mod no_false_down;
 mod no_lost_registration;
 mod no_resurrection;
 mod one_owner;
-mod one_resolution;
 mod peers_speak;
 mod published;
 mod queues_bounded;
 mod streams;
-mod versions_never_regress;
 
 pub use clocks_irrelevant::compare as compare_clocks;
 pub use converges_in_time::{CONVERGENCE_MAX, CONVERGENCE_P99, converged};
@@ -79,7 +77,6 @@ pub trait Invariant: fmt::Debug {
 
 pub fn all() -> Vec<Box<dyn Invariant>> {
     vec![
-        Box::<one_resolution::OneResolution>::default(),
         Box::<no_resurrection::NoResurrection>::default(),
         Box::<no_lost_registration::NoLostRegistration>::default(),
         Box::<no_false_down::NoFalseDown>::default(),
@@ -88,7 +85,6 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<never_vanishes::NeverVanishes>::default(),
         Box::<news_before_trust::NewsBeforeTrust>::default(),
         Box::<streams::Streams>::default(),
-        Box::<versions_never_regress::VersionsNeverRegress>::default(),
         Box::<peers_speak::PeersSpeak>::default(),
         Box::<queues_bounded::QueuesBounded>::default(),
         Box::<context_truthful::ContextTruthful>::default(),
