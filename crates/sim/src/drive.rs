@@ -14,7 +14,7 @@ const CLOCK_RERUNS: u64 = 20;
 
 /// How a run ended.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     pub seed: u64,
     pub violation: Option<Violation>,
     /// The end of the trace.
@@ -25,7 +25,7 @@ pub struct Outcome {
 }
 
 /// Runs a full plan, and for some seeds a second time with other clocks.
-pub fn run_seed(seed: u64) -> Outcome {
+pub fn run_seed(seed: u64) -> RunOutcome {
     let plan = Plan::full(seed);
     let mut outcome = run_plan(&plan, false);
     if seed.is_multiple_of(CLOCK_RERUNS) && outcome.violation.is_none() {
@@ -39,7 +39,7 @@ pub fn run_seed(seed: u64) -> Outcome {
 }
 
 /// Runs a plan to its end or to its first violation. A panic anywhere is a violation of `no_panic`.
-pub fn run_plan(plan: &Plan, verbose: bool) -> Outcome {
+pub fn run_plan(plan: &Plan, verbose: bool) -> RunOutcome {
     run_script(plan.world(), |world| phases(world, plan), verbose)
 }
 
@@ -48,7 +48,7 @@ pub fn run_script(
     mut world: World,
     script: impl FnOnce(&mut World) -> Result<(), Violation>,
     verbose: bool,
-) -> Outcome {
+) -> RunOutcome {
     let _keeping = panics::keep();
     world.trace.verbose = verbose;
     let result = catch_unwind(AssertUnwindSafe(|| script(&mut world).and_then(|()| world.finish())));
@@ -60,7 +60,7 @@ pub fn run_script(
     outcome(world.setup.seed, &mut world, violation)
 }
 
-fn outcome(seed: u64, world: &mut World, violation: Option<Violation>) -> Outcome {
+fn outcome(seed: u64, world: &mut World, violation: Option<Violation>) -> RunOutcome {
     let mut stats = std::mem::take(&mut world.stats);
     stats.seeds = 1;
     stats.simulated = world.now;
@@ -69,7 +69,7 @@ fn outcome(seed: u64, world: &mut World, violation: Option<Violation>) -> Outcom
     for invariant in &world.invariants {
         *stats.checks.entry(invariant.name()).or_default() += invariant.checks();
     }
-    Outcome {
+    RunOutcome {
         seed,
         violation,
         lines: world.trace.last_lines(),
