@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Flags that select a node.
 #[derive(Clone, Debug, Args)]
-pub struct Connect {
+pub struct ConnectArgs {
     /// Client addresses of nodes, tried in turn
     #[arg(
         long,
@@ -27,7 +27,7 @@ pub struct Connect {
 #[derive(Clone, Debug, Args)]
 pub struct Inspect {
     #[command(flatten)]
-    pub connect: Connect,
+    pub connect: ConnectArgs,
     /// Print JSON instead of text
     #[arg(long, global = true)]
     pub json: bool,

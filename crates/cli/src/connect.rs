@@ -1,6 +1,6 @@
 //! Connections to nodes. Several addresses are tried in turn within one timeout.
 
-use crate::{CLIENT_PORT, CommandError, Connect, Result, with_port};
+use crate::{CLIENT_PORT, CommandError, ConnectArgs, Result, with_port};
 use convoke_client::{Builder, Client, ConnectionState};
 use convoke_proto::v1::admin_client::AdminClient;
 use convoke_proto::v1::log_client::LogClient;
@@ -15,7 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
 /// `host:port` of all given nodes.
-pub fn addresses(connect: &Connect) -> Result<Vec<String>> {
+pub fn addresses(connect: &ConnectArgs) -> Result<Vec<String>> {
     let given = connect.addr.iter().map(|address| address.trim().trim_start_matches("http://").trim_end_matches('/'));
     let addresses: Vec<String> =
         given.filter(|address| !address.is_empty()).map(|address| with_port(address, CLIENT_PORT)).collect();
@@ -26,8 +26,11 @@ pub fn addresses(connect: &Connect) -> Result<Vec<String>> {
 }
 
 /// Calls the first reachable node that is ready. The call must be idempotent.
-pub async fn call<T>(connect: &Connect, what: impl AsyncFn(Node) -> Result<Response<T>, Status>) -> Result<T> {
-    let asking = async |node: Node, deadline: Instant| match timeout_at(deadline, what(node)).await {
+pub async fn call<T>(
+    connect: &ConnectArgs,
+    what: impl AsyncFn(NodeChannel) -> Result<Response<T>, Status>,
+) -> Result<T> {
+    let asking = async |node: NodeChannel, deadline: Instant| match timeout_at(deadline, what(node)).await {
         Ok(answer) => Ok(answer?.into_inner()),
         Err(_) => Err(Missed::Silent),
     };
@@ -35,7 +38,10 @@ pub async fn call<T>(connect: &Connect, what: impl AsyncFn(Node) -> Result<Respo
 }
 
 /// Like [`call`] for answers of several parts: the first part must arrive before the deadline.
-pub async fn call_until<T>(connect: &Connect, what: impl AsyncFn(Node, Instant) -> Result<T, Missed>) -> Result<T> {
+pub async fn call_until<T>(
+    connect: &ConnectArgs,
+    what: impl AsyncFn(NodeChannel, Instant) -> Result<T, Missed>,
+) -> Result<T> {
     let addresses = addresses(connect)?;
     let deadline = Instant::now() + connect.timeout;
     let mut missed = Vec::new();
@@ -49,7 +55,7 @@ pub async fn call_until<T>(connect: &Connect, what: impl AsyncFn(Node, Instant) 
         let attempt = async {
             let connected = timeout_at(share_ends, endpoint.connect()).await.map_err(|_| Missed::Silent)?;
             let channel = connected.map_err(|error| Missed::Connect(root_cause(&error)))?;
-            what(Node(channel), share_ends).await
+            what(NodeChannel(channel), share_ends).await
         };
         match attempt.await {
             Ok(answer) => return Ok(answer),
@@ -63,7 +69,7 @@ pub async fn call_until<T>(connect: &Connect, what: impl AsyncFn(Node, Instant) 
 }
 
 /// Starts an SDK client and waits until it is connected.
-pub async fn attach(connect: &Connect, builder: Builder) -> Result<Client> {
+pub async fn attach(connect: &ConnectArgs, builder: Builder) -> Result<Client> {
     let addresses = addresses(connect)?;
     let client = builder.seeds(addresses.clone()).operation_timeout(connect.timeout).build()?;
     match client.wait_connected().await {
@@ -115,14 +121,14 @@ fn slow(address: &str, heard: &str, timeout: Duration) -> CommandError {
 
 /// A connection to a node.
 #[derive(Clone, Debug)]
-pub struct Node(Channel);
+pub struct NodeChannel(Channel);
 
-impl Node {
+impl NodeChannel {
     /// Connects with the first call, and again when needed. Every call has this timeout.
-    pub fn lazy(address: &str, timeout: Duration) -> Result<Node> {
+    pub fn lazy(address: &str, timeout: Duration) -> Result<NodeChannel> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|_| CommandError::usage(format!("{address:?} is not a node address: use HOST:PORT")))?;
-        Ok(Node(endpoint.connect_timeout(timeout).timeout(timeout).connect_lazy()))
+        Ok(NodeChannel(endpoint.connect_timeout(timeout).timeout(timeout).connect_lazy()))
     }
 
     pub fn admin(self) -> AdminClient<Channel> {

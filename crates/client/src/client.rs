@@ -3,7 +3,7 @@
 use crate::builder::Builder;
 use crate::connection::Link;
 use crate::driver::{Command, Reply};
-use crate::follow::{self, WatchHandle};
+use crate::follow::{self, CallbackGuard};
 use crate::log::{Ambassador, Kv, Options};
 use crate::registration::Registration;
 use crate::view::View;
@@ -114,7 +114,7 @@ impl Client {
     }
 
     /// Calls a function for every event of a watch, one after another, until the returned handle is dropped.
-    pub fn on_change<F>(&self, filter: F, call: impl FnMut(Event) + Send + 'static) -> Result<WatchHandle, Error>
+    pub fn on_change<F>(&self, filter: F, call: impl FnMut(Event) + Send + 'static) -> Result<CallbackGuard, Error>
     where
         F: TryInto<Filter>,
         F::Error: Display,

@@ -11,7 +11,7 @@ use tonic::transport::{Channel, Endpoint, Error};
 /// What [`Connect::connect`] returns.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Channel, Error>> + Send + 'a>>;
 
-/// What [`LocalNode::call`] returns.
+/// What [`InProcessNode::call`] returns.
 pub type Responding = Pin<Box<dyn Future<Output = http::Response<Body>> + Send>>;
 
 /// Opens connections for an [`Ambassador`](crate::log::Ambassador).
@@ -20,23 +20,23 @@ pub trait Connect: Debug + Send + Sync + 'static {
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a>;
 
     /// The node at this address (`host:port`), if it is in this process: no connection is opened to it.
-    fn local(&self, address: &str) -> Option<Arc<dyn LocalNode>> {
+    fn local(&self, address: &str) -> Option<Arc<dyn InProcessNode>> {
         let _ = address;
         None
     }
 }
 
 /// A node in this process: its gRPC services, without a socket and without HTTP/2.
-pub trait LocalNode: Debug + Send + Sync + 'static {
+pub trait InProcessNode: Debug + Send + Sync + 'static {
     /// Serves one gRPC request.
     fn call(&self, request: http::Request<Body>) -> Responding;
 }
 
 /// TCP.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tcp;
+pub struct TcpConnect;
 
-impl Connect for Tcp {
+impl Connect for TcpConnect {
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
         Box::pin(endpoint.connect())
     }
@@ -46,7 +46,7 @@ impl Connect for Tcp {
 #[derive(Clone, Debug)]
 pub(crate) enum LogChannel {
     Remote(Channel),
-    Local(Arc<dyn LocalNode>),
+    Local(Arc<dyn InProcessNode>),
 }
 
 impl Service<http::Request<Body>> for LogChannel {

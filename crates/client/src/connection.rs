@@ -1,7 +1,7 @@
 //! One connection to a node: the attach stream, and learning of other nodes.
 
 use crate::Error;
-use crate::connect::{Connect, LogChannel, Tcp};
+use crate::connect::{Connect, LogChannel, TcpConnect};
 use crate::seeds::KnownNode;
 use crate::session::ConnectionId;
 use convoke_proto::v1::registry_client::RegistryClient;
@@ -97,7 +97,7 @@ async fn run(
 }
 
 pub(crate) async fn connect(address: &str) -> Result<Channel, Error> {
-    connect_remote(&Tcp, address).await
+    connect_remote(&TcpConnect, address).await
 }
 
 /// The way to a node of the log: none is opened if the node is in this process.

@@ -124,17 +124,17 @@ fn is_final(code: ErrorCode) -> bool {
 /// Keeps a callback going; dropping it ends the calls.
 #[derive(Debug)]
 #[must_use = "the calls end when this is dropped"]
-pub struct WatchHandle {
+pub struct CallbackGuard {
     _task: Task,
 }
 
-pub(crate) fn call_back(mut watch: Watch, mut call: impl FnMut(Event) + Send + 'static) -> WatchHandle {
+pub(crate) fn call_back(mut watch: Watch, mut call: impl FnMut(Event) + Send + 'static) -> CallbackGuard {
     let task = tokio::spawn(async move {
         while let Some(event) = watch.next().await {
             call(event);
         }
     });
-    WatchHandle { _task: Task(task) }
+    CallbackGuard { _task: Task(task) }
 }
 
 /// A task that ends with its handle.

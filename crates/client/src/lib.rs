@@ -54,7 +54,7 @@ pub use convoke_filter::{Filter, FilterError};
 pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};
 pub use convoke_proto::{Error, ErrorCode};
 pub use convoke_session::{ConnectionState, Event, ResetReason, Update};
-pub use follow::WatchHandle;
+pub use follow::CallbackGuard;
 pub use pick::{LocalityPreferring, RoundRobin, WeightedRoundRobin};
 pub use registration::Registration;
 pub use view::View;

@@ -18,7 +18,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn by(client: &Client) -> (Seen, convoke_client::WatchHandle) {
+    fn by(client: &Client) -> (Seen, convoke_client::CallbackGuard) {
         let seen = Seen::default();
         let noting = seen.clone();
         let calls = client.on_change("service == \"orders\"", move |event| match event {

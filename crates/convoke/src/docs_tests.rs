@@ -62,11 +62,11 @@ fn constants() -> String {
         ("timers", format!("{:#?}", convoke_core::Timers::default())),
         ("limits", format!("{:#?}", convoke_core::Limits::default())),
         ("network", format!("{:#?}", convoke_node::NetworkLimits::default())),
-        ("clients", format!("{:#?}", convoke_server::Limits::default())),
+        ("clients", format!("{:#?}", convoke_server::ServerLimits::default())),
         ("client_timeouts", format!("{:#?}", convoke_server::Timeouts::default())),
-        ("log_timers", format!("{:#?}", convoke_replica::Timers::default())),
+        ("log_timers", format!("{:#?}", convoke_replica::LogTimers::default())),
         ("log_limits", format!("{:#?}", convoke_replica::ReplicaLimits::default())),
-        ("log_state", format!("{:#?}", convoke_log::Limits::default())),
+        ("log_state", format!("{:#?}", convoke_log::LogLimits::default())),
     ] {
         let fields = shown.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": "));
         for (field, value) in fields.filter(|(field, _)| of_field(field, &[section]).is_none()) {

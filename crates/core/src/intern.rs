@@ -3,7 +3,7 @@
 //! A registry repeats a few combinations of service, locality and revision a million times; each is stored once. The
 //! tables are only ever looked up, never iterated in an order that could reach an effect.
 
-use crate::member::{Client, Deployment};
+use crate::member::{ClientProcess, Deployment};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hash};
@@ -15,7 +15,7 @@ const SWEEP_MIN: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Interner {
     deployments: Shared<Deployment>,
-    clients: Shared<Client>,
+    clients: Shared<ClientProcess>,
 }
 
 impl Interner {
@@ -31,11 +31,11 @@ impl Interner {
         )
     }
 
-    pub(crate) fn client(&mut self, id: &str, nonce: u64) -> Arc<Client> {
+    pub(crate) fn client(&mut self, id: &str, nonce: u64) -> Arc<ClientProcess> {
         self.clients.get_or_add(
             (id, nonce),
             |held| held.nonce == nonce && held.id == id,
-            || Client { id: id.into(), nonce },
+            || ClientProcess { id: id.into(), nonce },
         )
     }
 }

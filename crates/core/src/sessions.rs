@@ -1,6 +1,6 @@
 //! Sessions of the clients attached to this node, and which of its members belongs to which (C2, C6).
 
-use crate::member::{Client, Liveness};
+use crate::member::{ClientProcess, Liveness};
 use crate::node::{ConnId, SessionId};
 use crate::time::{Duration, Heard, Time};
 use smol_str::SmolStr;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) client: Arc<Client>,
+    pub(crate) client: Arc<ClientProcess>,
     pub(crate) claim: u64,
     pub(crate) liveness: Liveness,
     pub(crate) timeout: Duration,
@@ -214,7 +214,7 @@ mod tests {
 
     fn session(client: &str) -> Session {
         Session {
-            client: Arc::new(Client { id: client.into(), nonce: 1 }),
+            client: Arc::new(ClientProcess { id: client.into(), nonce: 1 }),
             claim: 1,
             liveness: Liveness::Normal,
             timeout: Duration::from_secs(20),

@@ -59,7 +59,7 @@ impl Answer {
 
 /// Which operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OperationId(usize);
+pub struct CallId(usize);
 
 /// One operation of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,13 +91,13 @@ impl<K: Ord + Clone> History<K> {
     }
 
     /// An operation begins. Times need only be comparable with each other; equal times count as overlapping.
-    pub fn call(&mut self, client: u64, key: K, call: Call, at: u64) -> OperationId {
+    pub fn call(&mut self, client: u64, key: K, call: Call, at: u64) -> CallId {
         self.operations.push(Some(Operation { client, key, call, called: at, answer: None }));
-        OperationId(self.operations.len() - 1)
+        CallId(self.operations.len() - 1)
     }
 
     /// It is answered. A later answer to the same operation (from a resolve) does not count: the first one told so.
-    pub fn answer(&mut self, id: OperationId, at: u64, answer: Answer) {
+    pub fn answer(&mut self, id: CallId, at: u64, answer: Answer) {
         if let Some(Some(operation)) = self.operations.get_mut(id.0)
             && operation.answer.is_none()
         {
@@ -106,7 +106,7 @@ impl<K: Ord + Clone> History<K> {
     }
 
     /// It is known that it never happened and never will.
-    pub fn never(&mut self, id: OperationId) {
+    pub fn never(&mut self, id: CallId) {
         if let Some(operation) = self.operations.get_mut(id.0) {
             *operation = None;
         }
@@ -126,12 +126,12 @@ impl<K: Ord + Clone> History<K> {
     }
 
     /// Whether the history is linearizable. Gives up on a key after a few million states.
-    pub fn check(&self) -> Result<(), Violation<K>> {
+    pub fn check(&self) -> Result<(), HistoryViolation<K>> {
         self.check_within(4_000_000)
     }
 
     /// The same with a bound on the states that are looked at for each key.
-    pub fn check_within(&self, states: usize) -> Result<(), Violation<K>> {
+    pub fn check_within(&self, states: usize) -> Result<(), HistoryViolation<K>> {
         let mut by_key: BTreeMap<&K, Vec<&Operation<K>>> = BTreeMap::new();
         for operation in self.operations.iter().flatten() {
             by_key.entry(&operation.key).or_default().push(operation);
@@ -140,7 +140,7 @@ impl<K: Ord + Clone> History<K> {
             let verdict = checker::check(&operations, states);
             if !matches!(verdict, Verdict::Linearizable) {
                 let operations = operations.into_iter().cloned().collect();
-                return Err(Violation { key: key.clone(), verdict, operations });
+                return Err(HistoryViolation { key: key.clone(), verdict, operations });
             }
         }
         Ok(())
@@ -162,14 +162,14 @@ pub enum Verdict {
 
 /// A key whose operations cannot be put in an order, or not be shown to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation<K> {
+pub struct HistoryViolation<K> {
     pub key: K,
     pub verdict: Verdict,
     /// All operations on that key, in the order of their calls as recorded.
     pub operations: Vec<Operation<K>>,
 }
 
-impl<K: fmt::Debug> fmt::Display for Violation<K> {
+impl<K: fmt::Debug> fmt::Display for HistoryViolation<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Verdict::NotLinearizable { stuck } = &self.verdict else {
             return write!(f, "key {:?}: gave up after too many states", self.key);
@@ -188,4 +188,4 @@ impl<K: fmt::Debug> fmt::Display for Violation<K> {
     }
 }
 
-impl<K: fmt::Debug> std::error::Error for Violation<K> {}
+impl<K: fmt::Debug> std::error::Error for HistoryViolation<K> {}

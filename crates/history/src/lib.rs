@@ -22,4 +22,4 @@
 mod checker;
 mod history;
 
-pub use history::{Answer, Call, History, Operation, OperationId, Value, Verdict, Violation};
+pub use history::{Answer, Call, CallId, History, HistoryViolation, Operation, Value, Verdict};

@@ -1,6 +1,6 @@
 //! Several nodes on one machine.
 
-use crate::network::{Network, Way};
+use crate::network::{RelayNetwork, Way};
 use crate::node::{Launch, LocalNode, NodeError};
 use crate::relay::Relay;
 use std::ffi::OsString;
@@ -41,7 +41,7 @@ pub struct ClusterPlan {
 pub struct LocalCluster {
     launch: Launch,
     plan: ClusterPlan,
-    network: Network,
+    network: RelayNetwork,
     /// The first three bytes of all addresses.
     net: [u8; 3],
     /// Reserves the addresses until the first node is added.
@@ -54,7 +54,7 @@ pub struct LocalCluster {
 impl LocalCluster {
     /// Creates a cluster without nodes, with addresses that no other cluster uses.
     pub fn new(plan: ClusterPlan) -> io::Result<LocalCluster> {
-        let network = Network::default();
+        let network = RelayNetwork::default();
         let (net, first) = claim_net(&network, plan.at_localhost)?;
         let (binary, cluster) = (plan.binary.clone(), plan.cluster.clone());
         let launch = Launch { binary, cluster, environment: plan.environment.clone() };
@@ -65,7 +65,7 @@ impl LocalCluster {
         &self.plan.cluster
     }
 
-    pub fn network(&self) -> &Network {
+    pub fn network(&self) -> &RelayNetwork {
         &self.network
     }
 
@@ -173,14 +173,14 @@ impl LocalCluster {
     }
 }
 
-fn listen(network: &Network, host: IpAddr) -> io::Result<Relay> {
+fn listen(network: &RelayNetwork, host: IpAddr) -> io::Result<Relay> {
     // Another program may listen at this port of all addresses.
     Relay::listen(network, host, SocketAddr::new(host, PEER_PORT))
         .or_else(|_| Relay::listen(network, host, SocketAddr::new(host, 0)))
 }
 
 /// Finds unused addresses. The relay at the first address reserves them.
-fn claim_net(network: &Network, at_localhost: bool) -> io::Result<([u8; 3], Relay)> {
+fn claim_net(network: &RelayNetwork, at_localhost: bool) -> io::Result<([u8; 3], Relay)> {
     let random = || [127, fastrand::u8(FIRST_NET..=LAST_NET), fastrand::u8(..)];
     let localhost = at_localhost.then_some([127, 0, 0]);
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);

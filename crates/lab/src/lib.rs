@@ -2,7 +2,7 @@
 //!
 //! Every node of a [`LocalCluster`] has its own loopback address (Linux routes all of 127.0.0.0/8) and dials from it. Peers
 //! dial a [`Relay`] in front of the node. The relay identifies the dialling node by its source address, and applies the
-//! faults of the [`Network`]. Nodes are paused and killed by signals.
+//! faults of the [`RelayNetwork`]. Nodes are paused and killed by signals.
 //!
 //! The nodes end with the process that owns the cluster. If that process was killed, the next one removes its directory
 //! ([`StateDir`]).
@@ -14,7 +14,7 @@ mod relay;
 mod state_dir;
 
 pub use cluster::{ClusterPlan, LocalCluster, NODES_MAX};
-pub use network::{Network, Way, Ways};
+pub use network::{RelayNetwork, Way, Ways};
 pub use node::{LocalNode, NodeError, NodeState};
 pub use relay::Relay;
 pub use state_dir::{StateDir, StateDirError};

@@ -68,11 +68,11 @@ impl Ways {
 
 /// The network between the hosts of a cluster, shared by its relays. Clones are the same network.
 #[derive(Clone, Debug, Default)]
-pub struct Network {
+pub struct RelayNetwork {
     ways: Arc<watch::Sender<Ways>>,
 }
 
-impl Network {
+impl RelayNetwork {
     /// The current faults.
     pub fn ways(&self) -> Ways {
         self.ways.borrow().clone()

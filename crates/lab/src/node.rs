@@ -1,6 +1,6 @@
 //! One node: a process and the relay in front of its peer port.
 
-use crate::network::Network;
+use crate::network::RelayNetwork;
 use crate::relay::Relay;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -108,7 +108,7 @@ impl LocalNode {
     pub(crate) fn new(
         id: String,
         region: String,
-        network: &Network,
+        network: &RelayNetwork,
         relay: Relay,
         client_port: u16,
         dir: PathBuf,

@@ -1,6 +1,6 @@
 //! The relay in front of the peer port of a node, which applies the faults of the network.
 
-use crate::network::{Network, Way, Ways};
+use crate::network::{RelayNetwork, Way, Ways};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +31,7 @@ pub struct Relay {
 
 impl Relay {
     /// Listens at this address. Connections are reset until a target is set.
-    pub fn listen(network: &Network, host: IpAddr, address: SocketAddr) -> io::Result<Relay> {
+    pub fn listen(network: &RelayNetwork, host: IpAddr, address: SocketAddr) -> io::Result<Relay> {
         let socket = socket(address)?;
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
@@ -59,7 +59,12 @@ fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-async fn accept(listener: TcpListener, network: Network, host: IpAddr, target: watch::Receiver<Option<SocketAddr>>) {
+async fn accept(
+    listener: TcpListener,
+    network: RelayNetwork,
+    host: IpAddr,
+    target: watch::Receiver<Option<SocketAddr>>,
+) {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_lab::{Network, Relay, Way};
+use convoke_lab::{Relay, RelayNetwork, Way};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -19,14 +19,14 @@ const WHILE: Duration = Duration::from_millis(150);
 
 /// Host B with its relay.
 struct Host {
-    network: Network,
+    network: RelayNetwork,
     relay: Relay,
     listener: TcpListener,
 }
 
 impl Host {
     async fn start() -> Host {
-        let network = Network::default();
+        let network = RelayNetwork::default();
         let listener = TcpListener::bind((B, 0)).await.unwrap();
         let relay = Relay::listen(&network, B, SocketAddr::new(B, 0)).unwrap();
         relay.lead_to(Some(listener.local_addr().unwrap()));

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a bench a panic is the message")]
 
 use convoke_log::command::{Body, Open, Request};
-use convoke_log::{Command, Entry, Epoch, Limits, LogSessionId, LogTime, Machine};
+use convoke_log::{Command, Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine};
 use divan::Bencher;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn put(number: u64, key: String) -> Command {
 
 /// Returns a machine with one session and `keys` keys with values of 64 bytes.
 fn machine(keys: u64) -> Machine {
-    let mut machine = Machine::new(Limits::default()).unwrap();
+    let mut machine = Machine::new(LogLimits::default()).unwrap();
     let open = Open { epoch: EPOCH, ttl: Duration::from_secs(60), nonce: 1, client: None };
     machine.apply(&entry(1, Command::Open(open))).unwrap();
     for number in 1..=keys {

@@ -19,7 +19,7 @@ mod tree;
 
 pub use command::Command;
 pub use id::{Epoch, LogSessionId, Position, ReplicaId, RequestId};
-pub use limits::{Limits, LimitsError};
+pub use limits::{LimitsError, LogLimits};
 pub use machine::{Entry, Machine};
 pub use mutant::{Mutant, Mutation};
 pub use snapshot::Snapshot;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Limits on what the machine accepts or holds. A request beyond a limit gets a typed answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct LogLimits {
     /// Open sessions (LS7).
     pub sessions: u64,
     /// Ended sessions whose outcomes are kept (LS8).
@@ -32,9 +32,9 @@ pub struct Limits {
     pub address_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for LogLimits {
     fn default() -> Self {
-        Limits {
+        LogLimits {
             sessions: 10_000,
             ended_sessions: 4_096,
             outcomes: 16,
@@ -72,7 +72,7 @@ pub(crate) const VALUE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 pub(crate) const RESPONSE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub(crate) const REPLICAS_MAX: u64 = 256;
 
-impl Limits {
+impl LogLimits {
     /// Rejects limits that would make the log unusable or its formats unbounded.
     pub fn check(&self) -> Result<(), LimitsError> {
         let year = micros(Duration::from_secs(365 * 24 * 60 * 60));
@@ -113,15 +113,15 @@ mod tests {
 
     #[test]
     fn the_defaults_are_allowed() {
-        assert_eq!(Limits::default().check(), Ok(()));
+        assert_eq!(LogLimits::default().check(), Ok(()));
     }
 
     #[test]
     fn a_bound_out_of_range_is_named() {
-        let limits = Limits { ttl_max: Duration::from_millis(10), ..Limits::default() };
+        let limits = LogLimits { ttl_max: Duration::from_millis(10), ..LogLimits::default() };
         let error = limits.check().unwrap_err();
         assert_eq!((error.field, error.found, error.min), ("ttl_max", 10_000, 1_000_000));
-        assert_eq!(Limits { sessions: 0, ..Limits::default() }.check().unwrap_err().field, "sessions");
-        assert_eq!(Limits { key_bytes: u64::MAX, ..Limits::default() }.check().unwrap_err().field, "key_bytes");
+        assert_eq!(LogLimits { sessions: 0, ..LogLimits::default() }.check().unwrap_err().field, "sessions");
+        assert_eq!(LogLimits { key_bytes: u64::MAX, ..LogLimits::default() }.check().unwrap_err().field, "key_bytes");
     }
 }

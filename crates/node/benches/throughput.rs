@@ -6,7 +6,7 @@
 
 mod support;
 
-use convoke_node::{Answer, Config, Delivery, Node, Operation};
+use convoke_node::{ClientOperation, Config, Delivery, Node, OperationResult};
 use std::sync::Arc;
 use std::time::Instant;
 use support::{attach, cpu, member, scale};
@@ -46,11 +46,11 @@ async fn registrations(batch: usize) {
                 let operations = (0..batch).map(|i| {
                     let seq = (round * batch + i + 1) as u64;
                     let member = Arc::new(member((client * rounds + round) * batch + i));
-                    Operation::Register { session, seq, member }
+                    ClientOperation::Register { session, seq, member }
                 });
                 connection.submit(operations.collect()).unwrap();
                 let Some(Delivery::Answers(answers)) = connection.next().await else { panic!("no answers") };
-                assert!(answers.iter().all(|answer| matches!(answer, Answer::Written(Ok(_)))), "{answers:?}");
+                assert!(answers.iter().all(|answer| matches!(answer, OperationResult::Written(Ok(_)))), "{answers:?}");
             }
             connection
         }));
@@ -80,7 +80,7 @@ async fn heartbeats(what: &str, answered: bool) {
             tokio::spawn(async move {
                 for _ in 0..rounds {
                     if answered {
-                        connection.submit(vec![Operation::Heartbeat { session }]).unwrap();
+                        connection.submit(vec![ClientOperation::Heartbeat { session }]).unwrap();
                         assert!(matches!(connection.next().await, Some(Delivery::Answers(_))));
                     } else if connection.heartbeat(session).is_err() {
                         // The node is busy: others first.

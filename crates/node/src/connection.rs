@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 /// An operation of a client. The client numbers the requests of a session; a number at or below the last one is rejected
 /// (C5).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum ClientOperation {
     Attach(Box<Attach>),
     /// Re-attaches a client that keeps no state: the registry provides its members (C8).
     Reattach(Box<Reattach>),
@@ -48,7 +48,7 @@ pub enum Operation {
 
 /// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum OperationResult {
     Attached(Result<Attached, Rejection>),
     /// The answer to `Register` and `Update`: the member's new version.
     Written(Result<Version, Rejection>),
@@ -60,9 +60,9 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// One answer for each operation of a submitted batch, in its order. Batches are answered in the order submitted.
-    Answers(Vec<Answer>),
+    Answers(Vec<OperationResult>),
     Notice(Notice),
-    /// Answer to [`Connection::heartbeat_echoed`].
+    /// Answer to [`ClientConnection::heartbeat_echoed`].
     Heartbeat {
         echo: u64,
         result: Result<(), Rejection>,
@@ -89,7 +89,7 @@ pub enum CloseReason {
 
 /// A client's connection. Dropping it detaches its sessions; they continue until they time out.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ClientConnection {
     conn: ConnId,
     shared: Arc<Shared>,
     deliveries: mpsc::UnboundedReceiver<Delivery>,
@@ -125,13 +125,13 @@ impl Outbox {
     }
 }
 
-impl Connection {
+impl ClientConnection {
     pub(crate) fn open(shared: &Arc<Shared>) -> Result<Self, Rejection> {
         let conn = ConnId(shared.number());
         let (sender, deliveries) = mpsc::unbounded_channel();
         let backlog = Arc::<Backlog>::default();
         shared.submit(Input::Connect { conn, outbox: Outbox { sender, backlog: backlog.clone() } })?;
-        Ok(Connection { conn, shared: shared.clone(), deliveries, backlog })
+        Ok(ClientConnection { conn, shared: shared.clone(), deliveries, backlog })
     }
 
     pub fn id(&self) -> ConnId {
@@ -139,7 +139,7 @@ impl Connection {
     }
 
     /// Submits operations to be carried out in order, in one hand-off. The answers come as one [`Delivery::Answers`].
-    pub fn submit(&self, operations: Vec<Operation>) -> Result<(), Rejection> {
+    pub fn submit(&self, operations: Vec<ClientOperation>) -> Result<(), Rejection> {
         let count = operations.len();
         self.begin(count)?;
         let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Outbox };
@@ -147,7 +147,7 @@ impl Connection {
     }
 
     /// Submits operations and waits for their answers.
-    pub async fn call(&self, operations: Vec<Operation>) -> Result<Vec<Answer>, Rejection> {
+    pub async fn call(&self, operations: Vec<ClientOperation>) -> Result<Vec<OperationResult>, Rejection> {
         self.start(operations)?.await
     }
 
@@ -155,8 +155,8 @@ impl Connection {
     /// the connection, so that more can be submitted meanwhile.
     pub fn start(
         &self,
-        operations: Vec<Operation>,
-    ) -> Result<impl Future<Output = Result<Vec<Answer>, Rejection>> + Send + use<>, Rejection> {
+        operations: Vec<ClientOperation>,
+    ) -> Result<impl Future<Output = Result<Vec<OperationResult>, Rejection>> + Send + use<>, Rejection> {
         let (reply, answers) = oneshot::channel();
         let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Once(reply) };
         self.shared.submit(Input::Operations(operations))?;
@@ -213,23 +213,23 @@ impl Connection {
 }
 
 /// One operation at a time.
-impl Connection {
+impl ClientConnection {
     pub async fn attach(&self, attach: Attach) -> Result<Attached, Rejection> {
-        match self.call_one(Operation::Attach(Box::new(attach))).await? {
-            Answer::Attached(result) => result,
+        match self.call_one(ClientOperation::Attach(Box::new(attach))).await? {
+            OperationResult::Attached(result) => result,
             _ => Err(mixed_up()),
         }
     }
 
     pub async fn reattach(&self, reattach: Reattach) -> Result<Attached, Rejection> {
-        match self.call_one(Operation::Reattach(Box::new(reattach))).await? {
-            Answer::Attached(result) => result,
+        match self.call_one(ClientOperation::Reattach(Box::new(reattach))).await? {
+            OperationResult::Attached(result) => result,
             _ => Err(mixed_up()),
         }
     }
 
     pub async fn register(&self, session: SessionId, seq: u64, member: AttachMember) -> Result<Version, Rejection> {
-        self.written(Operation::Register { session, seq, member: Arc::new(member) }).await
+        self.written(ClientOperation::Register { session, seq, member: Arc::new(member) }).await
     }
 
     pub async fn update(
@@ -240,37 +240,38 @@ impl Connection {
         update: MetadataUpdate,
         expected: Option<Version>,
     ) -> Result<Version, Rejection> {
-        self.written(Operation::Update { session, seq, id: id.to_owned(), update: Arc::new(update), expected }).await
+        self.written(ClientOperation::Update { session, seq, id: id.to_owned(), update: Arc::new(update), expected })
+            .await
     }
 
     pub async fn unregister(&self, session: SessionId, seq: u64, id: &str) -> Result<(), Rejection> {
-        self.done(Operation::Unregister { session, seq, id: id.to_owned() }).await
+        self.done(ClientOperation::Unregister { session, seq, id: id.to_owned() }).await
     }
 
     pub async fn close(&self, session: SessionId) -> Result<(), Rejection> {
-        self.done(Operation::Close { session }).await
+        self.done(ClientOperation::Close { session }).await
     }
 
-    async fn call_one(&self, operation: Operation) -> Result<Answer, Rejection> {
+    async fn call_one(&self, operation: ClientOperation) -> Result<OperationResult, Rejection> {
         self.call(vec![operation]).await?.pop().ok_or_else(mixed_up)
     }
 
-    async fn written(&self, operation: Operation) -> Result<Version, Rejection> {
+    async fn written(&self, operation: ClientOperation) -> Result<Version, Rejection> {
         match self.call_one(operation).await? {
-            Answer::Written(result) => result,
+            OperationResult::Written(result) => result,
             _ => Err(mixed_up()),
         }
     }
 
-    async fn done(&self, operation: Operation) -> Result<(), Rejection> {
+    async fn done(&self, operation: ClientOperation) -> Result<(), Rejection> {
         match self.call_one(operation).await? {
-            Answer::Done(result) => result,
+            OperationResult::Done(result) => result,
             _ => Err(mixed_up()),
         }
     }
 }
 
-impl Drop for Connection {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
         // An error means that the node has ended, and the connection with it.
         let _ = self.shared.signals.send(Signal::Disconnected(self.conn));

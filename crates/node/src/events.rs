@@ -1,7 +1,7 @@
 //! The timeline of a node: events that an operator needs, logged, kept for a while, and sent to listeners.
 
 use crate::clock::wall_ms;
-use convoke_core::node::{DegradedReason, Event, LossReason, RestartReason, StopReason};
+use convoke_core::node::{DegradedReason, LossReason, RegistryEvent, RestartReason, StopReason};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ pub struct TimelineEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeEvent {
     /// The registry's own events.
-    Registry(Event),
+    Registry(RegistryEvent),
     Started {
         incarnation: u64,
     },
@@ -53,15 +53,15 @@ impl NodeEvent {
         match self {
             NodeEvent::Registry(event) => matches!(
                 event,
-                Event::PeerLost { .. }
-                    | Event::PeerFailed { .. }
-                    | Event::PeerRejected { .. }
-                    | Event::IdInUse { .. }
-                    | Event::OriginSilent { .. }
-                    | Event::NameLost { .. }
-                    | Event::Conflict { .. }
-                    | Event::Degraded { .. }
-                    | Event::Late { .. }
+                RegistryEvent::PeerLost { .. }
+                    | RegistryEvent::PeerFailed { .. }
+                    | RegistryEvent::PeerRejected { .. }
+                    | RegistryEvent::IdInUse { .. }
+                    | RegistryEvent::OriginSilent { .. }
+                    | RegistryEvent::NameLost { .. }
+                    | RegistryEvent::Conflict { .. }
+                    | RegistryEvent::Degraded { .. }
+                    | RegistryEvent::Late { .. }
             ),
             NodeEvent::Started { .. } => false,
             NodeEvent::Stopped { reason } => *reason != StopReason::Graceful,
@@ -95,39 +95,39 @@ impl fmt::Display for NodeEvent {
     }
 }
 
-fn registry(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn registry(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match event {
-        Event::PeerUp { node } => write!(f, "peer {node} is up"),
-        Event::PeerLost { node, reason } => write!(f, "peer {node} is lost: {}", loss_reason(*reason)),
-        Event::PeerFailed { node, votes, answers } => {
+        RegistryEvent::PeerUp { node } => write!(f, "peer {node} is up"),
+        RegistryEvent::PeerLost { node, reason } => write!(f, "peer {node} is lost: {}", loss_reason(*reason)),
+        RegistryEvent::PeerFailed { node, votes, answers } => {
             write!(f, "peer {node} has failed: {votes} of {answers} nodes cannot reach it")
         }
-        Event::PeerLeft { node } => write!(f, "peer {node} has left"),
-        Event::PeerRejected { node: Some(node), reason } => write!(f, "rejected peer {node}: {reason}"),
-        Event::PeerRejected { node: None, reason } => write!(f, "rejected a peer connection: {reason}"),
-        Event::IdInUse { patience } => write!(
+        RegistryEvent::PeerLeft { node } => write!(f, "peer {node} has left"),
+        RegistryEvent::PeerRejected { node: Some(node), reason } => write!(f, "rejected peer {node}: {reason}"),
+        RegistryEvent::PeerRejected { node: None, reason } => write!(f, "rejected a peer connection: {reason}"),
+        RegistryEvent::IdInUse { patience } => write!(
             f,
             "another process of the cluster uses this node id; this node stops if that does not end within {:.0} s",
             patience.as_secs_f64()
         ),
-        Event::Ready { alone: true } => f.write_str("ready as the first node"),
-        Event::Ready { alone: false } => f.write_str("ready with the registry of a peer"),
-        Event::OriginSilent { origin } => write!(f, "node {origin} is silent; the members it owns are down"),
-        Event::OriginReturned { origin } => write!(f, "node {origin} is back"),
-        Event::OriginRetired { origin } => write!(f, "removed the old incarnation {origin}"),
-        Event::Conflict { id, winner, loser } => {
+        RegistryEvent::Ready { alone: true } => f.write_str("ready as the first node"),
+        RegistryEvent::Ready { alone: false } => f.write_str("ready with the registry of a peer"),
+        RegistryEvent::OriginSilent { origin } => write!(f, "node {origin} is silent; the members it owns are down"),
+        RegistryEvent::OriginReturned { origin } => write!(f, "node {origin} is back"),
+        RegistryEvent::OriginRetired { origin } => write!(f, "removed the old incarnation {origin}"),
+        RegistryEvent::Conflict { id, winner, loser } => {
             write!(f, "concurrent writes of {id:?}: {winner} wins over {loser}")
         }
-        Event::NameLost { name, winner } => write!(f, "node {winner} has registered the name {name:?}"),
-        Event::Degraded { reason, .. } => {
+        RegistryEvent::NameLost { name, winner } => write!(f, "node {winner} has registered the name {name:?}"),
+        RegistryEvent::Degraded { reason, .. } => {
             write!(f, "degraded: most {} fell silent at once; waiting for confirmation", degraded_reason(*reason))
         }
-        Event::DegradedEnded { reason } => write!(f, "no longer degraded ({})", degraded_reason(*reason)),
-        Event::Late { by } => {
+        RegistryEvent::DegradedEnded { reason } => write!(f, "no longer degraded ({})", degraded_reason(*reason)),
+        RegistryEvent::Late { by } => {
             write!(f, "paused for {:.1} s: the machine was overloaded or suspended", by.as_secs_f64())
         }
-        Event::Exchanged { from, records, .. } => write!(f, "received {records} records from {from}"),
-        Event::FullMerge { from, removed } => {
+        RegistryEvent::Exchanged { from, records, .. } => write!(f, "received {records} records from {from}"),
+        RegistryEvent::FullMerge { from, removed } => {
             write!(f, "merged the whole registry of {from}; {removed} members removed")
         }
     }
@@ -159,30 +159,36 @@ impl fmt::Display for LogLine<'_> {
     }
 }
 
-fn registry_line(event: &Event, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn registry_line(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match event {
-        Event::PeerUp { node } => write!(f, "peer up peer={node}"),
-        Event::PeerLost { node, reason } => write!(f, "peer lost peer={node} reason={:?}", loss_reason(*reason)),
-        Event::PeerFailed { node, votes, answers } => {
+        RegistryEvent::PeerUp { node } => write!(f, "peer up peer={node}"),
+        RegistryEvent::PeerLost { node, reason } => {
+            write!(f, "peer lost peer={node} reason={:?}", loss_reason(*reason))
+        }
+        RegistryEvent::PeerFailed { node, votes, answers } => {
             write!(f, "peer failed peer={node} unreachable_from={votes} answers={answers}")
         }
-        Event::PeerLeft { node } => write!(f, "peer left peer={node}"),
-        Event::PeerRejected { node: Some(node), reason } => write!(f, "peer rejected peer={node} reason={reason:?}"),
-        Event::PeerRejected { node: None, reason } => write!(f, "peer rejected reason={reason:?}"),
-        Event::IdInUse { patience } => write!(f, "node id in use patience_s={:.0}", patience.as_secs_f64()),
-        Event::Ready { alone } => write!(f, "node ready alone={alone}"),
-        Event::OriginSilent { origin } => write!(f, "node silent origin={origin}"),
-        Event::OriginReturned { origin } => write!(f, "node returned origin={origin}"),
-        Event::OriginRetired { origin } => write!(f, "incarnation retired origin={origin}"),
-        Event::Conflict { id, winner, loser } => {
+        RegistryEvent::PeerLeft { node } => write!(f, "peer left peer={node}"),
+        RegistryEvent::PeerRejected { node: Some(node), reason } => {
+            write!(f, "peer rejected peer={node} reason={reason:?}")
+        }
+        RegistryEvent::PeerRejected { node: None, reason } => write!(f, "peer rejected reason={reason:?}"),
+        RegistryEvent::IdInUse { patience } => write!(f, "node id in use patience_s={:.0}", patience.as_secs_f64()),
+        RegistryEvent::Ready { alone } => write!(f, "node ready alone={alone}"),
+        RegistryEvent::OriginSilent { origin } => write!(f, "node silent origin={origin}"),
+        RegistryEvent::OriginReturned { origin } => write!(f, "node returned origin={origin}"),
+        RegistryEvent::OriginRetired { origin } => write!(f, "incarnation retired origin={origin}"),
+        RegistryEvent::Conflict { id, winner, loser } => {
             write!(f, "concurrent writes id={id:?} winner={winner} loser={loser}")
         }
-        Event::NameLost { name, winner } => write!(f, "name lost name={name:?} winner={winner}"),
-        Event::Degraded { reason, .. } => write!(f, "node degraded silent={}", degraded_reason(*reason)),
-        Event::DegradedEnded { reason } => write!(f, "node no longer degraded silent={}", degraded_reason(*reason)),
-        Event::Late { by } => write!(f, "node paused seconds={:.1}", by.as_secs_f64()),
-        Event::Exchanged { from, records, .. } => write!(f, "exchange finished peer={from} records={records}"),
-        Event::FullMerge { from, removed } => write!(f, "full merge finished peer={from} removed={removed}"),
+        RegistryEvent::NameLost { name, winner } => write!(f, "name lost name={name:?} winner={winner}"),
+        RegistryEvent::Degraded { reason, .. } => write!(f, "node degraded silent={}", degraded_reason(*reason)),
+        RegistryEvent::DegradedEnded { reason } => {
+            write!(f, "node no longer degraded silent={}", degraded_reason(*reason))
+        }
+        RegistryEvent::Late { by } => write!(f, "node paused seconds={:.1}", by.as_secs_f64()),
+        RegistryEvent::Exchanged { from, records, .. } => write!(f, "exchange finished peer={from} records={records}"),
+        RegistryEvent::FullMerge { from, removed } => write!(f, "full merge finished peer={from} removed={removed}"),
     }
 }
 

@@ -42,13 +42,13 @@ mod watch;
 
 pub use changes::{ChangeKind, MemberChange};
 pub use config::{Config, NetworkLimits};
-pub use connection::{Answer, CloseReason, Connection, Delivery, Operation};
+pub use connection::{ClientConnection, ClientOperation, CloseReason, Delivery, OperationResult};
 pub use counters::NetworkCounters;
 pub use disk::id_of_data_dir;
 pub use error::StartError;
 pub use events::{NodeEvent, TimelineEvent};
-pub use handle::{Counters, NodeHandle, Status};
+pub use handle::{Counters, NodeHandle, NodeStatus};
 pub use node::Node;
 pub use shared::{Ending, LogConnection, Phase};
-pub use view::Page;
+pub use view::MemberPage;
 pub use watch::WatchHandle;

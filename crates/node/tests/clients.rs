@@ -6,13 +6,13 @@ use convoke_core::ErrorCode;
 use convoke_core::filter::Filter;
 use convoke_core::member::{MetadataUpdate, Space, UpdateMode};
 use convoke_core::node::{AttachMember, Interest, Notice, Resume};
-use convoke_node::{Answer, CloseReason, Config, Delivery, Node, Operation};
+use convoke_node::{ClientOperation, CloseReason, Config, Delivery, Node, OperationResult};
 use convoke_testkit::{Cluster, TestClient, eventually, member, quick_timers};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn register(client: &mut TestClient, id: &str) -> Operation {
-    Operation::Register { session: client.session, seq: client.next_seq(), member: Arc::new(member(id, "s")) }
+fn register(client: &mut TestClient, id: &str) -> ClientOperation {
+    ClientOperation::Register { session: client.session, seq: client.next_seq(), member: Arc::new(member(id, "s")) }
 }
 
 #[tokio::test]
@@ -21,26 +21,26 @@ async fn a_batch_is_carried_out_in_order_and_answered_as_one() {
     let node = cluster.node(0);
     let mut client = TestClient::attach(node, "c", vec![]).await;
     let session = client.session;
-    let mut batch: Vec<Operation> = (0..3).map(|i| register(&mut client, &format!("m{i}"))).collect();
+    let mut batch: Vec<ClientOperation> = (0..3).map(|i| register(&mut client, &format!("m{i}"))).collect();
     let id = "m0".to_owned();
-    batch.push(Operation::Unregister { session, seq: client.next_seq(), id: id.clone() });
-    batch.push(Operation::Unregister { session, seq: client.next_seq(), id });
-    batch.push(Operation::Heartbeat { session });
+    batch.push(ClientOperation::Unregister { session, seq: client.next_seq(), id: id.clone() });
+    batch.push(ClientOperation::Unregister { session, seq: client.next_seq(), id });
+    batch.push(ClientOperation::Heartbeat { session });
     client.connection.submit(batch).unwrap();
     let more = register(&mut client, "m3");
     client.connection.submit(vec![more]).unwrap();
     let Some(Delivery::Answers(answers)) = client.connection.next().await else { panic!("no answers") };
-    assert!(answers[..3].iter().all(|answer| matches!(answer, Answer::Written(Ok(_)))), "{answers:?}");
-    assert_eq!(answers[3], Answer::Done(Ok(())));
-    assert!(matches!(&answers[4], Answer::Done(Err(rejection)) if rejection.code == ErrorCode::NotRegistered));
-    assert_eq!(answers[5], Answer::Done(Ok(())));
+    assert!(answers[..3].iter().all(|answer| matches!(answer, OperationResult::Written(Ok(_)))), "{answers:?}");
+    assert_eq!(answers[3], OperationResult::Done(Ok(())));
+    assert!(matches!(&answers[4], OperationResult::Done(Err(rejection)) if rejection.code == ErrorCode::NotRegistered));
+    assert_eq!(answers[5], OperationResult::Done(Ok(())));
     assert_eq!(answers.len(), 6);
     // What is answered can be read.
     let page = node.members(&Filter::service("s"), None, 10).unwrap();
     let ids: Vec<&str> = page.members.iter().map(convoke_core::member::Member::id).collect();
     assert!(ids.starts_with(&["m1", "m2"]), "{ids:?}");
     let Some(Delivery::Answers(answers)) = client.connection.next().await else { panic!("no answers") };
-    assert!(matches!(answers[..], [Answer::Written(Ok(_))]));
+    assert!(matches!(answers[..], [OperationResult::Written(Ok(_))]));
     assert!(node.member("m3").is_some());
 }
 
@@ -101,11 +101,11 @@ async fn a_busy_node_rejects_clients_and_goes_on() {
     assert_eq!(node.status().await.unwrap().sizes.sessions, 1);
     // Nor may one connection have too much unanswered.
     let session = client.session;
-    let beat = || vec![Operation::Heartbeat { session }];
+    let beat = || vec![ClientOperation::Heartbeat { session }];
     let submitted: Vec<_> = (0..6).map(|_| client.connection.submit(beat())).collect();
     assert_eq!(submitted.iter().filter(|result| result.is_ok()).count(), 4);
     for _ in 0..4 {
-        assert_eq!(client.connection.next().await, Some(Delivery::Answers(vec![Answer::Done(Ok(()))])));
+        assert_eq!(client.connection.next().await, Some(Delivery::Answers(vec![OperationResult::Done(Ok(()))])));
     }
     client.connection.submit(beat()).unwrap();
     let counters = node.counters().await.unwrap();

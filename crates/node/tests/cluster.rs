@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use convoke_core::member::Status;
-use convoke_core::node::{Event, Notice, PeerState};
+use convoke_core::node::{Notice, PeerState, RegistryEvent};
 use convoke_node::{Config, Delivery, Ending, Node, NodeEvent, NodeHandle};
 use convoke_testkit::{Cluster, TestClient, eventually, free_address, member, quick_timers};
 
@@ -48,7 +48,7 @@ async fn the_end_of_a_peer_is_noticed_and_what_it_owned_stays() {
     cluster.kill(2).await;
     for node in cluster.running() {
         eventually("the peer has failed", async || state_of(node, "n2").await == Some(PeerState::Failed)).await;
-        assert!(happened(node, |what| matches!(what, NodeEvent::Registry(Event::PeerLost { .. }))));
+        assert!(happened(node, |what| matches!(what, NodeEvent::Registry(RegistryEvent::PeerLost { .. }))));
         assert_eq!(node.lookup("shard").unwrap().location, "n2/worker");
         assert!(node.member("a").is_some());
     }
@@ -111,7 +111,7 @@ async fn two_processes_with_one_id_are_detected() {
     config.timers = quick_timers();
     config.join = vec![cluster.node(0).peer_address().to_owned()];
     let second = Node::start(config).await.unwrap();
-    let said = |what: &NodeEvent| matches!(what, NodeEvent::Registry(Event::IdInUse { .. }));
+    let said = |what: &NodeEvent| matches!(what, NodeEvent::Registry(RegistryEvent::IdInUse { .. }));
     eventually("it says why it is not ready", async || happened(&second, said)).await;
     assert_eq!(second.stopped().await, Ending::IdentityConflict);
     assert_eq!(second.events_after(0).iter().filter(|event| said(&event.what)).count(), 1, "said once");
@@ -127,7 +127,7 @@ async fn a_node_of_another_cluster_is_rejected() {
     config.cluster = "elsewhere".to_owned();
     config.join = vec![cluster.node(0).peer_address().to_owned()];
     let stranger = Node::start(config).await.unwrap();
-    let rejected = |what: &NodeEvent| matches!(what, NodeEvent::Registry(Event::PeerRejected { .. }));
+    let rejected = |what: &NodeEvent| matches!(what, NodeEvent::Registry(RegistryEvent::PeerRejected { .. }));
     eventually("the stranger is rejected", async || happened(cluster.node(0), rejected)).await;
     eventually("the stranger is told", async || happened(&stranger, rejected)).await;
     assert_eq!(cluster.node(0).nodes().await.unwrap(), []);

@@ -4,8 +4,8 @@
 
 use convoke_core::Timers;
 use convoke_core::filter::Filter;
-use convoke_core::node::Event;
-use convoke_node::{Config, NodeEvent, Operation, Page};
+use convoke_core::node::RegistryEvent;
+use convoke_node::{ClientOperation, Config, MemberPage, NodeEvent};
 use convoke_testkit::{Cluster, TestClient, eventually, member};
 
 const SESSIONS: usize = 100;
@@ -46,12 +46,12 @@ async fn a_joining_node_takes_in_a_hundred_thousand_members_and_no_link_is_lost(
     assert!(node.counters().await.unwrap().network.received_bytes > 4 << 20, "that was more than one frame");
     cluster.meshed().await;
     for client in &clients {
-        client.connection.submit(vec![Operation::Heartbeat { session: client.session }]).unwrap();
+        client.connection.submit(vec![ClientOperation::Heartbeat { session: client.session }]).unwrap();
     }
     cluster.agreed().await;
     for node in cluster.running() {
         assert_eq!(count(node), SESSIONS * PER_SESSION);
-        let lost = |what: &NodeEvent| matches!(what, NodeEvent::Registry(Event::PeerLost { .. }));
+        let lost = |what: &NodeEvent| matches!(what, NodeEvent::Registry(RegistryEvent::PeerLost { .. }));
         assert!(!node.events_after(0).iter().any(|event| lost(&event.what)), "{} lost a link", node.id());
     }
     // The same members in the same order everywhere, page by page, with one node's cursor at another.
@@ -60,7 +60,8 @@ async fn a_joining_node_takes_in_a_hundred_thousand_members_and_no_link_is_lost(
         let filter = Filter::service("s7");
         let page = cluster.node(0).members(&filter, cursor.as_deref(), 333).unwrap();
         let other = cluster.node(joined).members(&filter, cursor.as_deref(), 333).unwrap();
-        let versions = |page: &Page| page.members.iter().map(|m| (m.id().to_owned(), m.version())).collect::<Vec<_>>();
+        let versions =
+            |page: &MemberPage| page.members.iter().map(|m| (m.id().to_owned(), m.version())).collect::<Vec<_>>();
         assert!(versions(&page) == versions(&other) && page.next == other.next, "page {pages} differs");
         pages += 1;
         cursor = page.next;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_core::node::{AttachMember, Event};
+use convoke_core::node::{AttachMember, RegistryEvent};
 use convoke_node::{Config, NodeEvent, NodeHandle};
 use convoke_testkit::{Cluster, Proxy, TestClient, eventually, member};
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn patient(config: &mut Config) {
 }
 
 fn lost(node: &NodeHandle) -> bool {
-    let lost = |what: &NodeEvent| matches!(what, NodeEvent::Registry(Event::PeerLost { .. }));
+    let lost = |what: &NodeEvent| matches!(what, NodeEvent::Registry(RegistryEvent::PeerLost { .. }));
     node.events_after(0).iter().any(|event| lost(&event.what))
 }
 

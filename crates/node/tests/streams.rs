@@ -6,7 +6,7 @@ use convoke_core::filter::Filter;
 use convoke_core::member::{MetadataUpdate, Space};
 use convoke_core::node::{Interest, ResetReason, Resume, StreamEvent};
 use convoke_core::version::Version;
-use convoke_node::{Answer, Operation, WatchHandle};
+use convoke_node::{ClientOperation, OperationResult, WatchHandle};
 use convoke_testkit::{Cluster, PATIENCE, TestClient, eventually, member};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -163,9 +163,9 @@ async fn a_rare_filter_over_many_members_finds_its_few() {
     let client = TestClient::attach(node, "c", specs).await;
     let update = Arc::new(MetadataUpdate::set("rare", "yes"));
     let operation =
-        Operation::Update { session: client.session, seq: 1, id: "m19999".to_owned(), update, expected: None };
+        ClientOperation::Update { session: client.session, seq: 1, id: "m19999".to_owned(), update, expected: None };
     let answers = client.connection.call(vec![operation]).await.unwrap();
-    assert!(matches!(&answers[..], [Answer::Written(Ok(_))]), "{answers:?}");
+    assert!(matches!(&answers[..], [OperationResult::Written(Ok(_))]), "{answers:?}");
     let mut stream = node.watch(members("meta.rare == 'yes'"), Resume::Fresh).await.unwrap();
     let mut seen = Seen::default();
     seen.read(&mut stream, "the snapshot", |seen| seen.caught_up).await;

@@ -288,7 +288,7 @@ impl fmt::Debug for SessionResponse {
 
 /// Response to a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Written {
+pub struct MemberWritten {
     pub version: String,
 }
 

@@ -1,6 +1,6 @@
 //! Configuration of a replica.
 
-use convoke_log::Limits;
+use convoke_log::LogLimits;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ pub struct Config {
     /// Directory for log and snapshots. `None` keeps everything in memory, and a restart makes a new replica.
     pub data_dir: Option<PathBuf>,
     /// Limits of the state. Used only by the node that creates a log; afterwards they are part of the state (LH4).
-    pub state: Limits,
-    pub timers: Timers,
+    pub state: LogLimits,
+    pub timers: LogTimers,
     pub limits: ReplicaLimits,
 }
 
 /// Timers of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timers {
+pub struct LogTimers {
     /// Interval between heartbeats of a leader.
     pub heartbeat_interval: Duration,
     /// A replica whose leader is silent for `election_timeout_max` waits for a random time between the two values and
@@ -40,9 +40,9 @@ pub struct Timers {
     pub join_interval: Duration,
 }
 
-impl Default for Timers {
+impl Default for LogTimers {
     fn default() -> Self {
-        Timers {
+        LogTimers {
             heartbeat_interval: Duration::from_millis(100),
             election_timeout_min: Duration::from_millis(400),
             election_timeout_max: Duration::from_millis(700),
@@ -116,8 +116,8 @@ impl Config {
             address: address.into(),
             join: Vec::new(),
             data_dir: None,
-            state: Limits::default(),
-            timers: Timers::default(),
+            state: LogLimits::default(),
+            timers: LogTimers::default(),
             limits: ReplicaLimits::default(),
         }
     }

@@ -5,7 +5,7 @@ use crate::counters::{Counting, add};
 use crate::group::removal::Verdict;
 use crate::handle::Settling;
 use crate::raft::{self, Proposal, Raft, WriteResult};
-use crate::rejection::Rejection;
+use crate::rejection::LogRejection;
 use crate::state::State;
 use crate::status::{Group, GroupReplica};
 use crate::traces;
@@ -89,20 +89,20 @@ impl Engine {
     }
 
     /// Admits a command and queues it for the log. The order of admission is the order of the log.
-    pub(crate) fn propose(&self, command: &Command) -> Result<oneshot::Receiver<WriteResult>, Rejection> {
+    pub(crate) fn propose(&self, command: &Command) -> Result<oneshot::Receiver<WriteResult>, LogRejection> {
         let (encoded, decoded) = command.encode_checked().map_err(|error| {
             add(&self.counting.commands_rejected, 1);
-            Rejection::Unreadable(error)
+            LogRejection::Unreadable(error)
         })?;
         let limits = &self.config.limits;
         if encoded.len() > limits.command_bytes {
             add(&self.counting.commands_rejected, 1);
             let (found, limit) = (encoded.len() as u64, limits.command_bytes as u64);
-            return Err(Rejection::TooLarge { found, limit });
+            return Err(LogRejection::TooLarge { found, limit });
         }
         if self.store.bytes() > limits.log_bytes {
             add(&self.counting.requests_rejected_busy, 1);
-            return Err(Rejection::Busy { what: "bytes of the log", limit: limits.log_bytes });
+            return Err(LogRejection::Busy { what: "bytes of the log", limit: limits.log_bytes });
         }
         if !self.has_quorum() {
             add(&self.counting.commands_rejected, 1);
@@ -110,7 +110,7 @@ impl Engine {
         }
         let Ok(permit) = self.proposals.clone().try_acquire_owned() else {
             add(&self.counting.requests_rejected_busy, 1);
-            return Err(Rejection::Busy { what: "requests", limit: limits.proposals as u64 });
+            return Err(LogRejection::Busy { what: "requests", limit: limits.proposals as u64 });
         };
         let (reply, answer) = oneshot::channel();
         let span = traces::propose(encoded.len());
@@ -138,14 +138,14 @@ impl Engine {
     }
 
     /// Returns why a replica without a term rejects requests.
-    pub(crate) fn not_leading(&self) -> Rejection {
+    pub(crate) fn not_leading(&self) -> LogRejection {
         let group = self.group();
         if self.failed() {
-            Rejection::Stopped
+            LogRejection::Stopped
         } else if group.leader == Some(self.state.me()) {
-            if self.has_quorum() { Rejection::NotReady } else { Rejection::NoQuorum(group) }
+            if self.has_quorum() { LogRejection::NotReady } else { LogRejection::NoQuorum(group) }
         } else {
-            Rejection::NotLeader(group)
+            LogRejection::NotLeader(group)
         }
     }
 

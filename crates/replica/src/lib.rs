@@ -25,13 +25,13 @@ mod store;
 mod term_watch;
 mod traces;
 
-pub use config::{Config, ConfigError, ReplicaLimits, Timers};
+pub use config::{Config, ConfigError, LogTimers, ReplicaLimits};
 pub use counters::Counters;
 pub use entropy::seed_thread;
 pub use handle::{Answered, Backup, Consistency, Edit, LogHandle, OpenAnswered};
-pub use net::{Dial, Duplex, Guided, LOG_PREAMBLE, Tcp};
-pub use rejection::{ChangeError, Rejection, SubmitError};
+pub use net::{Dial, Duplex, Guided, LOG_PREAMBLE, TcpDial};
+pub use rejection::{ChangeError, LogRejection, SubmitError};
 pub use replica::{Replica, StartError};
-pub use status::{Group, GroupReplica, Role, Status};
+pub use status::{Group, GroupReplica, ReplicaStatus, Role};
 pub use store::StoreError;
 pub use store::disk::{Disk, DiskFile};

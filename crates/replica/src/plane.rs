@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::net::Dial;
 use crate::net::message::{Adopt, Probed};
 use crate::raft::Vote;
-use crate::rejection::Rejection;
+use crate::rejection::LogRejection;
 use crate::status::Group;
 use crate::store::disk::Disk;
 use crate::store::identity::Identity;
@@ -179,11 +179,11 @@ impl Plane {
     }
 
     /// Returns why a node that is not a replica rejects requests.
-    pub(crate) fn outside(&self) -> Rejection {
+    pub(crate) fn outside(&self) -> LogRejection {
         if self.is_stopped() || self.fault().is_some() {
-            Rejection::Stopped
+            LogRejection::Stopped
         } else {
-            Rejection::NotLeader(self.known())
+            LogRejection::NotLeader(self.known())
         }
     }
 

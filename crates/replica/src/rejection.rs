@@ -10,7 +10,7 @@ use smol_str::SmolStr;
 
 /// This copy was not appended, this read not served. Nothing is said about other copies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Rejection {
+pub enum LogRejection {
     #[error("this node does not lead the log{}", leader(.0))]
     NotLeader(Group),
     #[error("this node holds no replica of the log: {}", elsewhere(.0))]
@@ -52,39 +52,41 @@ fn elsewhere(group: &Group) -> String {
     }
 }
 
-impl Rejection {
+impl LogRejection {
     /// The error code of the interface.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Rejection::NotLeader(_) => ErrorCode::NotLeader,
-            Rejection::NoQuorum(_) => ErrorCode::NoQuorum,
-            Rejection::NotReady | Rejection::NoReplica(_) | Rejection::Stopped => ErrorCode::NotReady,
-            Rejection::StaleEpoch { .. } => ErrorCode::StaleEpoch,
-            Rejection::SessionNotOpen => ErrorCode::SessionGone,
-            Rejection::GivenUp { .. } => ErrorCode::Superseded,
-            Rejection::Busy { .. } => ErrorCode::ResourceExhausted,
-            Rejection::TooLarge { .. } => ErrorCode::TooLarge,
-            Rejection::Unreadable(_) => ErrorCode::InvalidArgument,
-            Rejection::NoSession { .. } => ErrorCode::NotFound,
+            LogRejection::NotLeader(_) => ErrorCode::NotLeader,
+            LogRejection::NoQuorum(_) => ErrorCode::NoQuorum,
+            LogRejection::NotReady | LogRejection::NoReplica(_) | LogRejection::Stopped => ErrorCode::NotReady,
+            LogRejection::StaleEpoch { .. } => ErrorCode::StaleEpoch,
+            LogRejection::SessionNotOpen => ErrorCode::SessionGone,
+            LogRejection::GivenUp { .. } => ErrorCode::Superseded,
+            LogRejection::Busy { .. } => ErrorCode::ResourceExhausted,
+            LogRejection::TooLarge { .. } => ErrorCode::TooLarge,
+            LogRejection::Unreadable(_) => ErrorCode::InvalidArgument,
+            LogRejection::NoSession { .. } => ErrorCode::NotFound,
         }
     }
 
     /// What the sender should know of the group to ask better next time.
     pub fn group(&self) -> Option<&Group> {
         match self {
-            Rejection::NotLeader(group) | Rejection::NoReplica(group) | Rejection::NoQuorum(group) => Some(group),
+            LogRejection::NotLeader(group) | LogRejection::NoReplica(group) | LogRejection::NoQuorum(group) => {
+                Some(group)
+            }
             _ => None,
         }
     }
 }
 
-impl From<NotAppended> for Rejection {
+impl From<NotAppended> for LogRejection {
     fn from(why: NotAppended) -> Self {
         match why {
-            NotAppended::StaleEpoch { current } => Rejection::StaleEpoch { current },
-            NotAppended::NotReady => Rejection::NotReady,
-            NotAppended::SessionNotOpen => Rejection::SessionNotOpen,
-            NotAppended::GivenUp { floor } => Rejection::GivenUp { floor },
+            NotAppended::StaleEpoch { current } => LogRejection::StaleEpoch { current },
+            NotAppended::NotReady => LogRejection::NotReady,
+            NotAppended::SessionNotOpen => LogRejection::SessionNotOpen,
+            NotAppended::GivenUp { floor } => LogRejection::GivenUp { floor },
         }
     }
 }
@@ -93,7 +95,7 @@ impl From<NotAppended> for Rejection {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     #[error(transparent)]
-    Rejected(#[from] Rejection),
+    Rejected(#[from] LogRejection),
     /// It may have been applied, or may still be. `resolve` makes it final.
     #[error("the leader lost its place before the request was decided; it may have been applied")]
     Unknown,

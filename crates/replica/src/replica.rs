@@ -5,7 +5,7 @@ use crate::engine::{self, Engine, Parts};
 use crate::group::{driver, founding, removal, seek};
 use crate::handle::LogHandle;
 use crate::net::client::Network;
-use crate::net::{Dial, Duplex, Tcp, server};
+use crate::net::{Dial, Duplex, TcpDial, server};
 use crate::plane::{Member, Plane};
 use crate::raft::{Membership, Raft};
 use crate::state::{Snapshots, State, StateMachine};
@@ -49,7 +49,7 @@ impl Replica {
     /// Starts in the current tokio runtime. It continues as the replica of an earlier start, creates a log if the join
     /// list is empty, or looks for other nodes.
     pub async fn start(config: Config) -> Result<Replica, StartError> {
-        Self::start_with(config, Arc::new(Tcp)).await
+        Self::start_with(config, Arc::new(TcpDial)).await
     }
 
     /// Starts with a custom dialer.

@@ -17,7 +17,7 @@ pub enum Role {
     Removed,
     /// The node is not a replica: it waits to be added, or for other nodes to create a log with.
     Outside,
-    /// Stopped because of a fault, see [`Status::fault`].
+    /// Stopped because of a fault, see [`ReplicaStatus::fault`].
     Failed,
     Stopped,
 }
@@ -72,7 +72,7 @@ impl Group {
 
 /// Status of a node's replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct ReplicaStatus {
     /// Id of the log. Every created, restored or recovered log has another id.
     pub log: Option<u128>,
     pub replica: Option<ReplicaId>,

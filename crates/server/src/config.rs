@@ -13,13 +13,13 @@ pub struct Config {
     pub insecure_public: bool,
     /// DNS beside it, or none.
     pub dns: Option<convoke_dns::Config>,
-    pub limits: Limits,
+    pub limits: ServerLimits,
     pub timeouts: Timeouts,
 }
 
 /// Bounds of what clients may make a server hold. Reaching one is a rejection and a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Connections at once; beyond, new ones are closed.
     pub connections: usize,
     /// Calls at once on one HTTP/2 connection.
@@ -48,9 +48,9 @@ pub struct Limits {
     pub value_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
-        Limits {
+        ServerLimits {
             connections: 50_000,
             streams_per_connection: 256,
             attaches: 200_000,
@@ -106,7 +106,7 @@ impl Default for Config {
             bind: "127.0.0.1:0".to_owned(),
             insecure_public: false,
             dns: None,
-            limits: Limits::default(),
+            limits: ServerLimits::default(),
             timeouts: Timeouts::default(),
         }
     }
@@ -115,7 +115,7 @@ impl Default for Config {
 impl Config {
     /// Checks what can be checked before anything is opened.
     pub fn validate(&self) -> Result<(), StartError> {
-        let Limits {
+        let ServerLimits {
             connections,
             streams_per_connection,
             attaches,

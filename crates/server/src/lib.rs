@@ -35,7 +35,7 @@ mod surface;
 mod traces;
 mod watchers;
 
-pub use config::{Config, Limits, Timeouts};
+pub use config::{Config, ServerLimits, Timeouts};
 pub use error::StartError;
 pub use grpc::log_service;
 pub use http::served as routes;

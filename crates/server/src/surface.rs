@@ -1,6 +1,6 @@
 //! What all connections share: the node, the settings, what is counted and bounded.
 
-use crate::config::{Config, Limits};
+use crate::config::{Config, ServerLimits};
 use crate::encoded::EncodedChanges;
 use crate::error::not_ready;
 use crate::grpc::Health;
@@ -48,7 +48,7 @@ pub(crate) struct Gates {
 }
 
 impl Gates {
-    fn new(limits: &Limits) -> Self {
+    fn new(limits: &ServerLimits) -> Self {
         let gate = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
         Gates {
             connections: gate(limits.connections),

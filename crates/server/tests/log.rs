@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_client::log::{Ambassador, Change, Consistency, FateKind, Options, Write};
+use convoke_client::log::{Ambassador, Consistency, FateKind, Options, ReplicaChange, Write};
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::submit_request;
 use convoke_proto::v1::submit_response::Message;
@@ -332,25 +332,25 @@ async fn the_group_is_changed_and_leadership_handed_over() {
     let node = |index: usize| format!("n{index}");
     let address = Some(cluster.addresses[outsider].clone());
     let stale = ambassador.status(patience).await.unwrap().configuration;
-    let add = Change::Add { node: node(outsider), address };
+    let add = ReplicaChange::Add { node: node(outsider), address };
     let added = ambassador.change(&add, wait, patience).await.unwrap();
     assert!(added.settled && added.configuration > stale);
     assert_eq!(ambassador.change(&add, wait, patience).await.unwrap_err().code, ErrorCode::FailedPrecondition);
-    ambassador.change(&Change::Promote(node(outsider)), wait, patience).await.unwrap();
+    ambassador.change(&ReplicaChange::Promote(node(outsider)), wait, patience).await.unwrap();
     let status = ambassador.status(patience).await.unwrap();
     assert_eq!(status.voters.len(), 4);
     // A change that was meant for an older configuration does nothing, however late it comes (M1).
-    let late = ambassador.change_from(&Change::Remove(node(other)), Some(stale), wait, patience).await;
+    let late = ambassador.change_from(&ReplicaChange::Remove(node(other)), Some(stale), wait, patience).await;
     assert_eq!(late.unwrap_err().code, ErrorCode::FailedPrecondition);
-    let late = ambassador.change_from(&Change::Transfer(node(other)), Some(stale), wait, patience).await;
+    let late = ambassador.change_from(&ReplicaChange::Transfer(node(other)), Some(stale), wait, patience).await;
     assert_eq!(late.unwrap_err().code, ErrorCode::FailedPrecondition, "the group it was decided in is no more");
-    ambassador.change(&Change::Remove(node(outsider)), wait, patience).await.unwrap();
+    ambassador.change(&ReplicaChange::Remove(node(outsider)), wait, patience).await.unwrap();
     assert_eq!(
-        ambassador.change(&Change::Promote(node(9)), wait, patience).await.unwrap_err().code,
+        ambassador.change(&ReplicaChange::Promote(node(9)), wait, patience).await.unwrap_err().code,
         ErrorCode::NotFound
     );
     assert_eq!(ambassador.status(patience).await.unwrap().leader, node(leader));
-    ambassador.change(&Change::Transfer(node(other)), wait, patience).await.unwrap();
+    ambassador.change(&ReplicaChange::Transfer(node(other)), wait, patience).await.unwrap();
     eventually("the other one leads", async || {
         ambassador.status(patience).await.is_ok_and(|status| status.leader == node(other))
     })
@@ -450,7 +450,7 @@ async fn a_leader_that_hands_over_tells_idle_links() {
     let cluster = LogCluster::start(3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let (_outgoing, mut incoming) = idle_link(cluster.served(leader)).await;
-    let transfer = Change::Transfer(format!("n{follower}"));
+    let transfer = ReplicaChange::Transfer(format!("n{follower}"));
     cluster.ambassador().change(&transfer, PATIENCE, Some(PATIENCE)).await.unwrap();
     let ended = tokio::time::timeout(PATIENCE, incoming.message()).await.expect("it is told");
     let error = Error::from(ended.unwrap_err());

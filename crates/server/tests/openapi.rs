@@ -80,7 +80,7 @@ async fn answers_have_the_described_shape() {
     check(&document, "SessionResponse", &session);
     let session = format!("/api/v1/sessions/{}", session["session"].as_str().unwrap());
     let body = json!({"service": "s", "endpoints": {"x": "h:1"}, "metadata": {"k": "v"}}).to_string();
-    check(&document, "Written", &served.put(&format!("{session}/members/a"), &body).await.ok());
+    check(&document, "MemberWritten", &served.put(&format!("{session}/members/a"), &body).await.ok());
     check(&document, "Heartbeat", &served.put(&format!("{session}/heartbeat"), "").await.ok());
     check(&document, "Member", &served.get("/api/v1/members/a").await.ok());
     check(&document, "MemberList", &served.get("/api/v1/members").await.ok());

@@ -14,7 +14,7 @@ const CLOCK_RERUNS: u64 = 20;
 
 /// How a run ended.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     pub seed: u64,
     pub violation: Option<Violation>,
     /// The end of the trace.
@@ -25,13 +25,13 @@ pub struct Outcome {
 }
 
 /// Runs a full plan, and for some seeds a second time with other clocks.
-pub fn run_seed(seed: u64) -> Outcome {
+pub fn run_seed(seed: u64) -> RunOutcome {
     let plan = Plan::full(seed);
     if seed.is_multiple_of(CLOCK_RERUNS) { run_with_two_clocks(plan) } else { run_plan(&plan, false) }
 }
 
 /// Runs a plan twice, with different wall clocks, and compares the decisions.
-pub fn run_with_two_clocks(plan: Plan) -> Outcome {
+pub fn run_with_two_clocks(plan: Plan) -> RunOutcome {
     let mut outcome = run_plan(&plan, false);
     if outcome.violation.is_none() {
         let again = run_plan(&plan.with_clocks(!outcome.seed), false);
@@ -44,7 +44,7 @@ pub fn run_with_two_clocks(plan: Plan) -> Outcome {
 }
 
 /// Runs a plan to its end or to its first violation. A panic anywhere is a violation of `no_panic`.
-pub fn run_plan(plan: &Plan, verbose: bool) -> Outcome {
+pub fn run_plan(plan: &Plan, verbose: bool) -> RunOutcome {
     run_script(plan.world(), |world| phases(world, plan), verbose)
 }
 
@@ -53,7 +53,7 @@ pub fn run_script(
     mut world: World,
     script: impl FnOnce(&mut World) -> Result<(), Violation>,
     verbose: bool,
-) -> Outcome {
+) -> RunOutcome {
     let _keeping = panics::keep();
     world.trace.verbose = verbose;
     let result = catch_unwind(AssertUnwindSafe(|| script(&mut world).and_then(|()| world.finish())));
@@ -65,7 +65,7 @@ pub fn run_script(
     outcome(world.setup.seed, &mut world, violation)
 }
 
-fn outcome(seed: u64, world: &mut World, violation: Option<Violation>) -> Outcome {
+fn outcome(seed: u64, world: &mut World, violation: Option<Violation>) -> RunOutcome {
     let mut stats = std::mem::take(&mut world.stats);
     stats.seeds = 1;
     stats.simulated = world.now;
@@ -74,7 +74,7 @@ fn outcome(seed: u64, world: &mut World, violation: Option<Violation>) -> Outcom
     for invariant in &world.invariants {
         *stats.checks.entry(invariant.name()).or_default() += invariant.checks();
     }
-    Outcome {
+    RunOutcome {
         seed,
         violation,
         lines: world.trace.last_lines(),

@@ -7,7 +7,7 @@ use crate::invariants::Violation;
 use crate::network::{Item, Kind, Place, SECOND};
 use crate::trace::{Fold, Line};
 use crate::world::{Crash, Event, World};
-use convoke_core::node::{ConnId, DialId, Effect, Event as NodeEvent, LinkId, RestartReason, StopReason};
+use convoke_core::node::{ConnId, DialId, Effect, LinkId, RegistryEvent, RestartReason, StopReason};
 use convoke_core::{Node, Output};
 use convoke_proto::v1;
 
@@ -188,14 +188,14 @@ impl World {
         result
     }
 
-    fn node_event(&mut self, host: usize, event: NodeEvent) {
-        if matches!(event, NodeEvent::Exchanged { .. }) {
+    fn node_event(&mut self, host: usize, event: RegistryEvent) {
+        if matches!(event, RegistryEvent::Exchanged { .. }) {
             self.hosts[host].exchanged_at = self.now;
             return;
         }
         self.note(format!("n{host} says {event:?}"));
         match event {
-            NodeEvent::Ready { alone } => {
+            RegistryEvent::Ready { alone } => {
                 self.hosts[host].ready_at = Some(self.now);
                 self.hosts[host].alone = alone;
                 let boot = self.hosts[host].boot;
@@ -203,14 +203,14 @@ impl World {
                 self.schedule_action(delay, Action::Ready { host, boot });
                 self.update_reach();
             }
-            NodeEvent::PeerUp { .. } if self.hosts[host].alone => {
+            RegistryEvent::PeerUp { .. } if self.hosts[host].alone => {
                 self.hosts[host].ready_at = Some(self.now);
                 self.hosts[host].alone = false;
                 self.update_reach();
             }
-            NodeEvent::PeerLost { .. } => self.hosts[host].link_lost_at = self.now,
-            NodeEvent::FullMerge { .. } => self.hosts[host].full_merge_at = Some(self.now),
-            NodeEvent::NameLost { name, .. } => {
+            RegistryEvent::PeerLost { .. } => self.hosts[host].link_lost_at = self.now,
+            RegistryEvent::FullMerge { .. } => self.hosts[host].full_merge_at = Some(self.now),
+            RegistryEvent::NameLost { name, .. } => {
                 self.hosts[host].names.remove(&name);
             }
             _ => {}

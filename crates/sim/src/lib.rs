@@ -32,7 +32,7 @@ mod wires;
 mod workload;
 pub mod world;
 
-pub use drive::{Outcome, run_plan, run_seed, run_with_two_clocks};
+pub use drive::{RunOutcome, run_plan, run_seed, run_with_two_clocks};
 pub use invariants::Violation;
 pub use plan::{Kind, Plan};
 pub use world::{Crash, Setup, Topology, World};

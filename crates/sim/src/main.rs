@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use convoke_core::Mutant;
 use convoke_seeds::{cores, progress, run_many};
-use convoke_sim::drive::{self, Outcome};
+use convoke_sim::drive::{self, RunOutcome};
 use convoke_sim::invariants::CONVERGENCE_P99;
 use convoke_sim::network::Micros;
 use convoke_sim::stats::{Convergence, Stats};
@@ -182,7 +182,7 @@ fn late(seed: u64, one: &Convergence) -> String {
     format!("seed {seed}: converged {took} ms after the heal at {}; last awaited: {}", healed.trim_start(), one.awaited)
 }
 
-fn report(outcome: &Outcome, kind: Kind, mutant: Option<&str>) {
+fn report(outcome: &RunOutcome, kind: Kind, mutant: Option<&str>) {
     let Some(violation) = &outcome.violation else { return };
     println!("seed {} violates {violation}", outcome.seed);
     println!("last events:");

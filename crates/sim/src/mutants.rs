@@ -1,6 +1,6 @@
 //! Shows that the checks find real bugs: each mutant must be caught (docs/mutants.md).
 
-use crate::drive::{Outcome, run_plan};
+use crate::drive::{RunOutcome, run_plan};
 use crate::plan::Kind;
 use crate::scenarios::{self, Scenario};
 use convoke_core::{Mutant, Mutation};
@@ -75,7 +75,7 @@ fn by_scenario(mutant: Mutant) -> Option<ByScenario> {
 }
 
 /// Which invariant a mutant violates. What is violated without it as well shows nothing.
-fn difference(mutant: Mutant, run: impl Fn(Mutation) -> Outcome) -> Option<(&'static str, String)> {
+fn difference(mutant: Mutant, run: impl Fn(Mutation) -> RunOutcome) -> Option<(&'static str, String)> {
     let violation = run(Mutation::of(mutant)).violation?;
     run(Mutation::none()).violation.is_none().then_some((violation.invariant, violation.message))
 }

@@ -1,6 +1,6 @@
 //! What must hold of a run, looked at when it is over.
 
-use crate::record::{Record, Write};
+use crate::record::{AcknowledgedWrite, Record};
 
 /// All checks by name; the first that fails is the finding.
 pub(crate) fn check(record: &Record, revision: u64) -> Result<Vec<(&'static str, u64)>, String> {
@@ -20,7 +20,7 @@ pub(crate) fn check(record: &Record, revision: u64) -> Result<Vec<(&'static str,
 }
 
 /// No two writes have the same index, nor the same revision if both changed something.
-fn places(writes: &[Write]) -> Result<(), String> {
+fn places(writes: &[AcknowledgedWrite]) -> Result<(), String> {
     let mut indexes: Vec<u64> = writes.iter().map(|write| write.index).collect();
     let mut revisions: Vec<u64> = writes.iter().filter(|write| write.changed).map(|write| write.revision).collect();
     for (what, found) in [("index", &mut indexes), ("revision", &mut revisions)] {
@@ -33,10 +33,10 @@ fn places(writes: &[Write]) -> Result<(), String> {
 }
 
 /// A write that was answered before another one began stands before it in the log.
-fn in_order(writes: &[Write]) -> Result<(), String> {
-    let mut by_answer: Vec<&Write> = writes.iter().collect();
+fn in_order(writes: &[AcknowledgedWrite]) -> Result<(), String> {
+    let mut by_answer: Vec<&AcknowledgedWrite> = writes.iter().collect();
     by_answer.sort_unstable_by_key(|write| write.answered);
-    let mut by_call: Vec<&Write> = writes.iter().collect();
+    let mut by_call: Vec<&AcknowledgedWrite> = writes.iter().collect();
     by_call.sort_unstable_by_key(|write| write.called);
     let (mut answered, mut highest) = (by_answer.into_iter().peekable(), 0);
     for write in by_call {
@@ -51,7 +51,7 @@ fn in_order(writes: &[Write]) -> Result<(), String> {
 }
 
 /// The store has one revision for each write that changed something, give or take those nobody can tell of any more.
-fn counted(writes: &[Write], untold: u64, revision: u64) -> Result<(), String> {
+fn counted(writes: &[AcknowledgedWrite], untold: u64, revision: u64) -> Result<(), String> {
     let known = writes.iter().filter(|write| write.changed).count() as u64;
     if (known..=known + untold).contains(&revision) {
         return Ok(());
@@ -63,8 +63,8 @@ fn counted(writes: &[Write], untold: u64, revision: u64) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn write(index: u64, called: u64, answered: u64) -> Write {
-        Write { index, revision: index, changed: true, called, answered }
+    fn write(index: u64, called: u64, answered: u64) -> AcknowledgedWrite {
+        AcknowledgedWrite { index, revision: index, changed: true, called, answered }
     }
 
     #[test]

@@ -4,12 +4,13 @@ use crate::faults::Fault;
 use crate::net::ClientConnect;
 use crate::node::{client_address, name};
 use crate::plan::Planted;
-use crate::record::{Key, Write, now};
+use crate::record::{AcknowledgedWrite, Key, now};
 use crate::world::Shared;
-use convoke_client::log::Write as Wish;
-use convoke_client::log::{Ambassador, Consistency, FateKind, KeyValue, Kv, Options, Pending, RequestId, Written};
+use convoke_client::log::{
+    Ambassador, Consistency, FateKind, KeyValue, Kv, Options, PendingWrite, RequestId, Write, Written,
+};
 use convoke_client::{Error, ErrorCode};
-use convoke_history::{Answer, Call, OperationId};
+use convoke_history::{Answer, Call, CallId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ const FILLER: usize = 120;
 /// A request without an answer.
 #[derive(Clone, Copy, Debug)]
 struct Unknown {
-    operation: OperationId,
+    operation: CallId,
     request: RequestId,
     call: Call,
     called: u64,
@@ -105,8 +106,8 @@ pub(crate) async fn witness(shared: Arc<Shared>) -> turmoil::Result {
     }
 }
 
-fn applied(written: &Written, called: u64, answered: u64) -> Write {
-    Write { index: written.index, revision: written.revision, changed: written.keys > 0, called, answered }
+fn applied(written: &Written, called: u64, answered: u64) -> AcknowledgedWrite {
+    AcknowledgedWrite { index: written.index, revision: written.revision, changed: written.keys > 0, called, answered }
 }
 
 impl Worker {
@@ -164,14 +165,14 @@ impl Worker {
         }
     }
 
-    fn request(&mut self, key: Key, wanted: Wanted) -> (Call, Wish) {
+    fn request(&mut self, key: Key, wanted: Wanted) -> (Call, Write) {
         let value = self.shared.book.value();
         match wanted {
-            Wanted::Put => (Call::put(value), Wish::put(key_name(key), encode(value))),
-            Wanted::Delete => (Call::delete(), Wish::delete(key_name(key))),
+            Wanted::Put => (Call::put(value), Write::put(key_name(key), encode(value))),
+            Wanted::Delete => (Call::delete(), Write::delete(key_name(key))),
             Wanted::CompareAndSet => {
                 let (expected, revision) = self.seen.get(&key).copied().unwrap_or((None, 0));
-                let put = Wish::put(key_name(key), encode(value)).if_revision(revision);
+                let put = Write::put(key_name(key), encode(value)).if_revision(revision);
                 (Call::compare_and_set(expected, Some(value)), put)
             }
         }
@@ -220,7 +221,7 @@ impl Worker {
         let (call, wish) = self.request(key, Wanted::Put);
         let operation = self.shared.book.call(self.id, key, call);
         let called = now();
-        let mut pending: Pending = self.kv.write(wish);
+        let mut pending: PendingWrite = self.kv.write(wish);
         let patience = Duration::from_millis(self.random.u64(0..120));
         if let Ok(result) = tokio::time::timeout(patience, &mut pending).await {
             return self.answered(key, operation, call, called, result);
@@ -235,7 +236,7 @@ impl Worker {
         }
     }
 
-    fn answered(&mut self, key: Key, operation: OperationId, call: Call, called: u64, result: Result<Written, Error>) {
+    fn answered(&mut self, key: Key, operation: CallId, call: Call, called: u64, result: Result<Written, Error>) {
         let book = self.shared.book.clone();
         let at = now();
         match result {
@@ -330,7 +331,7 @@ impl Worker {
                     book.violated(format!("abandoned requests stay before later ones: {what}"));
                 }
                 let (index, revision, changed) = (fate.index, fate.revision, fate.keys > 0);
-                book.wrote(Write { index, revision, changed, called, answered: over });
+                book.wrote(AcknowledgedWrite { index, revision, changed, called, answered: over });
                 book.resolved(operation, over, Some(Answer::written()));
             }
             FateKind::NotApplied => book.resolved(operation, over, is_compare(call).then(Answer::mismatch)),

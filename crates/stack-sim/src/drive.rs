@@ -31,7 +31,7 @@ const AGREEMENT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What came of a run.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     pub seed: u64,
     pub stats: Stats,
     pub violation: Option<String>,
@@ -42,7 +42,7 @@ pub struct Outcome {
 }
 
 /// Runs a plan to its end, or to the first violation.
-pub fn run(plan: &Plan, aloud: bool) -> Outcome {
+pub fn run(plan: &Plan, aloud: bool) -> RunOutcome {
     let _keeping = panics::keep();
     fastrand::seed(plan.seed);
     convoke_replica::seed_thread(plan.seed);
@@ -61,7 +61,7 @@ pub fn run(plan: &Plan, aloud: bool) -> Outcome {
     record.stats.seeds = 1;
     record.stats.simulated = simulated;
     let (lines, hash) = (record.trace.lines.drain(..).collect(), record.trace.hash());
-    Outcome { seed: plan.seed, stats: std::mem::take(&mut record.stats), violation, lines, hash }
+    RunOutcome { seed: plan.seed, stats: std::mem::take(&mut record.stats), violation, lines, hash }
 }
 
 struct Run<'a> {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use convoke_seeds::{cores, progress, run_many};
-use convoke_stack_sim::drive::{self, Outcome, RECOVERY_P99};
+use convoke_stack_sim::drive::{self, RECOVERY_P99, RunOutcome};
 use convoke_stack_sim::stats::Stats;
 use convoke_stack_sim::{Plan, Planted};
 use std::process::ExitCode;
@@ -138,7 +138,7 @@ fn summary(total: &Stats, seconds: f64) {
     println!("wall time           {seconds:.1} s");
 }
 
-fn report(outcome: &Outcome, planted: Option<Planted>) {
+fn report(outcome: &RunOutcome, planted: Option<Planted>) {
     let Some(violation) = &outcome.violation else { return };
     println!("seed {} violates: {violation}", outcome.seed);
     println!("last events:");

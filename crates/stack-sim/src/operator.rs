@@ -5,7 +5,7 @@ use crate::net::ClientConnect;
 use crate::node::{client_address, name, peer_address};
 use crate::record::{Book, now};
 use crate::world::Shared;
-use convoke_client::log::{Ambassador, Change, Status};
+use convoke_client::log::{Ambassador, ReplicaChange, Status};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -44,22 +44,26 @@ impl Order {
     }
 
     /// What is to be asked for next, if it is not done: every step is one that can be repeated.
-    fn next(self, status: &Status) -> Option<Change> {
+    fn next(self, status: &Status) -> Option<ReplicaChange> {
         let votes = |place: usize| status.voters.contains(&name(place));
         let learns = |place: usize| status.learners.contains(&name(place));
-        let add = |place: usize| Change::Add { node: name(place), address: Some(peer_address(&name(place))) };
+        let add = |place: usize| ReplicaChange::Add { node: name(place), address: Some(peer_address(&name(place))) };
         match self {
-            Order::Transfer { to } => Some(Change::Transfer(name(to))),
+            Order::Transfer { to } => Some(ReplicaChange::Transfer(name(to))),
             Order::Replace { old, new } if votes(old) || learns(old) => {
                 if votes(new) || learns(new) {
-                    return Some(Change::Remove(name(old)));
+                    return Some(ReplicaChange::Remove(name(old)));
                 }
-                Some(Change::Replace { old: name(old), node: name(new), address: Some(peer_address(&name(new))) })
+                Some(ReplicaChange::Replace {
+                    old: name(old),
+                    node: name(new),
+                    address: Some(peer_address(&name(new))),
+                })
             }
             Order::Grow { new } if votes(new) => None,
-            Order::Grow { new } if learns(new) => Some(Change::Promote(name(new))),
+            Order::Grow { new } if learns(new) => Some(ReplicaChange::Promote(name(new))),
             Order::Grow { new } => Some(add(new)),
-            Order::Shrink { old } if votes(old) || learns(old) => Some(Change::Remove(name(old))),
+            Order::Shrink { old } if votes(old) || learns(old) => Some(ReplicaChange::Remove(name(old))),
             Order::Replace { .. } | Order::Shrink { .. } => None,
         }
     }

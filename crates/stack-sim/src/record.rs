@@ -3,7 +3,7 @@
 use crate::faults::Fault;
 use crate::stats::Stats;
 use convoke_client::log::RequestId;
-use convoke_history::{Answer, Call, History, OperationId};
+use convoke_history::{Answer, Call, CallId, History};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ pub(crate) type Key = u8;
 
 /// A write that took effect, as its client was told.
 #[derive(Clone, Copy, Debug)]
-pub struct Write {
+pub struct AcknowledgedWrite {
     pub index: u64,
     pub revision: u64,
     /// Whether it changed anything.
@@ -36,7 +36,7 @@ pub(crate) struct Record {
     pub(crate) history: History<Key>,
     /// The same, as it was before anything was resolved.
     pub(crate) unresolved: History<Key>,
-    pub(crate) writes: Vec<Write>,
+    pub(crate) writes: Vec<AcknowledgedWrite>,
     /// Writes of which nobody can tell any more whether they took effect.
     pub(crate) untold: u64,
     pub(crate) stats: Stats,
@@ -126,7 +126,7 @@ impl Book {
         record.values
     }
 
-    pub(crate) fn call(&self, client: u64, key: Key, call: Call) -> OperationId {
+    pub(crate) fn call(&self, client: u64, key: Key, call: Call) -> CallId {
         let (mut record, at) = (self.lock(), now());
         let id = record.unresolved.call(client, key, call, at);
         let same = record.history.call(client, key, call, at);
@@ -135,7 +135,7 @@ impl Book {
     }
 
     /// A client was told by whoever it asked.
-    pub(crate) fn told(&self, id: OperationId, answer: Answer) {
+    pub(crate) fn told(&self, id: CallId, answer: Answer) {
         let (mut record, at) = (self.lock(), now());
         record.unresolved.answer(id, at, answer);
         record.history.answer(id, at, answer);
@@ -143,14 +143,14 @@ impl Book {
     }
 
     /// It is certain that it did not and will not take effect.
-    pub(crate) fn never(&self, id: OperationId) {
+    pub(crate) fn never(&self, id: CallId) {
         let mut record = self.lock();
         record.unresolved.never(id);
         record.history.never(id);
     }
 
     /// A request without an answer was resolved: it was over by `at`.
-    pub(crate) fn resolved(&self, id: OperationId, at: u64, answer: Option<Answer>) {
+    pub(crate) fn resolved(&self, id: CallId, at: u64, answer: Option<Answer>) {
         let mut record = self.lock();
         match answer {
             Some(answer) => record.history.answer(id, at, answer),
@@ -158,7 +158,7 @@ impl Book {
         }
     }
 
-    pub(crate) fn wrote(&self, write: Write) {
+    pub(crate) fn wrote(&self, write: AcknowledgedWrite) {
         self.lock().writes.push(write);
     }
 

@@ -4,7 +4,7 @@ use convoke_core::Rejection;
 use convoke_core::member::MemberSpec;
 use convoke_core::node::{Attach, AttachMember, Attached, SessionId};
 use convoke_core::version::Version;
-use convoke_node::{Connection, NodeHandle};
+use convoke_node::{ClientConnection, NodeHandle};
 
 /// A minimal member.
 pub fn member(id: &str, service: &str) -> AttachMember {
@@ -14,7 +14,7 @@ pub fn member(id: &str, service: &str) -> AttachMember {
 /// A client with one session. It sends no heartbeats by itself.
 #[derive(Debug)]
 pub struct TestClient {
-    pub connection: Connection,
+    pub connection: ClientConnection,
     pub session: SessionId,
     pub claim: u64,
     pub client: String,

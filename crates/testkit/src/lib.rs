@@ -1,7 +1,7 @@
 //! Test support: clusters of real nodes, in one process ([`Cluster`]) or as processes ([`ProcessCluster`]) that tests kill,
 //! pause, stop and restart.
 //!
-//! Nodes run on loopback, behind a [`Proxy`] that blocks or drops connections, or on a [`Network`] of network namespaces
+//! Nodes run on loopback, behind a [`Proxy`] that blocks or drops connections, or on a [`NamespaceNetwork`] of network namespaces
 //! that can be partitioned. [`golden!`] compares outputs with files. Tests wait for conditions with [`eventually`], never
 //! for time to pass.
 
@@ -19,7 +19,7 @@ mod wait;
 pub use client::{TestClient, member};
 pub use cluster::{Cluster, free_address, meshed, patient_timers, quick_timers};
 pub use golden::compare_golden;
-pub use network::{Network, NetworkUnavailable};
+pub use network::{NamespaceNetwork, NetworkUnavailable};
 pub use process::{NodeProcess, Process, run};
 pub use process_cluster::{ProcessCluster, ProcessClusterPlan};
 pub use proxy::Proxy;

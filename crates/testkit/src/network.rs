@@ -18,7 +18,7 @@ const HOSTS_MAX: usize = 250;
 
 /// Hosts with addresses. Dropping it removes the namespaces.
 #[derive(Debug)]
-pub struct Network {
+pub struct NamespaceNetwork {
     name: String,
     hosts: usize,
     /// From, to.
@@ -37,18 +37,18 @@ impl fmt::Display for NetworkUnavailable {
 
 impl std::error::Error for NetworkUnavailable {}
 
-impl Network {
+impl NamespaceNetwork {
     /// Creates a network if the user may do so and the tools exist.
     ///
     /// # Panics
     /// If the creation fails for another reason.
-    pub fn create(hosts: usize) -> Result<Network, NetworkUnavailable> {
+    pub fn create(hosts: usize) -> Result<NamespaceNetwork, NetworkUnavailable> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         assert!(hosts <= HOSTS_MAX, "at most {HOSTS_MAX} hosts");
         sweep();
         let name = format!("{PREFIX}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         // Dropping it removes the namespaces created so far.
-        let network = Network { name, hosts, cuts: Mutex::default() };
+        let network = NamespaceNetwork { name, hosts, cuts: Mutex::default() };
         network.probe().map_err(NetworkUnavailable)?;
         network.build().unwrap_or_else(|error| panic!("a network can be made: {error}"));
         Ok(network)
@@ -144,7 +144,7 @@ impl Network {
     }
 }
 
-impl Drop for Network {
+impl Drop for NamespaceNetwork {
     fn drop(&mut self) {
         // Devices are removed with their namespaces. Namespaces that were never created cause errors, which are ignored.
         for namespace in (0..self.hosts).map(|host| self.namespace(host)).chain([self.switch()]) {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::skip;
 
-    fn reaches(network: &Network, from: usize, to: usize) -> bool {
+    fn reaches(network: &NamespaceNetwork, from: usize, to: usize) -> bool {
         // A refused connection proves that packets pass in both directions.
         let script = format!("exec 2>&1; timeout 1 bash -c '</dev/tcp/{}/1' || true", network.address(to));
         let output = network.command(from, "bash").args(["-c", &script]).output().expect("bash runs");
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn ways_are_cut_and_healed() {
-        let network = match Network::create(3) {
+        let network = match NamespaceNetwork::create(3) {
             Ok(network) => network,
             Err(why) => return skip("ways_are_cut_and_healed", why),
         };

@@ -1,7 +1,7 @@
-//! Clusters of nodes as processes of the binary, on loopback or on hosts of a [`Network`]. A node keeps its directory and
+//! Clusters of nodes as processes of the binary, on loopback or on hosts of a [`NamespaceNetwork`]. A node keeps its directory and
 //! ports when it is restarted. Nodes are numbered from 0 and named `n1`, `n2`, …
 
-use crate::network::Network;
+use crate::network::NamespaceNetwork;
 use crate::process::{NodeProcess, run_to_end};
 use crate::{free_address, until};
 use serde_json::Value;
@@ -19,7 +19,7 @@ const PEER_PORT: u16 = 7701;
 pub struct ProcessClusterPlan {
     binary: PathBuf,
     dir: PathBuf,
-    network: Option<Network>,
+    network: Option<NamespaceNetwork>,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
 }
@@ -41,7 +41,7 @@ impl ProcessClusterPlan {
 
     /// Puts the nodes on the first hosts of a network.
     #[must_use]
-    pub fn on(mut self, network: Network) -> Self {
+    pub fn on(mut self, network: NamespaceNetwork) -> Self {
         self.network = Some(network);
         self
     }
@@ -175,7 +175,7 @@ impl ProcessCluster {
     /// # Panics
     /// If the cluster is on loopback.
     #[track_caller]
-    pub fn network(&self) -> &Network {
+    pub fn network(&self) -> &NamespaceNetwork {
         self.plan.network.as_ref().expect("the cluster was started on a network")
     }
 

@@ -1,6 +1,6 @@
 //! A proxy in front of a node that can block bytes, as on a slow or cut link, and drop connections.
 
-use convoke_lab::{Network, Relay, Way};
+use convoke_lab::{Relay, RelayNetwork, Way};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Address that all clients of a test dial from.
@@ -12,7 +12,7 @@ const BEHIND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 255, 255, 254));
 #[derive(Debug)]
 pub struct Proxy {
     address: String,
-    network: Network,
+    network: RelayNetwork,
     relay: Relay,
     target: SocketAddr,
 }
@@ -33,7 +33,7 @@ impl Proxy {
     pub async fn start_at(address: &str, target: &str) -> Self {
         let address = address.parse().expect("an address to listen at");
         let target: SocketAddr = target.parse().expect("an address of a node in this process");
-        let network = Network::default();
+        let network = RelayNetwork::default();
         let relay = Relay::listen(&network, BEHIND, address).expect("a free port");
         relay.lead_to(Some(target));
         Proxy { address: relay.address().to_string(), network, relay, target }

@@ -1,7 +1,7 @@
 //! The log group of a local cluster: the first node creates the log, and others become voters so that it survives the loss of a node.
 
-use convoke_cli::Node;
-use convoke_client::log::{Ambassador, Change};
+use convoke_cli::NodeChannel;
+use convoke_client::log::{Ambassador, ReplicaChange};
 use convoke_proto::{Error, ErrorCode, v1};
 use std::fmt;
 use std::time::Duration;
@@ -102,7 +102,8 @@ pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), NotRemoved
         };
         tracing::warn!(node = place.id, %error, "cannot make the node a voter");
         // Otherwise the leader keeps trying, and later changes wait for that.
-        let before = if learns { Change::Demote(place.id.clone()) } else { Change::Remove(place.id.clone()) };
+        let before =
+            if learns { ReplicaChange::Demote(place.id.clone()) } else { ReplicaChange::Remove(place.id.clone()) };
         let _ = ambassador.change(&before, Duration::ZERO, Some(FAREWELL)).await;
         let took_long = matches!(error.code, ErrorCode::Timeout | ErrorCode::OutcomeUnknown);
         failed = Some(error);
@@ -114,7 +115,7 @@ pub(crate) async fn leave(places: &[Place], node: &str) -> Result<(), NotRemoved
     if let Some(error) = failed.filter(|_| !others_vote) {
         return Err(stays(error));
     }
-    match settle(&ambassador, &Change::Remove(node.to_owned()), FAREWELL).await {
+    match settle(&ambassador, &ReplicaChange::Remove(node.to_owned()), FAREWELL).await {
         Err(error) if error.code != ErrorCode::NotFound => Err(stays(error)),
         _ => Ok(()),
     }
@@ -126,9 +127,9 @@ fn contains(ids: &[String], id: &str) -> bool {
 
 async fn make_voter(ambassador: &Ambassador, node: &str, learns: bool) -> Result<(), Error> {
     if !learns {
-        settle(ambassador, &Change::Add { node: node.to_owned(), address: None }, PATIENCE).await?;
+        settle(ambassador, &ReplicaChange::Add { node: node.to_owned(), address: None }, PATIENCE).await?;
     }
-    settle(ambassador, &Change::Promote(node.to_owned()), PATIENCE).await
+    settle(ambassador, &ReplicaChange::Promote(node.to_owned()), PATIENCE).await
 }
 
 /// The group as the first node that knows one reports it; `None` if all nodes know none. The error lists the nodes that did not answer.
@@ -148,11 +149,11 @@ async fn status(place: &Place) -> Option<v1::LogStatusResponse> {
     if !place.running {
         return None;
     }
-    let node = Node::lazy(&place.address, FAREWELL).ok()?;
+    let node = NodeChannel::lazy(&place.address, FAREWELL).ok()?;
     node.log().status(v1::LogStatusRequest {}).await.ok().map(tonic::Response::into_inner)
 }
 
-async fn settle(ambassador: &Ambassador, change: &Change, patience: Duration) -> Result<(), Error> {
+async fn settle(ambassador: &Ambassador, change: &ReplicaChange, patience: Duration) -> Result<(), Error> {
     let changed = ambassador.change(change, patience, Some(patience)).await?;
     if changed.settled {
         return Ok(());

@@ -4,7 +4,7 @@ use super::core::{CallId, Core, Decided, Issuing, LaneId, LinkId, Output};
 use super::linking;
 use super::peers::{PAUSE_CAP, PAUSE_HURRIED, Peers};
 use super::{Kv, Options};
-use crate::connect::{Connect, LogChannel, Tcp};
+use crate::connect::{Connect, LogChannel, TcpConnect};
 use crate::connection::{connect_by, endpoint};
 use crate::session::Time;
 use crate::{Error, ErrorCode};
@@ -104,7 +104,7 @@ impl Ambassador {
     /// Starts an ambassador with seed nodes (`host:port`). It connects on demand. Must be called within a tokio
     /// runtime.
     pub fn start<S: Into<String>>(seeds: impl IntoIterator<Item = S>) -> Result<Ambassador, Error> {
-        Self::start_with(seeds, Arc::new(Tcp))
+        Self::start_with(seeds, Arc::new(TcpConnect))
     }
 
     /// Starts an ambassador with a custom connector.

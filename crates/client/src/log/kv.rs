@@ -2,8 +2,8 @@
 
 use super::ambassador::{Ambassador, Shared};
 use super::core::{Body, Issuing, LaneId};
-use super::read::{self, Consistency, Page};
-use super::{KeyValue, Options, Pending};
+use super::read::{self, Consistency, KeyPage};
+use super::{KeyValue, Options, PendingWrite};
 use crate::Error;
 use convoke_proto::v1;
 use prost::bytes::Bytes;
@@ -123,30 +123,30 @@ impl Kv {
     }
 
     /// Issues a write. Its order is fixed when this returns, before anything is awaited.
-    pub fn write(&self, write: Write) -> Pending {
+    pub fn write(&self, write: Write) -> PendingWrite {
         let issuing = Issuing { deadline: write.deadline, last: write.last, body: write.body() };
         let issued = self.handle.shared().issue(self.handle.lane, issuing);
-        Pending::new(self.handle.clone(), issued)
+        PendingWrite::new(self.handle.clone(), issued)
     }
 
     /// Sets a key.
-    pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Pending {
+    pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> PendingWrite {
         self.write(Write::put(key, value))
     }
 
     /// Sets a key that has the given modify revision, or that does not exist if it is 0. Otherwise fails with
     /// `FAILED_PRECONDITION`.
-    pub fn compare_and_set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>, revision: u64) -> Pending {
+    pub fn compare_and_set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>, revision: u64) -> PendingWrite {
         self.write(Write::put(key, value).if_revision(revision))
     }
 
     /// Deletes a key if it exists.
-    pub fn delete(&self, key: impl Into<Bytes>) -> Pending {
+    pub fn delete(&self, key: impl Into<Bytes>) -> PendingWrite {
         self.write(Write::delete(key))
     }
 
     /// Deletes every key that begins with `prefix`.
-    pub fn delete_prefix(&self, prefix: impl Into<Bytes>) -> Pending {
+    pub fn delete_prefix(&self, prefix: impl Into<Bytes>) -> PendingWrite {
         self.write(Write::delete_prefix(prefix))
     }
 
@@ -173,7 +173,7 @@ impl Kv {
 
     /// Returns the first keys that begin with `prefix`, in byte order. At most `limit` keys; 0 means as many as fit
     /// into one answer.
-    pub async fn list(&self, prefix: impl Into<Bytes>, limit: u64) -> Result<Page, Error> {
+    pub async fn list(&self, prefix: impl Into<Bytes>, limit: u64) -> Result<KeyPage, Error> {
         self.list_after(prefix, None, limit, Consistency::Barrier).await
     }
 
@@ -184,11 +184,11 @@ impl Kv {
         after: Option<Bytes>,
         limit: u64,
         consistency: Consistency,
-    ) -> Result<Page, Error> {
+    ) -> Result<KeyPage, Error> {
         let range = read::page(read::prefix(prefix.into()), after);
         let what = v1::read_request::What::Range(v1::ReadRange { range: Some(range), limit, keys_only: false });
         let response = read::read(&self.handle, what, consistency).await?;
-        Ok(Page { records: response.records, more: response.more, revision: response.revision })
+        Ok(KeyPage { records: response.records, more: response.more, revision: response.revision })
     }
 
     /// Ends the session and waits for confirmation, at most for `patience`; after that the session expires by itself.

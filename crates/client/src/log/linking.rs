@@ -158,7 +158,7 @@ async fn doubt(shared: &Shared) {
 #[cfg(test)]
 mod tests {
     use crate::ErrorCode;
-    use crate::connect::{Connect, Connecting, Tcp};
+    use crate::connect::{Connect, Connecting, TcpConnect};
     use crate::log::{Ambassador, Options};
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
@@ -187,7 +187,7 @@ mod tests {
             self.attempts.lock().unwrap().push(Instant::now());
             Box::pin(async move {
                 match self.way {
-                    Way::Tcp => Tcp.connect(endpoint).await,
+                    Way::Tcp => TcpConnect.connect(endpoint).await,
                     Way::Rejected => Err(Endpoint::new("\0").unwrap_err()),
                     Way::Slow(time) => {
                         sleep(time).await;

@@ -20,9 +20,9 @@ mod search;
 
 pub use self::ambassador::Ambassador;
 pub use self::kv::{Kv, Write};
-pub use self::operations::Change;
+pub use self::operations::ReplicaChange;
 pub use self::options::Options;
-pub use self::pending::{Pending, Written};
-pub use self::read::{Consistency, Page};
-pub use crate::connect::{Connect, Connecting, LocalNode, Responding, Tcp};
+pub use self::pending::{PendingWrite, Written};
+pub use self::read::{Consistency, KeyPage};
+pub use crate::connect::{Connect, Connecting, InProcessNode, Responding, TcpConnect};
 pub use convoke_proto::v1::{Fate, KeyValue, LogStatusResponse as Status, RequestId, fate::Kind as FateKind};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A membership change of the log. Nodes are named by their ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ReplicaChange {
     /// Add a running node that is not a replica as a learner. Without an address, the node's advertised address is
     /// used.
     Add {
@@ -82,7 +82,7 @@ impl Ambassador {
     /// reported that it was not recorded.
     pub async fn change(
         &self,
-        change: &Change,
+        change: &ReplicaChange,
         wait: Duration,
         timeout: Option<Duration>,
     ) -> Result<v1::MembersResponse, Error> {
@@ -92,7 +92,7 @@ impl Ambassador {
     /// Changes the group if the given configuration is the current one, or unconditionally without one.
     pub async fn change_from(
         &self,
-        change: &Change,
+        change: &ReplicaChange,
         replaces: Option<u64>,
         wait: Duration,
         timeout: Option<Duration>,
@@ -162,18 +162,20 @@ fn change_unknown() -> Error {
     Error::new(ErrorCode::OutcomeUnknown, message)
 }
 
-impl Change {
+impl ReplicaChange {
     fn wire(&self) -> Wire {
         let address = |address: &Option<String>| address.clone().unwrap_or_default();
         match self {
-            Change::Add { node, address: at } => Wire::Add(v1::AddReplica { node: node.clone(), address: address(at) }),
-            Change::Promote(node) => Wire::Promote(node.clone()),
-            Change::Demote(node) => Wire::Demote(node.clone()),
-            Change::Remove(node) => Wire::Remove(node.clone()),
-            Change::Replace { old, node, address: at } => {
+            ReplicaChange::Add { node, address: at } => {
+                Wire::Add(v1::AddReplica { node: node.clone(), address: address(at) })
+            }
+            ReplicaChange::Promote(node) => Wire::Promote(node.clone()),
+            ReplicaChange::Demote(node) => Wire::Demote(node.clone()),
+            ReplicaChange::Remove(node) => Wire::Remove(node.clone()),
+            ReplicaChange::Replace { old, node, address: at } => {
                 Wire::Replace(v1::ReplaceReplica { old: old.clone(), node: node.clone(), address: address(at) })
             }
-            Change::Transfer(node) => Wire::Transfer(node.clone()),
+            ReplicaChange::Transfer(node) => Wire::Transfer(node.clone()),
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 /// Dropping it abandons the request: it is not sent again, and it never takes effect after a later request of the
 /// handle. The answer to the next request carries its fate ([`Written::abandoned`]).
 #[must_use = "a request whose future is dropped is abandoned"]
-pub struct Pending {
+pub struct PendingWrite {
     state: State,
     handle: Arc<Handle>,
 }
@@ -54,16 +54,16 @@ impl From<Decided> for Written {
     }
 }
 
-impl Pending {
+impl PendingWrite {
     pub(super) fn new(
         handle: Arc<Handle>,
         issued: Result<(CallId, oneshot::Receiver<Result<Decided, Error>>), Error>,
-    ) -> Pending {
+    ) -> PendingWrite {
         let state = match issued {
             Ok((call, answer)) => State::Waiting { call, answer },
             Err(error) => State::Answered(Box::new(Err(error))),
         };
-        Pending { state, handle }
+        PendingWrite { state, handle }
     }
 
     /// Abandons the request, as dropping it does, and returns its id for `resolve`. Returns `None` if no copy was sent,
@@ -89,7 +89,7 @@ impl Pending {
     }
 }
 
-impl Future for Pending {
+impl Future for PendingWrite {
     type Output = Result<Written, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -108,7 +108,7 @@ impl Future for Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingWrite {
     fn drop(&mut self) {
         if let State::Waiting { call, .. } = self.state {
             self.shared().abandon(call);
@@ -116,9 +116,9 @@ impl Drop for Pending {
     }
 }
 
-impl fmt::Debug for Pending {
+impl fmt::Debug for PendingWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").finish_non_exhaustive()
+        f.debug_struct("PendingWrite").finish_non_exhaustive()
     }
 }
 

@@ -33,7 +33,7 @@ pub enum Consistency {
 
 /// A page of keys in order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Page {
+pub struct KeyPage {
     pub records: Vec<KeyValue>,
     /// Whether more keys follow the last one.
     pub more: bool,

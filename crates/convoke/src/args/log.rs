@@ -1,7 +1,7 @@
 //! Flags of the commands of the replicated log.
 
 use clap::{Args, Subcommand, ValueEnum};
-use convoke_cli::{Connect, Inspect, timeout};
+use convoke_cli::{ConnectArgs, Inspect, timeout};
 use convoke_proto::v1::RequestId;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -197,7 +197,7 @@ pub(crate) struct Offline {
 }
 
 impl LogArgs {
-    pub(crate) fn connect(&self) -> &Connect {
+    pub(crate) fn connect(&self) -> &ConnectArgs {
         &self.inspect.connect
     }
 }

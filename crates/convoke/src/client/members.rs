@@ -2,7 +2,7 @@
 
 use crate::args::{Id, MembersArgs};
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_json};
-use convoke_cli::{Missed, Node, Result, call, call_until};
+use convoke_cli::{Missed, NodeChannel, Result, call, call_until};
 use convoke_proto::json::{Member, MemberList, Status};
 use convoke_proto::v1;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 pub(crate) async fn members(arguments: &MembersArgs) -> Result {
     let filter = arguments.filter.clone().unwrap_or_default();
     let connect = &arguments.inspect.connect;
-    let listing = async |node: Node, deadline: Instant| {
+    let listing = async |node: NodeChannel, deadline: Instant| {
         let registry = node.registry();
         let page = async |request| Ok(registry.clone().list(request).await?.into_inner());
         all(page, &filter, deadline, connect.timeout).await

@@ -57,7 +57,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
             insecure_public: settings.insecure_public,
             ttl: settings.dns.ttl.into(),
         }),
-        limits: convoke_server::Limits {
+        limits: convoke_server::ServerLimits {
             value_bytes: settings.log_state.value_bytes.into(),
             ..settings.clients.build()
         },

@@ -140,14 +140,14 @@ part_of!(
 part_of!(NetworkLimits, NetworkSettings { link_queue_bytes: Bytes });
 
 part_of!(
-    convoke_server::Limits,
+    convoke_server::ServerLimits,
     ClientSettings { connections: usize, attaches: usize, watchers: usize, sessions: usize, body_bytes: Bytes }
 );
 
 part_of!(convoke_server::Timeouts, ClientTimeoutSettings { headers: Time });
 
 part_of!(
-    convoke_replica::Timers,
+    convoke_replica::LogTimers,
     LogTimerSettings { heartbeat_interval: Time, election_timeout_min: Time, election_timeout_max: Time }
 );
 
@@ -156,7 +156,7 @@ part_of!(
     LogLimitSettings { proposals: usize, reads: usize, snapshot_log_bytes: Bytes, log_bytes: Bytes }
 );
 
-part_of!(convoke_log::Limits, LogStateSettings { sessions: u64, value_bytes: Bytes, store_bytes: Bytes });
+part_of!(convoke_log::LogLimits, LogStateSettings { sessions: u64, value_bytes: Bytes, store_bytes: Bytes });
 
 impl Default for Settings {
     fn default() -> Self {

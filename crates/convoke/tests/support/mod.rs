@@ -9,7 +9,7 @@ pub mod lab;
 pub mod seen;
 pub mod three;
 
-use convoke_testkit::{Network, NodeProcess, Process, ProcessCluster, ProcessClusterPlan, run, skip};
+use convoke_testkit::{NamespaceNetwork, NodeProcess, Process, ProcessCluster, ProcessClusterPlan, run, skip};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -86,8 +86,8 @@ pub fn faketime() -> Option<PathBuf> {
 }
 
 /// A network of so many hosts; where there can be none, the test says so and does nothing.
-pub fn network(test: &str, hosts: usize) -> Option<Network> {
-    Network::create(hosts).map_err(|why| skip(test, why)).ok()
+pub fn network(test: &str, hosts: usize) -> Option<NamespaceNetwork> {
+    NamespaceNetwork::create(hosts).map_err(|why| skip(test, why)).ok()
 }
 
 /// Nodes `n1`, `n2`, … that have found each other, each with a directory of its own in `dir`.

@@ -8,7 +8,7 @@ mod masks;
 mod play;
 mod terminal;
 
-use convoke_testkit::{Network, compare_golden, skip};
+use convoke_testkit::{NamespaceNetwork, compare_golden, skip};
 use document::Document;
 use play::Player;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn enclosed(mut command: Command) -> Command {
 }
 
 fn check(test: &str, path: &str) {
-    let network = match Network::create(1) {
+    let network = match NamespaceNetwork::create(1) {
         Ok(network) => network,
         Err(why) => return skip(test, why),
     };

@@ -2,7 +2,7 @@
 
 use super::{CausalMap, ItemRef, Key};
 use crate::liveness::Inferred;
-use crate::member::{Kind, Member, Record};
+use crate::member::{Member, Record, RecordKind};
 use crate::mutant::seam;
 use crate::time::{Clock, Duration, Heard, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +97,7 @@ impl CausalMap {
     fn origin_if_held(&self, item: &ItemRef, tombstone: Tombstone) -> Option<u32> {
         let (origin, n) = match item {
             ItemRef::Stated(slot) => {
-                let record = self.slots.get(*slot).filter(|record| record.kind == Kind::Left)?;
+                let record = self.slots.get(*slot).filter(|record| record.kind == RecordKind::Left)?;
                 (&record.origin, record.n)
             }
             ItemRef::Inferred(key) => {

@@ -7,7 +7,7 @@
 
 use super::{CausalMap, ItemRef, Key, OriginEntry, key};
 use crate::liveness::Inferred;
-use crate::member::{Kind, Member, Record, Space, Status};
+use crate::member::{Member, Record, RecordKind, Space, Status};
 use crate::mutant::seam;
 use crate::time::{Clock, Heard};
 use crate::version::{OriginId, VectorClock};
@@ -255,9 +255,9 @@ impl CausalMap {
         entry.stated.insert(record.n, slot);
         entry.stores += 1;
         match (record.kind, record.space) {
-            (Kind::Left, _) => self.tombstones.add(ItemRef::Stated(slot), learnt, record.origin.tag, record.n),
-            (Kind::Live, Space::Name) => self.live_names += 1,
-            (Kind::Live, Space::Member) => {
+            (RecordKind::Left, _) => self.tombstones.add(ItemRef::Stated(slot), learnt, record.origin.tag, record.n),
+            (RecordKind::Live, Space::Name) => self.live_names += 1,
+            (RecordKind::Live, Space::Member) => {
                 self.live_members += 1;
                 self.services.entry(record.deployment.service.clone()).or_default().insert(slot);
                 self.clients.add(slot, record, &self.slots);
@@ -268,9 +268,9 @@ impl CausalMap {
     pub(super) fn unindex(&mut self, record: &Record) {
         self.origins.entry_mut(record.origin.index).stated.remove(record.n);
         match (record.kind, record.space) {
-            (Kind::Left, _) => {}
-            (Kind::Live, Space::Name) => self.live_names -= 1,
-            (Kind::Live, Space::Member) => {
+            (RecordKind::Left, _) => {}
+            (RecordKind::Live, Space::Name) => self.live_names -= 1,
+            (RecordKind::Live, Space::Member) => {
                 self.live_members -= 1;
                 self.clients.remove(record.slot, record);
                 let service = &record.deployment.service;

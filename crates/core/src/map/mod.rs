@@ -19,7 +19,7 @@ pub(crate) use standing::{Sign, Standing};
 use crate::config::Limits;
 use crate::intern::Interner;
 use crate::liveness::Inferred;
-use crate::member::{Kind, Member, Record, Space, Status};
+use crate::member::{Member, Record, RecordKind, Space, Status};
 use crate::mutant::{Mutation, seam};
 use crate::time::{Clock, Heard};
 use crate::version::{Incarnation, NodeId, OriginId};
@@ -152,7 +152,7 @@ impl CausalMap {
 
     /// The status to show for a record (L3).
     pub(crate) fn shown(&self, record: &Record) -> Status {
-        if record.kind == Kind::Left {
+        if record.kind == RecordKind::Left {
             return Status::Left;
         }
         let judged = self.origins.entry(record.origin.index).standing.judges(record.n);

@@ -16,14 +16,14 @@ pub enum Space {
 
 /// Whether a record is a registration or the tombstone of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum RecordKind {
     Live,
     Left,
 }
 
 /// The process a record belongs to: a client id and the nonce of one process using it (C2).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Client {
+pub struct ClientProcess {
     pub id: SmolStr,
     pub nonce: u64,
 }
@@ -64,8 +64,8 @@ pub struct Record {
     /// Odd = drained (C7).
     pub(crate) drain: u32,
     pub(crate) space: Space,
-    pub(crate) kind: Kind,
-    /// As stated by the owner: up or down. Meaningless for `Kind::Left`.
+    pub(crate) kind: RecordKind,
+    /// As stated by the owner: up or down. Meaningless for `RecordKind::Left`.
     pub(crate) status: Status,
     pub(crate) weight: u16,
     pub(crate) n: u64,
@@ -74,7 +74,7 @@ pub struct Record {
     /// Dot of the record this one replaced, tag of the origin and n; (0, 0) if there was none. As long as its node goes on
     /// with a live record, the last one of another origin.
     pub(crate) predecessor: (u32, u64),
-    pub(crate) client: Arc<Client>,
+    pub(crate) client: Arc<ClientProcess>,
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) created: u64,
     /// Wall-clock ms when the owner took the member; for display only.
@@ -106,13 +106,13 @@ impl Record {
     }
 
     pub fn is_live(&self) -> bool {
-        self.kind == Kind::Live
+        self.kind == RecordKind::Live
     }
 
     /// What is remembered of it when it has left, as a draft: who and when. The rest is large, and nobody asks for it again.
     pub(crate) fn ended(&self) -> Record {
         let (endpoints, metadata) = (Metadata::default(), Metadata::default());
-        Record { kind: Kind::Left, seq: self.seq + 1, endpoints, metadata, ..self.clone() }
+        Record { kind: RecordKind::Left, seq: self.seq + 1, endpoints, metadata, ..self.clone() }
     }
 
     pub fn origin(&self) -> &OriginId {
@@ -130,8 +130,8 @@ impl Record {
     /// The status the owner states.
     pub fn stated(&self) -> Status {
         match self.kind {
-            Kind::Live => self.status,
-            Kind::Left => Status::Left,
+            RecordKind::Live => self.status,
+            RecordKind::Left => Status::Left,
         }
     }
 

@@ -242,7 +242,7 @@ pub enum StopReason {
 
 /// What an operator would put on a timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum RegistryEvent {
     PeerUp {
         node: NodeId,
     },
@@ -334,7 +334,7 @@ pub enum DegradedReason {
 #[derive(Debug, Default)]
 pub struct Output {
     pub effects: Vec<Effect>,
-    pub events: Vec<Event>,
+    pub events: Vec<RegistryEvent>,
     /// How members and names are shown from now on, in order; `left` = no longer. Only with `Start::publish`.
     pub changes: Vec<Member>,
 }

@@ -2,7 +2,7 @@
 
 use super::{Attach, AttachMember, Attached, ConnId, Effect, Node, Notice, Output, Phase, SessionId};
 use crate::error::{ErrorCode, Rejection};
-use crate::member::{Client, Kind, Metadata, Record, Space, Status, check_client_id, check_id};
+use crate::member::{ClientProcess, Metadata, Record, RecordKind, Space, Status, check_client_id, check_id};
 use crate::mutant::{Mutant, seam};
 use crate::sessions::Session;
 use crate::time::{Heard, Time};
@@ -84,7 +84,7 @@ impl Node {
         let session = self.sessions.of_client(&request.client).and_then(|id| self.sessions.get(id));
         let named = ids.iter().copied().chain(request.unregistered.iter().map(String::as_str));
         let records: Vec<&Arc<Record>> = named.filter_map(|id| self.map.record(Space::Member, id)).collect();
-        let replaced = |client: &Client, claim: u64| {
+        let replaced = |client: &ClientProcess, claim: u64| {
             client.id == request.client
                 && client.nonce != request.nonce
                 && request.previous_claim > 0
@@ -161,7 +161,7 @@ impl Node {
     }
 
     /// A newer attach of the same client arrived here: the older session ends, its connection is told.
-    fn supersede_here(&mut self, old: SessionId, conn: ConnId, client: &Client, claim: u64, out: &mut Output) {
+    fn supersede_here(&mut self, old: SessionId, conn: ConnId, client: &ClientProcess, claim: u64, out: &mut Output) {
         let other = self.sessions.get(old).is_some_and(|s| s.client.nonce != client.nonce);
         if let Some(old_conn) = self.sessions.supersede(old)
             && old_conn != conn
@@ -175,7 +175,7 @@ impl Node {
     pub(super) fn claim_member(
         &mut self,
         session: SessionId,
-        client: &Arc<Client>,
+        client: &Arc<ClientProcess>,
         claim: u64,
         member: &AttachMember,
         out: &mut Output,
@@ -203,7 +203,7 @@ impl Node {
             slot: 0,
             drain,
             space: Space::Member,
-            kind: Kind::Live,
+            kind: RecordKind::Live,
             status: Status::Up,
             weight: spec.weight,
             n: 0,
@@ -225,7 +225,7 @@ impl Node {
     }
 
     /// Rejects what another live client has registered (C2), unless it is to be taken.
-    pub(super) fn check_held(&self, client: &Client, member: &AttachMember) -> Result<(), Rejection> {
+    pub(super) fn check_held(&self, client: &ClientProcess, member: &AttachMember) -> Result<(), Rejection> {
         let id = &member.spec.id;
         match self.map.record(Space::Member, id) {
             Some(held) if held.client.id != client.id && !member.takeover && self.map.shown(held) == Status::Up => {
@@ -237,7 +237,7 @@ impl Node {
     }
 
     /// If another client's session at this node had the slot, it is told (C4).
-    fn tell_taken_over(&mut self, slot: u32, client: &Client, out: &mut Output) {
+    fn tell_taken_over(&mut self, slot: u32, client: &ClientProcess, out: &mut Output) {
         let Some(loser) = self.sessions.of_slot(slot).and_then(|id| self.sessions.get(id)) else { return };
         if loser.client.id != client.id
             && let Some(conn) = loser.conn
@@ -248,7 +248,7 @@ impl Node {
     }
 
     /// An unregistration whose answer the client never got (C3).
-    fn repeat_unregister(&mut self, id: &str, client: &Arc<Client>, claim: u64, out: &mut Output) {
+    fn repeat_unregister(&mut self, id: &str, client: &Arc<ClientProcess>, claim: u64, out: &mut Output) {
         let held = self.map.record(Space::Member, id).cloned();
         // Even a tombstone is written anew: the registration may be known elsewhere only.
         if held.as_ref().is_some_and(|held| held.client.id != client.id && held.is_live()) {
@@ -266,7 +266,7 @@ impl Node {
                 slot: 0,
                 drain: 0,
                 space: Space::Member,
-                kind: Kind::Left,
+                kind: RecordKind::Left,
                 status: Status::Up,
                 weight: 0,
                 n: 0,

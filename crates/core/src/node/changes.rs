@@ -1,8 +1,8 @@
 //! The consequences of a changed slot: watchers and losing sessions are notified, peers are learnt (C4, C7, C9, D9).
 
-use super::{Effect, Event, LinkId, Node, Notice, Output};
+use super::{Effect, LinkId, Node, Notice, Output, RegistryEvent};
 use crate::map::{Outcome, Stored};
-use crate::member::{Client, Member, NODE_SERVICE, Record, Space, Status};
+use crate::member::{ClientProcess, Member, NODE_SERVICE, Record, Space, Status};
 use crate::mutant::seam;
 use crate::version::{Dot, NodeId};
 use crate::watch::Change;
@@ -148,7 +148,7 @@ impl Node {
     }
 
     /// Whether a record that outranks the one of a connected client ends its registration.
-    fn is_end(&self, old: &Record, new: &Record, client: &Client) -> bool {
+    fn is_end(&self, old: &Record, new: &Record, client: &ClientProcess) -> bool {
         let same_client = new.client.id == client.id;
         seam!(self, SilentOwnerWins => return new.is_live() || same_client);
         seam!(self, EarlierTombstoneWins => return !new.is_live() && !same_client);
@@ -186,7 +186,7 @@ impl Node {
         seam!(self, ConflictsNotReported => return);
         self.counters.conflicts += 1;
         let dot = |record: &Record| Dot { origin: record.origin.id.clone(), n: record.n };
-        out.events.push(Event::Conflict { id: winner.id.to_string(), winner: dot(winner), loser: dot(loser) });
+        out.events.push(RegistryEvent::Conflict { id: winner.id.to_string(), winner: dot(winner), loser: dot(loser) });
     }
 
     /// Another origin took a record of this node (C4).

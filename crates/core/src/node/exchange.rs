@@ -1,6 +1,6 @@
 //! Pushes, deltas and full merges between two nodes (D5–D7, D12).
 
-use super::{Effect, Event, LinkId, Node, Output, Phase};
+use super::{Effect, LinkId, Node, Output, Phase, RegistryEvent};
 use crate::map::{CausalMap, Cursor, Delta, OriginEntry};
 use crate::mutant::Mutant;
 use crate::peer::{Incoming, Link, Outgoing, Pending};
@@ -376,11 +376,11 @@ impl Node {
         let Some(incoming) = self.peers.links.get_mut(&id).and_then(|link| link.incoming.take()) else { return };
         let Incoming { full, next_index: chunks, records, began, .. } = incoming;
         let took = self.clock.now.since(began);
-        out.events.push(Event::Exchanged { from: node.clone(), full, chunks, records, took });
+        out.events.push(RegistryEvent::Exchanged { from: node.clone(), full, chunks, records, took });
         if full {
             self.counters.full_merges += 1;
             let merge = self.map.finish_full_merge(context, floor, self.clock);
-            out.events.push(Event::FullMerge { from: node.clone(), removed: merge.removed.len() });
+            out.events.push(RegistryEvent::FullMerge { from: node.clone(), removed: merge.removed.len() });
             for (slot, before) in &merge.removed {
                 self.on_removed(*slot, before, out);
             }

@@ -1,7 +1,7 @@
 //! Expiry and forgetting: members of lost origins, records others wrote off, old incarnations; and the restating of
 //! records that others forgot (L4, D10).
 
-use super::{Event, Node, Output, Phase};
+use super::{Node, Output, Phase, RegistryEvent};
 use crate::map::{Look, OriginEntry};
 use crate::member::{Record, Space, Status};
 use crate::mutant::{Mutant, seam};
@@ -124,7 +124,7 @@ impl Node {
     fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry) -> bool, out: &mut Output) {
         seam!(self, NeverRetired => return);
         let retired = self.map.origins.retire(node, |entry| !entry.standing.is_admitted() && done_with(entry));
-        out.events.extend(retired.into_iter().map(|origin| Event::OriginRetired { origin }));
+        out.events.extend(retired.into_iter().map(|origin| RegistryEvent::OriginRetired { origin }));
     }
 
     /// Applies what a peer's context says it has forgotten: incarnations that this node retires too, and records that were

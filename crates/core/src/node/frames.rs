@@ -1,6 +1,6 @@
 //! Frames from peers: decoding, order, dispatch (P5, P7).
 
-use super::{Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase};
+use super::{Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent};
 use crate::peer::LinkPhase;
 use crate::time::{Heard, Time};
 use crate::version::NodeId;
@@ -25,7 +25,7 @@ impl Node {
         if let Err(error) = handled {
             self.counters.frames_malformed += 1;
             let node = self.peers.links.get(&link).and_then(|link| link.peer.clone());
-            out.events.push(Event::PeerRejected { node, reason: error.to_string() });
+            out.events.push(RegistryEvent::PeerRejected { node, reason: error.to_string() });
             self.close(link, LossReason::Malformed, out);
         }
     }
@@ -95,7 +95,7 @@ impl Node {
             peer.state = if leaving { PeerState::Left } else { PeerState::Distant };
         }
         if leaving {
-            out.events.push(Event::PeerLeft { node: node.clone() });
+            out.events.push(RegistryEvent::PeerLeft { node: node.clone() });
         }
         self.close(id, LossReason::Closed, out);
     }

@@ -1,6 +1,6 @@
 //! Second thoughts when most sessions or most nodes fall silent at once (L6).
 
-use super::{DegradedReason, Event, Node, Output};
+use super::{DegradedReason, Node, Output, RegistryEvent};
 use crate::mutant::seam;
 use crate::node::PeerState;
 use crate::time::{Duration, Time};
@@ -62,7 +62,7 @@ impl Node {
             [(&mut self.guard.sessions, DegradedReason::Sessions), (&mut self.guard.nodes, DegradedReason::Nodes)]
         {
             if hold.expire(now, wait) {
-                out.events.push(Event::DegradedEnded { reason });
+                out.events.push(RegistryEvent::DegradedEnded { reason });
             }
         }
     }
@@ -98,7 +98,7 @@ impl Node {
         if !self.guard.nodes.is_holding(now) {
             let until = self.guard.nodes.hold(now, self.config.timers.heartbeat_timeout);
             let until_ms = until.as_micros() / 1000;
-            out.events.push(Event::Degraded { reason: DegradedReason::Nodes, until_ms });
+            out.events.push(RegistryEvent::Degraded { reason: DegradedReason::Nodes, until_ms });
         }
         true
     }

@@ -1,6 +1,6 @@
 //! Hello, Welcome, Reject; one link per pair; who is who (P2, P5, N1, N4).
 
-use super::{Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase, RestartReason, StopReason};
+use super::{Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, RestartReason, StopReason};
 use crate::mutant::{Mutant, seam};
 use crate::peer::{LinkPhase, Peer};
 use crate::time::Heard;
@@ -54,7 +54,7 @@ impl Node {
     fn reject(&mut self, id: LinkId, node: NodeId, reason: RejectReason, heard: Option<Incarnation>, out: &mut Output) {
         self.counters.handshakes_rejected += 1;
         if reason != RejectReason::Oneself {
-            out.events.push(Event::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
+            out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
         }
         let me = self.me.node.clone();
         self.send(id, &Message::Reject { reason, node: me, heard }, out);
@@ -215,7 +215,7 @@ impl Node {
         peer.confirmed = false;
         peer.retry_at = None;
         self.hasten_retries();
-        out.events.push(Event::PeerUp { node });
+        out.events.push(RegistryEvent::PeerUp { node });
         if !dialed {
             let welcome = self.hello(Some(&origin));
             self.send(id, &Message::Welcome(welcome), out);
@@ -247,7 +247,7 @@ impl Node {
                 }
             }
             RejectReason::Cluster | RejectReason::Version | RejectReason::Full => {
-                out.events.push(Event::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
+                out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
             }
         }
         self.close(id, LossReason::Closed, out);
@@ -269,7 +269,7 @@ impl Node {
                 match *rejected {
                     None => {
                         *rejected = Some(self.clock.now);
-                        out.events.push(Event::IdInUse { patience });
+                        out.events.push(RegistryEvent::IdInUse { patience });
                     }
                     Some(since) if self.clock.now.since(since) >= patience => {
                         self.stop_now(StopReason::IdentityConflict, out);

@@ -1,6 +1,6 @@
 //! Asking others about a lost peer (P3, R-42).
 
-use super::{Event, LinkId, Node, Output, PeerState};
+use super::{LinkId, Node, Output, PeerState, RegistryEvent};
 use crate::mutant::Mutant;
 use crate::peer::HealthQuery;
 use crate::timers::Timer;
@@ -74,7 +74,7 @@ impl Node {
         if gone * 2 > votes || self.mutation.is(Mutant::OneVoteIsEnough) {
             peer.state = PeerState::Failed;
             peer.confirmed = gone > 1;
-            out.events.push(Event::PeerFailed { node: node.clone(), votes: gone, answers: votes });
+            out.events.push(RegistryEvent::PeerFailed { node: node.clone(), votes: gone, answers: votes });
         }
     }
 }

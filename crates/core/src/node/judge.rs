@@ -1,7 +1,7 @@
 //! Judging which origins are alive: evidence and admission (L2, L3).
 
 use super::queries::node_member_id;
-use super::{Event, Node, Output, StopReason};
+use super::{Node, Output, RegistryEvent, StopReason};
 use crate::map::{Evidence, OriginEntry, Sign, Standing};
 use crate::member::{Member, Space};
 use crate::mutant::{Mutant, seam};
@@ -88,8 +88,8 @@ impl Node {
         self.map.origins.entry_mut(index).standing = standing;
         let origin = self.map.origins.entry(index).origin.id.clone();
         match (was.is_admitted(), standing.is_admitted()) {
-            (true, false) => out.events.push(Event::OriginSilent { origin }),
-            (false, true) => out.events.push(Event::OriginReturned { origin }),
+            (true, false) => out.events.push(RegistryEvent::OriginSilent { origin }),
+            (false, true) => out.events.push(RegistryEvent::OriginReturned { origin }),
             _ => {}
         }
         self.watchers.stamp += 1;

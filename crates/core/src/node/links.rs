@@ -1,6 +1,6 @@
 //! Dialing, losing, retrying: the life of links (P1, P4, P5, P9).
 
-use super::{DialId, Effect, Event, LinkId, LossReason, Node, Output, PeerState, Phase};
+use super::{DialId, Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent};
 use crate::mutant::{Mutant, seam};
 use crate::peer::{Dial, Link, LinkPhase, Peer};
 use crate::time::{Duration, Time};
@@ -138,7 +138,7 @@ impl Node {
             peer.query = None;
             let at = self.clock.now + self.config.timers.health_query_delay;
             self.timers.set(at, Timer::HealthQuery(node.clone()));
-            out.events.push(Event::PeerLost { node: node.clone(), reason });
+            out.events.push(RegistryEvent::PeerLost { node: node.clone(), reason });
         }
         // Whoever gave this node up while it slept is there: no reason to wait.
         if was_up && self.clock.now.since(self.awake_since) < self.config.timers.ping_timeout {

@@ -1,7 +1,7 @@
 //! Liveness of sessions: heartbeats, silence, down and left (C6, L5, L6).
 
 use super::attach::session_gone;
-use super::{ConnId, DegradedReason, Effect, Event, Node, Output, Phase, SessionId};
+use super::{ConnId, DegradedReason, Effect, Node, Output, Phase, RegistryEvent, SessionId};
 use crate::error::Rejection;
 use crate::member::{Liveness, Record, Status};
 use crate::mutant::{Mutant, seam};
@@ -156,7 +156,7 @@ impl Node {
         }
         let until = self.guard.sessions.hold(now, self.config.timers.heartbeat_timeout);
         let until_ms = until.as_micros() / 1000;
-        out.events.push(Event::Degraded { reason: DegradedReason::Sessions, until_ms });
+        out.events.push(RegistryEvent::Degraded { reason: DegradedReason::Sessions, until_ms });
         Some(until)
     }
 

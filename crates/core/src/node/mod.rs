@@ -35,7 +35,7 @@ pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotVie
 use crate::config::{Config, ConfigError};
 use crate::error::Rejection;
 use crate::map::CausalMap;
-use crate::member::{Client, Record};
+use crate::member::{ClientProcess, Record};
 use crate::mutant::{Mutant, Mutation, seam};
 use crate::peer::Peers;
 use crate::sessions::Sessions;
@@ -75,7 +75,7 @@ pub struct Node {
     /// Id of this node as a member.
     member_id: SmolStr,
     /// Stands for the node itself where records name a client.
-    self_client: Arc<Client>,
+    self_client: Arc<ClientProcess>,
     clock: Clock,
     /// How long this node has slept since it last heard what the others have (N5).
     slept: Duration,
@@ -215,7 +215,7 @@ impl Node {
         if late >= self.config.timers.ping_interval {
             self.awake_since = now;
         }
-        out.events.push(Event::Late { by: late });
+        out.events.push(RegistryEvent::Late { by: late });
         self.forgive(late);
         let timers = &self.config.timers;
         let deeply = late >= timers.heartbeat_timeout;

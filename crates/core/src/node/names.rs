@@ -1,8 +1,8 @@
 //! Names: registrations a node makes on its own behalf, its own member record, and drain marks (C7).
 
-use super::{Event, NameView, Node, Output, Phase};
+use super::{NameView, Node, Output, Phase, RegistryEvent};
 use crate::error::{ErrorCode, Rejection};
-use crate::member::{Kind, Metadata, NODE_SERVICE, Record, Space, Status, check_name};
+use crate::member::{Metadata, NODE_SERVICE, Record, RecordKind, Space, Status, check_name};
 use crate::mutant::Mutant;
 use crate::time::Time;
 use crate::version::Version;
@@ -71,7 +71,7 @@ impl Node {
             slot: 0,
             drain,
             space,
-            kind: Kind::Live,
+            kind: RecordKind::Live,
             status: Status::Up,
             weight: 0,
             n: 0,
@@ -197,7 +197,7 @@ impl Node {
                     } else {
                         self.own_names.remove(&new.id);
                         let winner = new.origin.id.node.clone();
-                        out.events.push(Event::NameLost { name: new.id.to_string(), winner });
+                        out.events.push(RegistryEvent::NameLost { name: new.id.to_string(), winner });
                     }
                 } else if self.names_settled && self.is_stale_name(new) {
                     self.write_left(new.slot, out);

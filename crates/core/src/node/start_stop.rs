@@ -3,7 +3,7 @@
 use super::attach::not_ready;
 use super::queries::node_member_id;
 use super::{
-    Effect, Event, HandoverTarget, Legacy, LossReason, Node, Notice, Output, PeerState, Phase, RestartReason,
+    Effect, HandoverTarget, Legacy, LossReason, Node, Notice, Output, PeerState, Phase, RegistryEvent, RestartReason,
     SessionId, StopReason,
 };
 use crate::error::{ErrorCode, Rejection};
@@ -58,7 +58,7 @@ impl Node {
         let now = self.clock.now;
         self.phase = Phase::Ready { since: now, absence_from: now + grace };
         self.map.may_write = true;
-        out.events.push(Event::Ready { alone });
+        out.events.push(RegistryEvent::Ready { alone });
         self.write_node_record(out);
         self.restate_tombstones(out);
     }

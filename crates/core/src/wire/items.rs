@@ -2,7 +2,7 @@
 
 use super::{COUNTER_MAX, CodecError, MAX_CLAIM, MAX_DRAIN, PAIRS_MAX, Reader, TEXT_BYTES_MAX, Writer};
 use crate::liveness::Inferred;
-use crate::member::{Client, Kind, Metadata, Origin, Pairs, Record, Space, Status};
+use crate::member::{ClientProcess, Metadata, Origin, Pairs, Record, RecordKind, Space, Status};
 use crate::time::Duration;
 use crate::version::{Incarnation, NodeId, OriginId};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub(crate) struct RecordItem<'a> {
     pub(crate) seq: u64,
     pub(crate) predecessor: (u32, u64),
     pub(crate) space: Space,
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
     pub(crate) status: Status,
     pub(crate) drain: u32,
     pub(crate) weight: u16,
@@ -174,7 +174,7 @@ fn decode_item<'f: 'i, 'i>(
         seq,
         predecessor,
         space: space(tag),
-        kind: if tag & RECORD_LEFT == 0 { Kind::Live } else { Kind::Left },
+        kind: if tag & RECORD_LEFT == 0 { RecordKind::Live } else { RecordKind::Left },
         status: if tag & RECORD_DOWN == 0 { Status::Up } else { Status::Down },
         drain,
         weight,
@@ -253,7 +253,7 @@ const INFERRED: u8 = 0b1_0000;
 pub(crate) struct ItemsWriter {
     origins: Vec<OriginId>,
     origin_at: BTreeMap<OriginId, u64>,
-    clients: Vec<Arc<Client>>,
+    clients: Vec<Arc<ClientProcess>>,
     /// By address: clients are interned, and those in `clients` cannot move.
     client_at: BTreeMap<usize, u64>,
     count: usize,
@@ -272,7 +272,7 @@ impl ItemsWriter {
         if record.space == Space::Name {
             tag |= RECORD_NAME;
         }
-        if record.kind == Kind::Left {
+        if record.kind == RecordKind::Left {
             tag |= RECORD_LEFT;
         }
         if record.status == Status::Down {
@@ -295,7 +295,7 @@ impl ItemsWriter {
         body.text(&record.address);
         encode_pairs(body, record.endpoints.iter());
         encode_pairs(body, record.metadata.iter());
-        if record.kind == Kind::Left {
+        if record.kind == RecordKind::Left {
             body.varint(age.as_millis() as u64);
         }
     }
@@ -334,7 +334,7 @@ impl ItemsWriter {
         at
     }
 
-    fn client(&mut self, client: &Arc<Client>) -> u64 {
+    fn client(&mut self, client: &Arc<ClientProcess>) -> u64 {
         if self.clients.last().is_some_and(|last| Arc::ptr_eq(last, client)) {
             return self.clients.len() as u64 - 1;
         }

@@ -7,7 +7,7 @@ mod round_trips;
 mod samples;
 
 use super::*;
-use crate::member::Kind;
+use crate::member::RecordKind;
 use samples::Content;
 
 /// Reads everything a decoded message has, so that a promise made by decoding and not kept later shows up.
@@ -91,7 +91,7 @@ fn push_of(body: &[u8]) -> Vec<u8> {
 fn the_sample_record_is_what_the_hand_made_frame_says() {
     // Keeps `push_of`, which most hostile frames are made with, in step with the real writer.
     let record = samples::record("x");
-    assert_eq!(record.kind, Kind::Live);
+    assert_eq!(record.kind, RecordKind::Live);
     let mut items = ItemsWriter::default();
     items.record(&record, samples::age_of(&record));
     let real = Message::encode_push(&samples::origin("a"), 0, 1, &items);

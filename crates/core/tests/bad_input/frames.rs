@@ -1,7 +1,7 @@
 //! What strangers, other clusters and broken peers send.
 
 use super::Lone;
-use convoke_core::node::{Effect, Event, LinkId, Start};
+use convoke_core::node::{Effect, LinkId, RegistryEvent, Start};
 use convoke_core::version::NodeId;
 use convoke_core::wire::PROTOCOL_VERSION;
 use convoke_core::{Config, Limits, Node, Output, Time};
@@ -44,7 +44,7 @@ fn malformed_frames_close_their_link_and_are_counted() {
     for (count, frame) in bad.iter().enumerate() {
         let link = lone.connect();
         let events = lone.closes_on(link, frame);
-        assert!(matches!(events[..], [Event::PeerRejected { node: None, .. }]), "{events:?}");
+        assert!(matches!(events[..], [RegistryEvent::PeerRejected { node: None, .. }]), "{events:?}");
         assert_eq!(lone.node.counters().frames_malformed, count as u64 + 1);
     }
     assert!(lone.node.peers().is_empty());
@@ -61,7 +61,9 @@ fn whatever_comes_before_a_hello_closes_the_link() {
     {
         let link = lone.connect();
         let events = lone.closes_on(link, &frame);
-        assert!(matches!(&events[..], [Event::PeerRejected { reason, .. }] if reason.contains("message order")));
+        assert!(
+            matches!(&events[..], [RegistryEvent::PeerRejected { reason, .. }] if reason.contains("message order"))
+        );
     }
     assert_eq!(lone.node.counters().frames_malformed, 6);
     assert!(!lone.node.member("m").unwrap().drained());
@@ -80,7 +82,10 @@ fn another_cluster_another_version_and_oneself_are_rejected() {
     {
         let link = lone.connect();
         let events = lone.closes_on(link, &frame);
-        assert!(matches!(&events[..], [Event::PeerRejected { reason: found, .. }] if found == reason), "{events:?}");
+        assert!(
+            matches!(&events[..], [RegistryEvent::PeerRejected { reason: found, .. }] if found == reason),
+            "{events:?}"
+        );
         // The other side is told why.
         let told = lone.out.effects.iter().any(|e| matches!(e, Effect::Send { frame, .. } if frame[0] == 2));
         assert!(told, "{:?}", lone.out.effects);
@@ -98,7 +103,8 @@ fn an_established_link_is_closed_by_garbage_too() {
         lone.node.received(lone.now, link, &hello(|_| ()), &mut lone.out);
         assert_eq!(lone.node.sizes().links, 1);
         let events = lone.closes_on(link, &frame);
-        let lost = events.iter().any(|event| matches!(event, Event::PeerLost { node, .. } if node.as_str() == "b"));
+        let lost =
+            events.iter().any(|event| matches!(event, RegistryEvent::PeerLost { node, .. } if node.as_str() == "b"));
         assert!(lost, "{events:?}");
     }
 }

@@ -7,7 +7,7 @@ mod requests;
 
 use convoke_core::error::{ErrorCode, Rejection};
 use convoke_core::member::MemberSpec;
-use convoke_core::node::{Attach, AttachMember, ConnId, Effect, Event, LinkId, SessionId, Start};
+use convoke_core::node::{Attach, AttachMember, ConnId, Effect, LinkId, RegistryEvent, SessionId, Start};
 use convoke_core::version::NodeId;
 use convoke_core::{Config, Node, Output, Time};
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl Lone {
 
     /// A frame on a link makes the node close it and count; everything else goes on.
     #[track_caller]
-    fn closes_on(&mut self, link: LinkId, frame: &[u8]) -> Vec<Event> {
+    fn closes_on(&mut self, link: LinkId, frame: &[u8]) -> Vec<RegistryEvent> {
         let (slots, context) = (self.node.slots(), self.node.context());
         self.out = Output::default();
         self.node.received(self.now, link, frame, &mut self.out);

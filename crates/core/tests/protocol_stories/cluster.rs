@@ -3,7 +3,7 @@
 use convoke_core::error::Rejection;
 use convoke_core::member::{Member, MemberSpec};
 use convoke_core::node::{
-    Attach, AttachMember, Attached, ConnId, DialId, Effect, Event, LinkId, Notice, PeerState, Start, StopReason,
+    Attach, AttachMember, Attached, ConnId, DialId, Effect, LinkId, Notice, PeerState, RegistryEvent, Start, StopReason,
 };
 use convoke_core::version::NodeId;
 use convoke_core::{Config, Node, Output, Time};
@@ -25,7 +25,7 @@ pub enum Seen {
     Dialed(String),
     DialFailed,
     Connected,
-    Event(Event),
+    Event(RegistryEvent),
     Notice(ConnId, Notice),
     Stopped(StopReason),
 }
@@ -295,7 +295,7 @@ impl Cluster {
         self.log.iter().filter(|(_, host, seen)| *host == at && what(seen)).map(|(time, _, _)| *time).collect()
     }
 
-    pub fn events(&self, at: usize) -> impl Iterator<Item = &Event> {
+    pub fn events(&self, at: usize) -> impl Iterator<Item = &RegistryEvent> {
         self.log.iter().filter_map(move |(_, host, seen)| match seen {
             Seen::Event(event) if *host == at => Some(event),
             _ => None,

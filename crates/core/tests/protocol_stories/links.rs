@@ -3,7 +3,7 @@
 use crate::cluster::{CHUNK_ABORT, Cluster, PING, Seen, attach};
 use convoke_core::Time;
 use convoke_core::member::Status;
-use convoke_core::node::{Event, PeerState};
+use convoke_core::node::{PeerState, RegistryEvent};
 use std::time::Duration;
 
 /// One link on both sides, both see each other up, and nobody ever lost anybody.
@@ -17,7 +17,7 @@ fn assert_one_link(cluster: &Cluster, names: [&str; 2]) {
 }
 
 fn losses(cluster: &Cluster) -> usize {
-    (0..2).map(|at| cluster.events(at).filter(|event| matches!(event, Event::PeerLost { .. })).count()).sum()
+    (0..2).map(|at| cluster.events(at).filter(|event| matches!(event, RegistryEvent::PeerLost { .. })).count()).sum()
 }
 
 /// Two nodes seeded with each other start within moments of each other: whichever is smaller, and whoever is first.
@@ -80,7 +80,7 @@ fn a_link_that_comes_up_hastens_the_others() {
     cluster.heal();
     let healed = cluster.now;
     cluster.run(Duration::from_secs(6));
-    let up = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerUp { .. }));
+    let up = |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerUp { .. }));
     let up: Vec<Time> = cluster.times(0, up).into_iter().filter(|at| *at > healed).collect();
     assert!(up.len() == 2 && up[1].since(up[0]) < Duration::from_millis(350), "{up:?}");
 }
@@ -96,7 +96,7 @@ fn seeds_that_cross_settle_on_one_link_without_losing_it() {
         cluster.start(0);
         cluster.start(1);
         cluster.run(Duration::from_secs(2));
-        let up = |at: usize| cluster.times(at, |seen| matches!(seen, Seen::Event(Event::PeerUp { .. })));
+        let up = |at: usize| cluster.times(at, |seen| matches!(seen, Seen::Event(RegistryEvent::PeerUp { .. })));
         assert_eq!(losses(&cluster), 0, "{names:?}: up at {:?} and {:?}", up(0), up(1));
         cluster.run(Duration::from_secs(10));
         assert_one_link(&cluster, names);
@@ -145,7 +145,8 @@ fn a_foreign_cluster_is_rejected_even_at_a_reused_address() {
     cluster.run(Duration::from_millis(15_500));
 
     assert!(cluster.node(2).is_ready(), "it is alone in its own cluster");
-    let rejected = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerRejected { reason, .. }) if reason == "Cluster");
+    let rejected =
+        |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerRejected { reason, .. }) if reason == "Cluster");
     assert!(cluster.times(1, rejected).len() >= 2, "both ways, again and again");
     assert!(!cluster.times(2, rejected).is_empty());
     assert_eq!(cluster.peer_state(1, "a"), PeerState::Failed, "a stranger's answer is no proof of life");

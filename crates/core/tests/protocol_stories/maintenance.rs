@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, Seen, attach};
 use convoke_core::ErrorCode;
 use convoke_core::Node;
 use convoke_core::member::{Liveness, Status};
-use convoke_core::node::{Attach, ConnId, Event, Notice, PeerState, StopReason};
+use convoke_core::node::{Attach, ConnId, Notice, PeerState, RegistryEvent, StopReason};
 use std::time::Duration;
 
 const A: usize = 0;
@@ -132,7 +132,7 @@ fn a_graceful_stop_hands_its_sessions_over_and_nothing_is_ever_down() {
     cluster.run(secs(1));
     for at in [B, C] {
         assert_eq!(cluster.peer_state(at, "a"), PeerState::Left);
-        assert!(cluster.events(at).any(|event| matches!(event, Event::PeerLeft { .. })));
+        assert!(cluster.events(at).any(|event| matches!(event, RegistryEvent::PeerLeft { .. })));
         assert!(cluster.node(at).member("convoke.a").is_none(), "its own record is unregistered");
         assert!(cluster.node(at).name("actor").is_none(), "and so are its names");
     }
@@ -342,7 +342,7 @@ fn a_crowd_of_clients_with_long_ids_fits_into_frames() {
     });
     cluster.run(secs(2));
     assert!(cluster.node(B).member("m14999").is_some());
-    assert!(!cluster.events(B).any(|event| matches!(event, Event::PeerLost { .. })));
+    assert!(!cluster.events(B).any(|event| matches!(event, RegistryEvent::PeerLost { .. })));
     cluster.assert_agreed();
 }
 

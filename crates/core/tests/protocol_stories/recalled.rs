@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, attach};
 use convoke_core::ErrorCode;
 use convoke_core::member::Status;
-use convoke_core::node::{AttachMember, Attached, ConnId, Event, Notice, PeerState, Reattach, SessionId};
+use convoke_core::node::{AttachMember, Attached, ConnId, Notice, PeerState, Reattach, RegistryEvent, SessionId};
 use std::time::Duration;
 
 const A: usize = 0;
@@ -205,6 +205,6 @@ fn news_that_only_the_lost_node_had_is_overruled_and_said() {
     cluster.heal();
     cluster.run(Duration::from_secs(30));
     cluster.assert_agreed();
-    let conflict = |event: &Event| matches!(event, Event::Conflict { id, .. } if id == "a");
+    let conflict = |event: &RegistryEvent| matches!(event, RegistryEvent::Conflict { id, .. } if id == "a");
     assert!([A, B, C].iter().any(|at| cluster.events(*at).any(conflict)));
 }

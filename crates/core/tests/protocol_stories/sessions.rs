@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, attach};
 use convoke_core::error::{ErrorCode, Rejection};
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, Status, UpdateMode};
-use convoke_core::node::{Attach, AttachMember, Attached, ConnId, Event, SessionId};
+use convoke_core::node::{Attach, AttachMember, Attached, ConnId, RegistryEvent, SessionId};
 use convoke_core::version::Version;
 use std::time::Duration;
 
@@ -251,7 +251,7 @@ fn clients_with_a_short_timeout_beat_more_often_and_do_not_hide_a_death() {
         assert!(beats < 20, "it is never down");
     }
     assert!(cluster.now - last <= timeout + interval + secs(1), "{:?}", cluster.now - last);
-    assert!(!cluster.events(A).any(|event| matches!(event, Event::Degraded { .. })));
+    assert!(!cluster.events(A).any(|event| matches!(event, RegistryEvent::Degraded { .. })));
     assert!((1..20).all(|i| cluster.member(B, &format!("m{i}")).status() == Status::Up));
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, HEALTH_QUERY, Seen, attach, ms};
 use convoke_core::member::Status;
-use convoke_core::node::{Event, LossReason, PeerState};
+use convoke_core::node::{LossReason, PeerState, RegistryEvent};
 use std::time::Duration;
 
 const A: usize = 0;
@@ -31,7 +31,7 @@ fn a_crashes_at_10_s_and_all_is_normal_again_at_25_1_s() {
 
     // 10.003 s: B notices the end of file; A is lost, and what it registered stays.
     cluster.run_until(ms(10_003));
-    let lost = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerLost { node, reason: LossReason::Closed }) if node.as_str() == "a");
+    let lost = |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerLost { node, reason: LossReason::Closed }) if node.as_str() == "a");
     assert_eq!(cluster.times(B, lost), [ms(10_003)]);
     assert_eq!(cluster.peer_state(B, "a"), PeerState::Lost);
     assert_eq!(cluster.node(B).name("actor").unwrap().location, "a/1");
@@ -42,7 +42,7 @@ fn a_crashes_at_10_s_and_all_is_normal_again_at_25_1_s() {
     assert_eq!(cluster.times(B, |seen| *seen == Seen::Sent(HEALTH_QUERY)), []);
     cluster.run_until(ms(10_200));
     assert_eq!(cluster.times(B, |seen| *seen == Seen::Sent(HEALTH_QUERY)), [ms(10_103)]);
-    let failed = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerFailed { node, votes: 2, answers: 2 }) if node.as_str() == "a");
+    let failed = |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerFailed { node, votes: 2, answers: 2 }) if node.as_str() == "a");
     assert_eq!(cluster.times(B, failed).len(), 1);
     assert_eq!(cluster.peer_state(B, "a"), PeerState::Failed);
     assert_eq!(cluster.node(B).name("actor").unwrap().location, "a/1", "nothing is removed");
@@ -71,7 +71,7 @@ fn a_crashes_at_10_s_and_all_is_normal_again_at_25_1_s() {
     // 25.1 s: A has spoken; B has reset its failure, and all is as before.
     cluster.run_until(ms(25_100));
     assert_eq!(cluster.peer_state(B, "a"), PeerState::Up);
-    let up = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerUp { node }) if node.as_str() == "a");
+    let up = |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerUp { node }) if node.as_str() == "a");
     assert_eq!(cluster.times(B, up).last(), Some(&ms(25_033)), "with A's first message");
     assert_eq!(cluster.node(B).name("actor").unwrap().location, "a/2");
     assert_eq!(cluster.node(A).origin().incarnation.number, 2, "a new run (N1)");
@@ -95,7 +95,7 @@ fn alone_a_node_decides_for_itself_that_its_peer_failed() {
     assert_eq!(cluster.peer_state(B, "a"), PeerState::Lost);
     cluster.run(Duration::from_millis(2));
     assert_eq!(cluster.peer_state(B, "a"), PeerState::Failed);
-    let failed = |seen: &Seen| matches!(seen, Seen::Event(Event::PeerFailed { votes: 1, answers: 1, .. }));
+    let failed = |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerFailed { votes: 1, answers: 1, .. }));
     assert_eq!(cluster.times(B, failed), [crash + Duration::from_millis(103)]);
     assert_eq!(cluster.times(B, |seen| *seen == Seen::Sent(HEALTH_QUERY)), []);
 }
@@ -108,7 +108,7 @@ fn a_peer_that_others_reach_is_lost_but_not_failed() {
     cluster.run(Duration::from_secs(8));
     assert_eq!(cluster.peer_state(B, "a"), PeerState::Lost);
     assert_eq!(cluster.peer_state(A, "b"), PeerState::Lost);
-    assert!(!cluster.events(B).any(|event| matches!(event, Event::PeerFailed { .. })));
+    assert!(!cluster.events(B).any(|event| matches!(event, RegistryEvent::PeerFailed { .. })));
     // And its members stay up: C passes on that it lives.
     cluster.run(Duration::from_secs(60));
     assert_eq!(cluster.member(B, "convoke.a").status(), Status::Up);

@@ -1,7 +1,9 @@
 //! Encoding of commands in log entries.
 
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
-use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
+use crate::command::{
+    Body, Command, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Put, ReplicaLocation, Request,
+};
 use crate::id::{LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
 use crate::limits::{KEY_BYTES_MAX, REPLICAS_MAX, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
@@ -99,7 +101,7 @@ fn decode_open(r: &mut Reader<'_>) -> Result<Open, CodecError> {
             let name = SmolStr::new(r.text("client.name", TEXT_BYTES_MAX)?);
             // No session has id 0: the first entry has index 1.
             let replaces = Some(r.counter("client.replaces")?).filter(|id| *id > 0).map(LogSessionId);
-            Ok(Client { name, replaces })
+            Ok(DurableClient { name, replaces })
         })?,
     })
 }
@@ -195,7 +197,7 @@ fn decode_body(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Body, CodecError> {
             let range = KeyRange { from: key(r, "from")?, until: r.option("until", |r| key(r, "until"))? };
             Body::DeleteRange(DeleteRange { range, previous: r.flag("previous")? })
         }
-        MEMBERSHIP => Body::Membership(Change {
+        MEMBERSHIP => Body::Membership(GroupChange {
             replaces: r.counter("replaces")?,
             voters: decode_replicas(r, "voters")?,
             learners: decode_replicas(r, "learners")?,

@@ -3,8 +3,8 @@
 use super::command::{decode_replicas, encode_replicas};
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
 use crate::id::{LogSessionId, Position, ReplicaId};
-use crate::keys::{Changed, Keys, Record};
-use crate::limits::{COUNT_MAX, KEY_BYTES_MAX, Limits, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
+use crate::keys::{Changed, KeyRecord, Keys};
+use crate::limits::{COUNT_MAX, KEY_BYTES_MAX, LogLimits, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
 use crate::machine::{
     Configuration, EndReason, Ended, Field, Machine, Membership, Outcome, Reason, Response, Session, Sessions,
 };
@@ -45,7 +45,7 @@ pub(crate) fn decode_head(r: &mut Reader<'_>) -> Result<Machine, CodecError> {
     Ok(Machine { limits, mutation: Mutation::none(), applied, log_time, sessions, membership, keys })
 }
 
-fn encode_limits(w: &mut Writer, limits: &Limits) {
+fn encode_limits(w: &mut Writer, limits: &LogLimits) {
     for value in [
         limits.sessions,
         limits.ended_sessions,
@@ -67,8 +67,8 @@ fn encode_limits(w: &mut Writer, limits: &Limits) {
     }
 }
 
-fn decode_limits(r: &mut Reader<'_>) -> Result<Limits, CodecError> {
-    let limits = Limits {
+fn decode_limits(r: &mut Reader<'_>) -> Result<LogLimits, CodecError> {
+    let limits = LogLimits {
         sessions: r.varint("limits")?,
         ended_sessions: r.varint("limits")?,
         outcomes: r.varint("limits")?,
@@ -158,7 +158,7 @@ pub(crate) fn decode_ended(r: &mut Reader<'_>) -> Result<Ended, CodecError> {
     Ok(Ended { session: Arc::new(decode_session(r)?), order, reason })
 }
 
-pub(crate) fn encode_record(w: &mut Writer, record: &Record) {
+pub(crate) fn encode_record(w: &mut Writer, record: &KeyRecord) {
     w.sized(record.key());
     w.sized(record.value());
     w.varint(record.create_revision);
@@ -166,14 +166,14 @@ pub(crate) fn encode_record(w: &mut Writer, record: &Record) {
     w.varint(record.version);
 }
 
-pub(crate) fn decode_record(r: &mut Reader<'_>) -> Result<Record, CodecError> {
+pub(crate) fn decode_record(r: &mut Reader<'_>) -> Result<KeyRecord, CodecError> {
     let key = r.sized("key", KEY_BYTES_MAX)?;
     let value = r.sized("value", VALUE_BYTES_MAX)?;
     let revisions = [r.counter("create_revision")?, r.counter("modify_revision")?, r.counter("version")?];
     if key.is_empty() || revisions[0] == 0 || revisions[0] > revisions[1] || revisions[2] == 0 {
         return Err(CodecError::Invalid("record"));
     }
-    Ok(Record::new(key, value, revisions))
+    Ok(KeyRecord::new(key, value, revisions))
 }
 
 const FENCED: u8 = 0;

@@ -16,7 +16,7 @@ pub enum Body {
     Put(Put),
     Delete(Delete),
     DeleteRange(DeleteRange),
-    Membership(Change),
+    Membership(GroupChange),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct DeleteRange {
 
 /// A wanted configuration of the replica group (M1).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct GroupChange {
     /// Number of the configuration it replaces, 0 for none.
     pub replaces: u64,
     pub voters: BTreeMap<ReplicaId, ReplicaLocation>,

@@ -4,7 +4,7 @@
 
 mod body;
 
-pub use body::{Body, Change, Delete, DeleteRange, Put, ReplicaLocation};
+pub use body::{Body, Delete, DeleteRange, GroupChange, Put, ReplicaLocation};
 
 use crate::id::{Epoch, LogSessionId, RequestId};
 use crate::machine::Field;
@@ -28,12 +28,12 @@ pub struct Open {
     pub ttl: Duration,
     /// Random number of the client process, which identifies duplicates.
     pub nonce: u64,
-    pub client: Option<Client>,
+    pub client: Option<DurableClient>,
 }
 
 /// A durable client name, and the session under that name that the client wants to replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct DurableClient {
     pub name: SmolStr,
     pub replaces: Option<LogSessionId>,
 }

@@ -1,8 +1,8 @@
 //! Changes of keys. All checks precede the change, so a rejected change leaves no trace.
 
-use super::{Keys, RECORD_BYTES, Record};
+use super::{KeyRecord, Keys, RECORD_BYTES};
 use crate::command::{Delete, DeleteRange, Put};
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 use crate::machine::{Field, Reason};
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ pub struct Changed {
     /// Keys put or deleted.
     pub keys: u64,
     /// The previous records in key order, if the request asked for them.
-    pub previous: Vec<Arc<Record>>,
+    pub previous: Vec<Arc<KeyRecord>>,
     /// Number of previous records that were omitted because of their size.
     pub omitted: u64,
 }
 
 impl Keys {
-    pub(crate) fn put(&mut self, limits: &Limits, put: &Put) -> Result<Changed, Reason> {
+    pub(crate) fn put(&mut self, limits: &LogLimits, put: &Put) -> Result<Changed, Reason> {
         check_key(limits, &put.key)?;
         let found = put.value.len() as u64;
         if found > limits.value_bytes {
@@ -33,13 +33,13 @@ impl Keys {
         }
         let revision = self.revision + 1;
         let (created, version) = held.map_or((revision, 1), |record| (record.create_revision, record.version + 1));
-        let record = Record::new(&put.key, &put.value, [created, revision, version]);
+        let record = KeyRecord::new(&put.key, &put.value, [created, revision, version]);
         self.revision = revision;
         let previous = self.store(Arc::new(record));
         Ok(changed(limits, put.previous, 1, previous))
     }
 
-    pub(crate) fn delete(&mut self, limits: &Limits, delete: &Delete) -> Result<Changed, Reason> {
+    pub(crate) fn delete(&mut self, limits: &LogLimits, delete: &Delete) -> Result<Changed, Reason> {
         check_key(limits, &delete.key)?;
         self.compare(&delete.key, delete.if_revision)?;
         let removed = self.remove(&delete.key);
@@ -48,10 +48,10 @@ impl Keys {
         Ok(changed(limits, delete.previous, keys, removed))
     }
 
-    pub(crate) fn delete_range(&mut self, limits: &Limits, delete: &DeleteRange) -> Result<Changed, Reason> {
+    pub(crate) fn delete_range(&mut self, limits: &LogLimits, delete: &DeleteRange) -> Result<Changed, Reason> {
         let limit = limits.range_keys;
         let bound = usize::try_from(limit).unwrap_or(usize::MAX);
-        let records: Vec<Arc<Record>> = self.records(&delete.range).take(bound.saturating_add(1)).cloned().collect();
+        let records: Vec<Arc<KeyRecord>> = self.records(&delete.range).take(bound.saturating_add(1)).cloned().collect();
         if records.len() > bound {
             return Err(Reason::TooMany { field: Field::Range, limit });
         }
@@ -63,7 +63,7 @@ impl Keys {
     }
 
     /// Returns the current record of a key if its revision is the expected one (K3).
-    fn compare(&self, key: &[u8], if_revision: Option<u64>) -> Result<Option<&Arc<Record>>, Reason> {
+    fn compare(&self, key: &[u8], if_revision: Option<u64>) -> Result<Option<&Arc<KeyRecord>>, Reason> {
         let held = self.get(key);
         let revision = held.map_or(0, |record| record.modify_revision);
         match if_revision {
@@ -73,7 +73,7 @@ impl Keys {
     }
 }
 
-fn check_key(limits: &Limits, key: &[u8]) -> Result<(), Reason> {
+fn check_key(limits: &LogLimits, key: &[u8]) -> Result<(), Reason> {
     let found = key.len() as u64;
     if found == 0 {
         return Err(Reason::Invalid { field: Field::Key });
@@ -84,7 +84,7 @@ fn check_key(limits: &Limits, key: &[u8]) -> Result<(), Reason> {
     Ok(())
 }
 
-fn changed(limits: &Limits, wanted: bool, keys: u64, records: impl IntoIterator<Item = Arc<Record>>) -> Changed {
+fn changed(limits: &LogLimits, wanted: bool, keys: u64, records: impl IntoIterator<Item = Arc<KeyRecord>>) -> Changed {
     let mut changed = Changed { keys, ..Changed::default() };
     if !wanted {
         return changed;

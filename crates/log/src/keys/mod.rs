@@ -12,13 +12,13 @@ use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::tree::{Iter, Tree};
 pub use change::Changed;
 pub use range::KeyRange;
-pub use record::{RECORD_BYTES, Record};
+pub use record::{KeyRecord, RECORD_BYTES};
 use std::sync::Arc;
 
 /// All keys at one revision.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    tree: Tree<Record>,
+    tree: Tree<KeyRecord>,
     revision: u64,
     bytes: u64,
     /// Sum of the hashes of all records, updated with every change (LH2).
@@ -27,8 +27,8 @@ pub struct Keys {
 
 /// The first records of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
-    pub records: Vec<Arc<Record>>,
+pub struct RecordPage {
+    pub records: Vec<Arc<KeyRecord>>,
     /// Whether the range contains more records, [`after`](KeyRange::after) the last key.
     pub more: bool,
     pub revision: u64,
@@ -53,13 +53,13 @@ impl Keys {
         self.bytes
     }
 
-    pub fn get(&self, key: &[u8]) -> Option<&Arc<Record>> {
+    pub fn get(&self, key: &[u8]) -> Option<&Arc<KeyRecord>> {
         self.tree.get(key)
     }
 
     /// Returns the first records of a range: at most `limit` records and `bytes` bytes, but at least one record (K6).
-    pub fn range(&self, range: &KeyRange, limit: usize, bytes: u64) -> Page {
-        let mut page = Page { records: Vec::new(), more: false, revision: self.revision };
+    pub fn range(&self, range: &KeyRange, limit: usize, bytes: u64) -> RecordPage {
+        let mut page = RecordPage { records: Vec::new(), more: false, revision: self.revision };
         let mut taken = 0;
         for record in self.records(range) {
             taken += record.bytes();
@@ -73,7 +73,7 @@ impl Keys {
     }
 
     /// Iterates over all records of a range in order.
-    pub fn records<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = &'a Arc<Record>> {
+    pub fn records<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = &'a Arc<KeyRecord>> {
         self.tree.iter_from(&range.from).take_while(|record| range.is_before_end(record.key()))
     }
 
@@ -81,7 +81,7 @@ impl Keys {
         self.hash
     }
 
-    pub(crate) fn iter(&self) -> Iter<'_, Record> {
+    pub(crate) fn iter(&self) -> Iter<'_, KeyRecord> {
         self.tree.iter()
     }
 
@@ -91,12 +91,12 @@ impl Keys {
     }
 
     /// Adds a record of a snapshot.
-    pub(crate) fn restore(&mut self, record: Record) {
+    pub(crate) fn restore(&mut self, record: KeyRecord) {
         debug_assert!(record.key().len() as u64 <= KEY_BYTES_MAX && record.value().len() as u64 <= VALUE_BYTES_MAX);
         self.store(Arc::new(record));
     }
 
-    fn store(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
+    fn store(&mut self, record: Arc<KeyRecord>) -> Option<Arc<KeyRecord>> {
         self.bytes += record.bytes();
         self.hash = self.hash.wrapping_add(record.hash());
         let replaced = self.tree.insert(record);
@@ -104,13 +104,13 @@ impl Keys {
         replaced
     }
 
-    fn remove(&mut self, key: &[u8]) -> Option<Arc<Record>> {
+    fn remove(&mut self, key: &[u8]) -> Option<Arc<KeyRecord>> {
         let removed = self.tree.remove(key);
         self.uncount(removed.as_ref());
         removed
     }
 
-    fn uncount(&mut self, gone: Option<&Arc<Record>>) {
+    fn uncount(&mut self, gone: Option<&Arc<KeyRecord>>) {
         if let Some(record) = gone {
             self.bytes -= record.bytes();
             self.hash = self.hash.wrapping_sub(record.hash());

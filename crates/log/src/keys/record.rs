@@ -10,7 +10,7 @@ pub const RECORD_BYTES: u64 = 112;
 
 /// A record of the store (K1). Immutable and shared; a change replaces it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct KeyRecord {
     pub create_revision: u64,
     pub modify_revision: u64,
     /// Number of changes, 1 at creation.
@@ -20,12 +20,18 @@ pub struct Record {
     data: Box<[u8]>,
 }
 
-impl Record {
+impl KeyRecord {
     /// Creates a record. The caller has checked that the key is within the format's limit.
     pub(crate) fn new(key: &[u8], value: &[u8], revisions: [u64; 3]) -> Self {
         let [create_revision, modify_revision, version] = revisions;
         let key_bytes = u32::try_from(key.len()).expect("keys are within KEY_BYTES_MAX");
-        Record { create_revision, modify_revision, version, key_bytes, data: [key, value].concat().into_boxed_slice() }
+        KeyRecord {
+            create_revision,
+            modify_revision,
+            version,
+            key_bytes,
+            data: [key, value].concat().into_boxed_slice(),
+        }
     }
 
     pub fn key(&self) -> &[u8] {
@@ -52,22 +58,22 @@ impl Record {
     }
 }
 
-impl Keyed for Record {
+impl Keyed for KeyRecord {
     type Key = [u8];
     type Bound = Arc<[u8]>;
 
     fn key(&self) -> &[u8] {
-        Record::key(self)
+        KeyRecord::key(self)
     }
 
     fn bound(&self) -> Arc<[u8]> {
-        Record::key(self).into()
+        KeyRecord::key(self).into()
     }
 }
 
-impl fmt::Debug for Record {
+impl fmt::Debug for KeyRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Record")
+        f.debug_struct("KeyRecord")
             .field("key", &self.key().escape_ascii().to_string())
             .field("value", &self.value().escape_ascii().to_string())
             .field("create_revision", &self.create_revision)

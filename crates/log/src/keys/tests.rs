@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::command::{Body, Delete, DeleteRange, Put};
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 use crate::machine::{Field, Reason};
 use proptest::prelude::*;
 
-fn limits() -> Limits {
-    Limits { key_bytes: 8, value_bytes: 16, range_keys: 3, response_bytes: 300, ..Limits::default() }
+fn limits() -> LogLimits {
+    LogLimits { key_bytes: 8, value_bytes: 16, range_keys: 3, response_bytes: 300, ..LogLimits::default() }
 }
 
 fn put(key: &str, value: &str) -> Put {
@@ -19,7 +19,7 @@ fn delete(key: &str) -> Delete {
     Delete { key: key.to_owned().into(), if_revision: None, previous: true }
 }
 
-fn parts(record: &Record) -> (&[u8], &[u8], u64, u64, u64) {
+fn parts(record: &KeyRecord) -> (&[u8], &[u8], u64, u64, u64) {
     (record.key(), record.value(), record.create_revision, record.modify_revision, record.version)
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::command::{Body, Command, Open, Request};
 use crate::id::{Epoch, LogSessionId};
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 use crate::machine::{Entry, Machine};
 use crate::mutant::{Mutant, Mutation};
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn seconds(seconds: u64) -> Time {
 
 /// Two sessions that were opened under an earlier leader, and the first entry of the term.
 fn machine() -> Machine {
-    let mut machine = Machine::new(Limits::default()).unwrap();
+    let mut machine = Machine::new(LogLimits::default()).unwrap();
     for index in [1, 2] {
         let epoch = Epoch::new(1, 1);
         let open = Open { epoch, ttl: TTL, nonce: index, client: None };

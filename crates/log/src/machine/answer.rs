@@ -20,7 +20,7 @@ pub struct Applied {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Opened(Result<Opened, Rejected>),
-    Request(Answer),
+    Request(RequestAnswer),
     /// `Ok` if the session ended, otherwise why it did not.
     Expired(Result<(), NotExpired>),
 }
@@ -35,7 +35,7 @@ pub struct Opened {
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct RequestAnswer {
     pub id: RequestId,
     /// The outcome, or why this copy did nothing.
     pub verdict: Result<Arc<Outcome>, Rejected>,

@@ -2,9 +2,9 @@
 
 use super::Machine;
 use super::outcome::{Field, Reason, Response};
-use crate::command::{Change, ReplicaLocation};
+use crate::command::{GroupChange, ReplicaLocation};
 use crate::id::{Position, ReplicaId};
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 use crate::mutant::Mutant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) struct Membership {
 }
 
 impl Machine {
-    pub(super) fn configure(&mut self, at: Position, change: &Change) -> Result<Response, Reason> {
+    pub(super) fn configure(&mut self, at: Position, change: &GroupChange) -> Result<Response, Reason> {
         let current = &self.membership.current;
         if change.replaces != current.number && !self.mutation.is(Mutant::MembershipUncompared) {
             return Err(Reason::Replaced { current: current.number });
@@ -60,7 +60,7 @@ impl Machine {
     }
 }
 
-fn check_change(change: &Change, limits: &Limits) -> Result<(), Reason> {
+fn check_change(change: &GroupChange, limits: &LogLimits) -> Result<(), Reason> {
     if change.voters.is_empty() {
         return Err(Reason::Invalid { field: Field::Voters });
     }

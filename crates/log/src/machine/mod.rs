@@ -12,7 +12,7 @@ mod request;
 mod session;
 mod sessions;
 
-pub use answer::{Answer, Applied, Fate, NotExpired, Opened, Rejected, Reply};
+pub use answer::{Applied, Fate, NotExpired, Opened, Rejected, Reply, RequestAnswer};
 pub use membership::Configuration;
 pub(crate) use membership::Membership;
 pub use outcome::{Field, Outcome, Reason, Response};
@@ -23,7 +23,7 @@ pub(crate) use sessions::Sessions;
 use crate::command::{Command, Expire};
 use crate::id::{Epoch, LogSessionId, Position, ReplicaId, RequestId};
 use crate::keys::Keys;
-use crate::limits::{Limits, LimitsError};
+use crate::limits::{LimitsError, LogLimits};
 use crate::mutant::{Mutant, Mutation};
 use crate::time::LogTime;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub struct Entry {
 /// The state of one replica. A copy is cheap and immutable.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    pub(crate) limits: Limits,
+    pub(crate) limits: LogLimits,
     pub(crate) mutation: Mutation,
     pub(crate) applied: Position,
     pub(crate) log_time: LogTime,
@@ -73,7 +73,7 @@ pub struct SessionState<'a> {
 
 impl Machine {
     /// Creates the state before the first entry. All replicas must start with the same limits (LH4).
-    pub fn new(limits: Limits) -> Result<Self, LimitsError> {
+    pub fn new(limits: LogLimits) -> Result<Self, LimitsError> {
         limits.check()?;
         Ok(Machine {
             limits,
@@ -147,7 +147,7 @@ impl Machine {
         self.log_time
     }
 
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &LogLimits {
         &self.limits
     }
 

@@ -4,7 +4,7 @@ use super::Machine;
 use super::answer::{Opened, Rejected};
 use super::outcome::Field;
 use super::session::{EndReason, Session};
-use crate::command::{Client, Open};
+use crate::command::{DurableClient, Open};
 use crate::id::{LogSessionId, Position};
 use crate::limits::micros;
 use crate::mutant::Mutant;
@@ -75,7 +75,7 @@ impl Machine {
     }
 
     /// Compares the client's knowledge of its name with the state (LS2).
-    fn name(&self, client: &Client, nonce: u64) -> Result<Name, Rejected> {
+    fn name(&self, client: &DurableClient, nonce: u64) -> Result<Name, Rejected> {
         let Some(holder) = self.sessions.holder(&client.name) else { return Ok(Name::Free) };
         if holder.nonce == nonce {
             Ok(Name::Own(holder.id))

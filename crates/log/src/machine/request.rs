@@ -1,12 +1,12 @@
 //! The apply rule (A3), step by step, and the execution of bodies.
 
-use super::answer::{Answer, Fate, Rejected};
+use super::answer::{Fate, Rejected, RequestAnswer};
 use super::outcome::{Outcome, Reason, Response};
 use super::session::EndReason;
 use super::{Machine, Session};
 use crate::command::{Body, Put, Request};
 use crate::id::{LogSessionId, Position, RequestId};
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 use crate::mutant::{Mutant, Mutation};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 type Ending = Vec<(LogSessionId, EndReason)>;
 
 impl Machine {
-    pub(super) fn request(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Answer {
+    pub(super) fn request(&mut self, at: Position, request: &Request, ended: &mut Ending) -> RequestAnswer {
         let verdict = self.decide(at, request, ended);
         let about = match request.body {
             Body::Fence(fenced) => Some(fenced),
@@ -22,7 +22,7 @@ impl Machine {
             _ if request.previous > 0 => Some(RequestId::new(request.session, request.previous)),
             _ => None,
         };
-        Answer { id: request.id(), verdict, previous: about.map(|id| (id, self.peek(id))) }
+        RequestAnswer { id: request.id(), verdict, previous: about.map(|id| (id, self.peek(id))) }
     }
 
     fn decide(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Result<Arc<Outcome>, Rejected> {
@@ -157,13 +157,13 @@ impl Machine {
 }
 
 /// Returns the limits for keys: those of the state, or those of a mutant.
-fn limits_of_keys(limits: &Limits, mutation: Mutation) -> Cow<'_, Limits> {
+fn limits_of_keys(limits: &LogLimits, mutation: Mutation) -> Cow<'_, LogLimits> {
     const ANY: u64 = u64::MAX;
     if mutation.is(Mutant::KeyBoundsIgnored) {
-        let any = Limits { key_bytes: ANY, value_bytes: ANY, store_bytes: ANY, range_keys: ANY, ..limits.clone() };
+        let any = LogLimits { key_bytes: ANY, value_bytes: ANY, store_bytes: ANY, range_keys: ANY, ..limits.clone() };
         Cow::Owned(any)
     } else if mutation.is(Mutant::PreviousUnbounded) {
-        Cow::Owned(Limits { response_bytes: ANY, ..limits.clone() })
+        Cow::Owned(LogLimits { response_bytes: ANY, ..limits.clone() })
     } else {
         Cow::Borrowed(limits)
     }

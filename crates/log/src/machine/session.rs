@@ -3,7 +3,7 @@
 use super::answer::Fate;
 use super::outcome::Outcome;
 use crate::id::LogSessionId;
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 use crate::mutant::{Mutant, Mutation};
 use crate::time::LogTime;
 use crate::tree::Keyed;
@@ -62,7 +62,7 @@ impl Session {
         number: u64,
         wanted: u64,
         outcome: Arc<Outcome>,
-        limits: &Limits,
+        limits: &LogLimits,
         mutation: Mutation,
     ) {
         if outcome.is_applied() || !mutation.is(Mutant::FloorOnlyAtSuccess) {
@@ -77,7 +77,7 @@ impl Session {
         self.drop_old(limits, mutation);
     }
 
-    fn drop_old(&mut self, limits: &Limits, mutation: Mutation) {
+    fn drop_old(&mut self, limits: &LogLimits, mutation: Mutation) {
         let unwanted = match mutation.is(Mutant::WantedDropped) {
             true => self.outcomes.len(),
             false => self.outcomes.partition_point(|(number, _)| *number < self.wanted),

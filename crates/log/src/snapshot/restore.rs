@@ -154,7 +154,7 @@ impl State {
         Ok(())
     }
 
-    fn record(&mut self, record: crate::keys::Record) -> Result<(), SnapshotError> {
+    fn record(&mut self, record: crate::keys::KeyRecord) -> Result<(), SnapshotError> {
         if record.key() <= &*self.last_key {
             return Err(SnapshotError::Order("keys"));
         }

@@ -1,9 +1,9 @@
 //! Tests of snapshots: golden bytes and hostile input.
 
 use super::*;
-use crate::command::{Body, Change, Client, Command, Delete, Open, ReplicaLocation, Request};
+use crate::command::{Body, Command, Delete, DurableClient, GroupChange, Open, ReplicaLocation, Request};
 use crate::id::{Epoch, LogSessionId, ReplicaId, RequestId};
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 use crate::machine::Entry;
 use crate::time::LogTime;
 use proptest::prelude::*;
@@ -21,13 +21,13 @@ fn request(session: u64, number: u64, body: Body) -> Command {
 }
 
 fn open(nonce: u64, name: Option<&str>) -> Command {
-    let client = name.map(|name| Client { name: name.into(), replaces: Some(LogSessionId(1)) });
+    let client = name.map(|name| DurableClient { name: name.into(), replaces: Some(LogSessionId(1)) });
     Command::Open(Open { epoch: EPOCH, ttl: Duration::from_secs(1), nonce, client })
 }
 
 /// A machine with every kind of content.
 fn machine() -> Machine {
-    let mut machine = Machine::new(Limits { sessions: 3, ended_sessions: 2, ..Limits::default() }).unwrap();
+    let mut machine = Machine::new(LogLimits { sessions: 3, ended_sessions: 2, ..LogLimits::default() }).unwrap();
     apply(&mut machine, open(1, Some("job")));
     apply(&mut machine, request(1, 1, Body::put("k", "v")));
     apply(&mut machine, open(2, Some("job")));
@@ -39,7 +39,7 @@ fn machine() -> Machine {
     apply(&mut machine, request(3, 7, Body::Delete(delete)));
     apply(&mut machine, request(3, 8, Body::Fence(RequestId::new(LogSessionId(1), 9))));
     let voters = [(ReplicaId(1), ReplicaLocation { node: "a".into(), address: "h:1".into() })].into();
-    apply(&mut machine, request(3, 9, Body::Membership(Change { replaces: 0, voters, learners: [].into() })));
+    apply(&mut machine, request(3, 9, Body::Membership(GroupChange { replaces: 0, voters, learners: [].into() })));
     apply(&mut machine, open(3, None));
     machine
 }
@@ -78,7 +78,7 @@ fn lh3_the_form_is_fixed_byte_for_byte() {
 
 #[test]
 fn lh3_a_large_state_comes_in_many_frames_and_back() {
-    let mut machine = Machine::new(Limits::default()).unwrap();
+    let mut machine = Machine::new(LogLimits::default()).unwrap();
     apply(&mut machine, open(1, None));
     for number in 1..=2_000 {
         apply(&mut machine, request(1, number, Body::put(format!("key-{number:05}"), vec![7; 500])));

@@ -2,7 +2,7 @@
 
 use super::{FRAME_CONTENT_BYTES, FRAME_HEAD_BYTES, MAGIC, SNAPSHOT_VERSION, Section};
 use crate::codec::{Writer, state};
-use crate::keys::Record;
+use crate::keys::KeyRecord;
 use crate::machine::{Ended, Machine, Session};
 use crate::mutant::Mutant;
 use crate::tree;
@@ -14,7 +14,7 @@ pub struct Frames<'a> {
     next: Option<Section>,
     sessions: tree::Iter<'a, Session>,
     ended: Box<dyn Iterator<Item = &'a Arc<Ended>> + Send + 'a>,
-    keys: tree::Iter<'a, Record>,
+    keys: tree::Iter<'a, KeyRecord>,
 }
 
 impl<'a> Frames<'a> {

@@ -7,7 +7,7 @@ mod reference;
 mod sessions;
 mod steps;
 
-use convoke_log::{Limits, LogSessionId, Machine, Mutant, Mutation, RequestId};
+use convoke_log::{LogLimits, LogSessionId, Machine, Mutant, Mutation, RequestId};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
@@ -18,8 +18,8 @@ use std::time::Duration;
 use steps::{Step, Translator};
 
 /// Limits so small that each one is reached.
-fn tight() -> Limits {
-    Limits {
+fn tight() -> LogLimits {
+    LogLimits {
         sessions: 3,
         ended_sessions: 2,
         outcomes: 2,

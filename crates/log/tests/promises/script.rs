@@ -1,9 +1,9 @@
 //! A log written entry by entry, and a machine that applies it.
 
 use bytes::Bytes;
-use convoke_log::command::{Body, Client, Expire, Open, Request};
-use convoke_log::machine::{Answer, Applied, EndReason, Fate, NotExpired, Opened, Outcome, Rejected, Reply};
-use convoke_log::{Command, Entry, Epoch, Limits, LogSessionId, LogTime, Machine, RequestId};
+use convoke_log::command::{Body, DurableClient, Expire, Open, Request};
+use convoke_log::machine::{Applied, EndReason, Fate, NotExpired, Opened, Outcome, Rejected, Reply, RequestAnswer};
+use convoke_log::{Command, Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) fn new() -> Self {
-        Script::with(Limits::default())
+        Script::with(LogLimits::default())
     }
 
-    pub(crate) fn with(limits: Limits) -> Self {
+    pub(crate) fn with(limits: LogLimits) -> Self {
         let machine = Machine::new(limits).unwrap();
         Script { machine, epoch: Epoch::new(1, 1), now: LogTime::ZERO, ended: Vec::new() }
     }
@@ -40,7 +40,7 @@ impl Script {
         Request::new(session, number, self.epoch, body)
     }
 
-    pub(crate) fn deliver(&mut self, request: &Request) -> Answer {
+    pub(crate) fn deliver(&mut self, request: &Request) -> RequestAnswer {
         match self.apply(&Command::Request(request.clone())).reply {
             Reply::Request(answer) => answer,
             other => panic!("{other:?}"),
@@ -48,7 +48,7 @@ impl Script {
     }
 
     /// Submits and delivers a request.
-    pub(crate) fn submit(&mut self, session: LogSessionId, number: u64, body: Body) -> Answer {
+    pub(crate) fn submit(&mut self, session: LogSessionId, number: u64, body: Body) -> RequestAnswer {
         let request = self.request(session, number, body);
         self.deliver(&request)
     }
@@ -58,7 +58,7 @@ impl Script {
         nonce: u64,
         client: Option<(&str, Option<LogSessionId>)>,
     ) -> Result<Opened, Rejected> {
-        let client = client.map(|(name, replaces)| Client { name: name.into(), replaces });
+        let client = client.map(|(name, replaces)| DurableClient { name: name.into(), replaces });
         match self.apply(&Command::Open(Open { epoch: self.epoch, ttl: TTL, nonce, client })).reply {
             Reply::Opened(opened) => opened,
             other => panic!("{other:?}"),
@@ -97,7 +97,7 @@ impl Script {
     }
 }
 
-pub(crate) fn applied(answer: &Answer) -> &Arc<Outcome> {
+pub(crate) fn applied(answer: &RequestAnswer) -> &Arc<Outcome> {
     match &answer.verdict {
         Ok(outcome) if outcome.is_applied() => outcome,
         other => panic!("not applied: {other:?}"),

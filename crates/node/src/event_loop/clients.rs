@@ -1,7 +1,7 @@
 //! Operations of clients.
 
 use super::{EventLoop, Operations, Reply, ReplyTo};
-use crate::connection::{Answer, CloseReason, Delivery, Operation};
+use crate::connection::{ClientOperation, CloseReason, Delivery, OperationResult};
 use crate::counters::add;
 use convoke_core::node::{ConnId, SessionId};
 use convoke_core::{ErrorCode, Rejection, Time};
@@ -30,20 +30,24 @@ impl EventLoop {
         }
     }
 
-    fn operation(&mut self, conn: ConnId, operation: Operation, now: Time, wall: u64) -> Answer {
+    fn operation(&mut self, conn: ConnId, operation: ClientOperation, now: Time, wall: u64) -> OperationResult {
         let (core, out) = (&mut self.core, &mut self.out);
         match operation {
-            Operation::Attach(attach) => Answer::Attached(core.attach(now, wall, conn, &attach, out)),
-            Operation::Reattach(reattach) => Answer::Attached(core.reattach(now, wall, conn, &reattach, out)),
-            Operation::Register { session, seq, member } => {
-                Answer::Written(core.register(now, wall, session, seq, &member, out))
+            ClientOperation::Attach(attach) => OperationResult::Attached(core.attach(now, wall, conn, &attach, out)),
+            ClientOperation::Reattach(reattach) => {
+                OperationResult::Attached(core.reattach(now, wall, conn, &reattach, out))
             }
-            Operation::Update { session, seq, id, update, expected } => {
-                Answer::Written(core.update(now, session, seq, &id, &update, expected, out))
+            ClientOperation::Register { session, seq, member } => {
+                OperationResult::Written(core.register(now, wall, session, seq, &member, out))
             }
-            Operation::Unregister { session, seq, id } => Answer::Done(core.unregister(now, session, seq, &id, out)),
-            Operation::Heartbeat { session } => Answer::Done(core.heartbeat(now, session, out)),
-            Operation::Close { session } => Answer::Done(core.close_session(now, session, out)),
+            ClientOperation::Update { session, seq, id, update, expected } => {
+                OperationResult::Written(core.update(now, session, seq, &id, &update, expected, out))
+            }
+            ClientOperation::Unregister { session, seq, id } => {
+                OperationResult::Done(core.unregister(now, session, seq, &id, out))
+            }
+            ClientOperation::Heartbeat { session } => OperationResult::Done(core.heartbeat(now, session, out)),
+            ClientOperation::Close { session } => OperationResult::Done(core.close_session(now, session, out)),
         }
     }
 
@@ -88,13 +92,13 @@ impl EventLoop {
     }
 }
 
-fn reject(operation: &Operation) -> Answer {
+fn reject(operation: &ClientOperation) -> OperationResult {
     let rejection = Rejection::new(ErrorCode::SessionGone, "this connection was dropped by the node; attach again");
     match operation {
-        Operation::Attach(_) | Operation::Reattach(_) => Answer::Attached(Err(rejection)),
-        Operation::Register { .. } | Operation::Update { .. } => Answer::Written(Err(rejection)),
-        Operation::Unregister { .. } | Operation::Heartbeat { .. } | Operation::Close { .. } => {
-            Answer::Done(Err(rejection))
+        ClientOperation::Attach(_) | ClientOperation::Reattach(_) => OperationResult::Attached(Err(rejection)),
+        ClientOperation::Register { .. } | ClientOperation::Update { .. } => OperationResult::Written(Err(rejection)),
+        ClientOperation::Unregister { .. } | ClientOperation::Heartbeat { .. } | ClientOperation::Close { .. } => {
+            OperationResult::Done(Err(rejection))
         }
     }
 }

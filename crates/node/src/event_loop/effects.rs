@@ -7,7 +7,7 @@ use crate::events::NodeEvent;
 use crate::links::{self, Full};
 use crate::shared::Phase;
 use bytes::Bytes;
-use convoke_core::node::{Effect, Event, LinkId};
+use convoke_core::node::{Effect, LinkId, RegistryEvent};
 
 impl EventLoop {
     /// Carries out what the last call left behind.
@@ -85,9 +85,9 @@ impl EventLoop {
         }
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: RegistryEvent) {
         match &event {
-            Event::Ready { .. } => {
+            RegistryEvent::Ready { .. } => {
                 // Only once all that makes it ready can be read.
                 let shared = self.shared.clone();
                 self.replies.push(Reply::Call(Box::new(move || {
@@ -101,7 +101,7 @@ impl EventLoop {
                 })));
                 self.register_names_again();
             }
-            Event::Exchanged { from, full, chunks, records, took } => {
+            RegistryEvent::Exchanged { from, full, chunks, records, took } => {
                 let name = if *full { "registry.full_sync" } else { "registry.exchange" };
                 let began_ago = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
                 // It has ended when it is noticed.
@@ -117,11 +117,11 @@ impl EventLoop {
                 ));
                 return;
             }
-            Event::NameLost { name, .. } => {
+            RegistryEvent::NameLost { name, .. } => {
                 self.names.remove(name);
             }
             // Whoever is rejected tries again and again.
-            Event::PeerRejected { .. } | Event::Conflict { .. } | Event::Late { .. }
+            RegistryEvent::PeerRejected { .. } | RegistryEvent::Conflict { .. } | RegistryEvent::Late { .. }
                 if !self.log_throttle.is_new(&NodeEvent::Registry(event.clone()).to_string()) =>
             {
                 return;

@@ -1,7 +1,7 @@
 //! What reaches the event loop.
 
 use super::EventLoop;
-use crate::connection::{Answer, Operation, Outbox};
+use crate::connection::{ClientOperation, OperationResult, Outbox};
 use crate::links::Connected;
 use crate::watch::{StreamId, WatchHandle};
 use bytes::Bytes;
@@ -77,14 +77,14 @@ pub(crate) struct Frames {
 #[derive(Debug)]
 pub(crate) struct Operations {
     pub(crate) conn: ConnId,
-    pub(crate) operations: Vec<Operation>,
+    pub(crate) operations: Vec<ClientOperation>,
     pub(crate) reply: ReplyTo,
 }
 
 #[derive(Debug)]
 pub(crate) enum ReplyTo {
     Outbox,
-    Once(oneshot::Sender<Vec<Answer>>),
+    Once(oneshot::Sender<Vec<OperationResult>>),
 }
 
 #[derive(Debug)]

@@ -11,7 +11,7 @@ pub(crate) use inputs::{Call, Frames, Input, Operations, ReplyTo, Signal, WatchR
 pub(crate) use lifecycle::Launch;
 
 use crate::clock::{Clock, wall_ms};
-use crate::connection::{Answer, Delivery, Outbox};
+use crate::connection::{Delivery, OperationResult, Outbox};
 use crate::counters::add;
 use crate::disk::DataDir;
 use crate::links::{Link, LinkTasks, LogThrottle};
@@ -69,7 +69,7 @@ pub(crate) struct EventLoop {
 
 enum Reply {
     Deliver(Arc<Outbox>, ConnId, Delivery),
-    Answer(oneshot::Sender<Vec<Answer>>, Vec<Answer>),
+    Answer(oneshot::Sender<Vec<OperationResult>>, Vec<OperationResult>),
     Call(Box<dyn FnOnce() + Send>),
 }
 

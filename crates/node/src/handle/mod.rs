@@ -4,14 +4,14 @@ mod admin;
 mod names;
 mod status;
 
-pub use status::{Counters, Status};
+pub use status::{Counters, NodeStatus};
 
 use crate::changes::MemberChange;
-use crate::connection::Connection;
+use crate::connection::ClientConnection;
 use crate::event_loop::{Call, EventLoop, Input, WatchRequest};
 use crate::events::TimelineEvent;
 use crate::shared::{Ending, LogConnection, Phase, Shared, stopped};
-use crate::view::Page;
+use crate::view::MemberPage;
 use crate::watch::WatchHandle;
 use convoke_core::filter::Filter;
 use convoke_core::member::Member;
@@ -119,7 +119,7 @@ impl NodeHandle {
     }
 
     /// Returns matching members, ordered by service and id, at most `limit`, starting at `cursor`. A cursor works at every node.
-    pub fn members(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<Page, Rejection> {
+    pub fn members(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<MemberPage, Rejection> {
         self.shared.view.list(filter, cursor, limit)
     }
 
@@ -152,8 +152,8 @@ impl NodeHandle {
 /// Clients and watchers.
 impl NodeHandle {
     /// Opens a connection for a client.
-    pub fn connect(&self) -> Result<Connection, Rejection> {
-        Connection::open(&self.shared)
+    pub fn connect(&self) -> Result<ClientConnection, Rejection> {
+        ClientConnection::open(&self.shared)
     }
 
     /// Watches members or names. [`Resume`] continues where an earlier watch ended.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// A node's own account of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct NodeStatus {
     pub incarnation: Incarnation,
     pub phase: Phase,
     pub uptime: Duration,
@@ -28,11 +28,11 @@ pub struct Counters {
 }
 
 impl NodeHandle {
-    pub async fn status(&self) -> Result<Status, Rejection> {
+    pub async fn status(&self) -> Result<NodeStatus, Rejection> {
         let phase = self.phase();
         self.ask(move |owner, now| {
             let core = &*owner.core().0;
-            Status {
+            NodeStatus {
                 incarnation: core.origin().incarnation,
                 phase,
                 uptime: Duration::from_micros(now.as_micros()),

@@ -34,7 +34,7 @@ type ById = papaya::HashMap<SmolStr, Member, FixedState>;
 
 /// A part of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Page {
+pub struct MemberPage {
     pub members: Vec<Member>,
     /// Where the next page begins; `None` after the last one. A page may be short, even empty, and not be the last.
     pub next: Option<String>,
@@ -80,11 +80,11 @@ impl View {
     }
 
     /// Members that match, ordered by service and id, at most `limit`, after `cursor`.
-    pub(crate) fn list(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<Page, Rejection> {
+    pub(crate) fn list(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<MemberPage, Rejection> {
         let after = cursor.map(Cursor::parse).transpose()?;
         let limit = limit.max(1);
         let services = self.services.load();
-        let mut walk = Walk { view: self, filter, limit, examined: 0, page: Page::default() };
+        let mut walk = Walk { view: self, filter, limit, examined: 0, page: MemberPage::default() };
         if let Some(service) = filter.service_literal() {
             let id = match &after {
                 Some(after) if after.service > service => return Ok(walk.page),
@@ -112,7 +112,7 @@ struct Walk<'a> {
     filter: &'a Filter,
     limit: usize,
     examined: usize,
-    page: Page,
+    page: MemberPage,
 }
 
 impl Walk<'_> {

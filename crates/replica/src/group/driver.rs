@@ -9,7 +9,7 @@ use crate::net::message::Probed;
 use crate::plane::{Member, Plane};
 use crate::raft::Membership;
 use crate::state::State;
-use convoke_log::command::{Body, Change, ReplicaLocation};
+use convoke_log::command::{Body, GroupChange, ReplicaLocation};
 use convoke_log::machine::Configuration;
 use convoke_log::{Epoch, ReplicaId};
 use openraft::ChangeMembers;
@@ -254,7 +254,7 @@ async fn record(plane: &Arc<Plane>, member: &Member, before: &Configuration) -> 
         let side = current.nodes().filter(|(id, _)| voters.contains(id) == voting);
         side.map(|(id, place)| (ReplicaId(*id), place.clone())).collect()
     };
-    let change = Change { replaces: before.number, voters: split(true), learners: split(false) };
+    let change = GroupChange { replaces: before.number, voters: split(true), learners: split(false) };
     let handle = LogHandle { plane: plane.clone() };
     let answer = handle.once(Body::Membership(change)).await.map_err(|error| error.to_string())?;
     match answer.verdict {

@@ -1,7 +1,7 @@
 //! Backups: the whole state in checked frames (LH3).
 
 use super::{Consistency, LogHandle};
-use crate::rejection::Rejection;
+use crate::rejection::LogRejection;
 use convoke_log::{Position, Snapshot};
 
 /// A state to back up. Apply continues while it is written.
@@ -12,7 +12,7 @@ pub struct Backup {
 
 impl LogHandle {
     /// Returns the state with every write acknowledged before this call.
-    pub async fn backup(&self) -> Result<Backup, Rejection> {
+    pub async fn backup(&self) -> Result<Backup, LogRejection> {
         let machine = self.read(Consistency::Linearizable).await?;
         Ok(Backup { snapshot: machine.snapshot() })
     }

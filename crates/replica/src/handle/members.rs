@@ -4,8 +4,8 @@ use super::LogHandle;
 use crate::group::probe;
 use crate::net::link::LinkError;
 use crate::net::message::Probed;
-use crate::rejection::{ChangeError, Rejection, SubmitError};
-use convoke_log::command::{Body, Change, ReplicaLocation};
+use crate::rejection::{ChangeError, LogRejection, SubmitError};
+use convoke_log::command::{Body, GroupChange, ReplicaLocation};
 use convoke_log::machine::{Configuration, Outcome, Reason, Response};
 use convoke_log::{Machine, ReplicaId};
 use smol_str::SmolStr;
@@ -59,7 +59,7 @@ impl LogHandle {
         let machine = self.read(super::Consistency::Linearizable).await.map_err(SubmitError::from)?;
         if machine.configuration().number <= self.plane.inherited() {
             // The driver has not recorded the founders yet.
-            return Err(SubmitError::from(Rejection::NotReady).into());
+            return Err(SubmitError::from(LogRejection::NotReady).into());
         }
         if replaces.is_some_and(|replaces| replaces != machine.configuration().number) {
             return Err(ChangeError::Replaced);
@@ -95,7 +95,7 @@ impl LogHandle {
         let arrived = watch.wait_for(|settled| *settled >= number);
         match tokio::time::timeout(patience, arrived).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(SubmitError::from(Rejection::Stopped).into()),
+            Ok(Err(_)) => Err(SubmitError::from(LogRejection::Stopped).into()),
             Err(_) => Err(ChangeError::NotSettled),
         }
     }
@@ -120,16 +120,19 @@ impl LogHandle {
             return Ok(());
         }
         let handed = engine.raft.trigger().transfer_leader(member.replica.0).await;
-        handed.map_err(|_| SubmitError::from(Rejection::Stopped).into())
+        handed.map_err(|_| SubmitError::from(LogRejection::Stopped).into())
     }
 }
 
 impl Edit {
     /// Applies the edit to the current configuration.
-    fn apply(&self, machine: &Machine) -> Result<Change, ChangeError> {
+    fn apply(&self, machine: &Machine) -> Result<GroupChange, ChangeError> {
         let current = machine.configuration();
-        let mut change =
-            Change { replaces: current.number, voters: current.voters.clone(), learners: current.learners.clone() };
+        let mut change = GroupChange {
+            replaces: current.number,
+            voters: current.voters.clone(),
+            learners: current.learners.clone(),
+        };
         let next = ReplicaId(machine.highest_replica().0 + 1);
         match self {
             Edit::Add { node, address } => {

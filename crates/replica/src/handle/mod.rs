@@ -16,7 +16,7 @@ pub use submit::{Answered, OpenAnswered};
 
 use crate::engine::Engine;
 use crate::plane::Plane;
-use crate::rejection::Rejection;
+use crate::rejection::LogRejection;
 use std::sync::Arc;
 
 /// A handle of a node's log. If the node is not a replica, all requests are rejected with the known group.
@@ -27,7 +27,7 @@ pub struct LogHandle {
 
 impl LogHandle {
     /// Returns the replica, if this node is one.
-    pub(crate) fn engine(&self) -> Result<Arc<Engine>, Rejection> {
+    pub(crate) fn engine(&self) -> Result<Arc<Engine>, LogRejection> {
         self.plane.engine.load_full().ok_or_else(|| self.plane.outside())
     }
 }

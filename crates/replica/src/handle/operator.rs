@@ -2,11 +2,11 @@
 
 use super::LogHandle;
 use crate::entropy::random;
-use crate::rejection::Rejection;
+use crate::rejection::LogRejection;
 use crate::rejection::SubmitError;
 use convoke_log::RequestId;
 use convoke_log::command::{Body, Open, Request};
-use convoke_log::machine::{Answer, Fate, Rejected};
+use convoke_log::machine::{Fate, Rejected, RequestAnswer};
 use std::time::Duration;
 
 /// Long enough for a few requests. If the leader is lost in between, the session expires.
@@ -19,7 +19,7 @@ impl LogHandle {
         let applied = machine.applied().index;
         if id.session.0 == 0 || id.session.0 > applied {
             // No client can have used such a session yet (F8).
-            return Err(Rejection::NoSession { session: id.session, applied }.into());
+            return Err(LogRejection::NoSession { session: id.session, applied }.into());
         }
         // Already final, so no entry is needed.
         let before = machine.peek(id);
@@ -34,14 +34,14 @@ impl LogHandle {
     }
 
     /// Submits one request in a log session of its own.
-    pub(crate) async fn once(&self, body: Body) -> Result<Answer, SubmitError> {
+    pub(crate) async fn once(&self, body: Body) -> Result<RequestAnswer, SubmitError> {
         let epoch = self.epoch()?;
-        let nonce = u64::from_le_bytes(random().map_err(|_| Rejection::Stopped)?);
+        let nonce = u64::from_le_bytes(random().map_err(|_| LogRejection::Stopped)?);
         let open = Open { epoch, ttl: SESSION_TTL, nonce, client: None };
         let session = match self.open(open).await?.opened {
             Ok(opened) => opened.session,
-            Err(Rejected::StaleEpoch { current }) => return Err(Rejection::StaleEpoch { current }.into()),
-            Err(Rejected::SessionsFull { limit }) => return Err(Rejection::Busy { what: "sessions", limit }.into()),
+            Err(Rejected::StaleEpoch { current }) => return Err(LogRejection::StaleEpoch { current }.into()),
+            Err(Rejected::SessionsFull { limit }) => return Err(LogRejection::Busy { what: "sessions", limit }.into()),
             Err(_) => return Err(SubmitError::Unknown),
         };
         let answered = self.submit(Request::new(session, 1, epoch, body)).await;

@@ -4,7 +4,7 @@ use super::LogHandle;
 use crate::counters::add;
 use crate::engine::Engine;
 use crate::raft;
-use crate::rejection::Rejection;
+use crate::rejection::LogRejection;
 use convoke_log::machine::Fate;
 use convoke_log::{Epoch, LogSessionId, Machine, RequestId};
 use openraft::LinearizerOption;
@@ -26,7 +26,7 @@ pub enum Consistency {
 
 impl LogHandle {
     /// Returns the state to read from. It is immutable, so all pages of a list can come from it.
-    pub async fn read(&self, consistency: Consistency) -> Result<Arc<Machine>, Rejection> {
+    pub async fn read(&self, consistency: Consistency) -> Result<Arc<Machine>, LogRejection> {
         match consistency {
             Consistency::Local => self.local(),
             Consistency::Linearizable => self.engine()?.read_linearizable().await,
@@ -37,9 +37,9 @@ impl LogHandle {
     }
 
     /// Returns the applied state of this replica, whether or not there is a leader.
-    pub fn local(&self) -> Result<Arc<Machine>, Rejection> {
+    pub fn local(&self) -> Result<Arc<Machine>, LogRejection> {
         let engine = self.engine().map_err(|why| match why {
-            Rejection::NotLeader(group) => Rejection::NoReplica(group),
+            LogRejection::NotLeader(group) => LogRejection::NoReplica(group),
             other => other,
         })?;
         add(&engine.counting.reads_local, 1);
@@ -47,13 +47,13 @@ impl LogHandle {
     }
 
     /// Returns the fate of a request without a log entry (A5).
-    pub async fn peek(&self, id: RequestId, consistency: Consistency) -> Result<Fate, Rejection> {
+    pub async fn peek(&self, id: RequestId, consistency: Consistency) -> Result<Fate, LogRejection> {
         Ok(self.read(consistency).await?.peek(id))
     }
 }
 
 impl Engine {
-    async fn read_linearizable(&self) -> Result<Arc<Machine>, Rejection> {
+    async fn read_linearizable(&self) -> Result<Arc<Machine>, LogRejection> {
         let _permit = self.permit()?;
         let index = self.confirm(None).await?;
         self.reach(index).await
@@ -64,7 +64,7 @@ impl Engine {
         session: LogSessionId,
         epoch: Epoch,
         below: u64,
-    ) -> Result<Arc<Machine>, Rejection> {
+    ) -> Result<Arc<Machine>, LogRejection> {
         let _permit = self.permit()?;
         // The order matters (LR4): floor, read index and confirmation, wait.
         let raised = self.state.term().barrier(session, epoch, below, &self.state.machine());
@@ -76,46 +76,46 @@ impl Engine {
             if let Some(index) = wait_for.map_err(|_| self.not_leading())? {
                 return self.reach(index).await;
             }
-            progress.changed().await.map_err(|_| Rejection::Stopped)?;
+            progress.changed().await.map_err(|_| LogRejection::Stopped)?;
         }
     }
 
-    fn permit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Rejection> {
+    fn permit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, LogRejection> {
         self.reads.try_acquire().map_err(|_| {
             add(&self.counting.requests_rejected_busy, 1);
-            Rejection::Busy { what: "reads", limit: self.config.limits.reads as u64 }
+            LogRejection::Busy { what: "reads", limit: self.config.limits.reads as u64 }
         })
     }
 
     /// Confirms the leadership of this replica and returns the read index: the commit index, but at least the first
     /// entry of the term.
-    async fn confirm(&self, expected: Option<Epoch>) -> Result<u64, Rejection> {
+    async fn confirm(&self, expected: Option<Epoch>) -> Result<u64, LogRejection> {
         let fresh = LinearizerOption::new(Some(Duration::ZERO), true)
             .with_wait_timeout(2 * self.config.timers.election_timeout_max);
         let confirmed = match self.raft.get_read_linearizer(fresh).await {
             Ok(confirmed) => confirmed,
             Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_))) => return Err(self.not_leading()),
             Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => {
-                return Err(Rejection::NoQuorum(self.group()));
+                return Err(LogRejection::NoQuorum(self.group()));
             }
-            Err(RaftError::Fatal(_)) => return Err(Rejection::Stopped),
+            Err(RaftError::Fatal(_)) => return Err(LogRejection::Stopped),
         };
         let read = raft::position(confirmed.read_log_id().log_id());
         if expected.is_some_and(|expected| expected != read.epoch) {
-            return Err(Rejection::StaleEpoch { current: read.epoch });
+            return Err(LogRejection::StaleEpoch { current: read.epoch });
         }
         add(&self.counting.reads_confirmed, 1);
         Ok(read.index)
     }
 
     /// Waits until an index is applied.
-    pub(crate) async fn reach(&self, index: u64) -> Result<Arc<Machine>, Rejection> {
+    pub(crate) async fn reach(&self, index: u64) -> Result<Arc<Machine>, LogRejection> {
         let mut progress = self.state.progress();
         while *progress.borrow_and_update() < index {
             if self.failed() {
-                return Err(Rejection::Stopped);
+                return Err(LogRejection::Stopped);
             }
-            progress.changed().await.map_err(|_| Rejection::Stopped)?;
+            progress.changed().await.map_err(|_| LogRejection::Stopped)?;
         }
         Ok(self.state.machine())
     }

@@ -4,19 +4,19 @@ use super::LogHandle;
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::raft;
-use crate::status::{Group, Role, Status};
+use crate::status::{Group, ReplicaStatus, Role};
 use convoke_log::{LogTime, ReplicaId};
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
 use prometheus_client::metrics::histogram::Histogram;
 
 impl LogHandle {
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> ReplicaStatus {
         let stopped = self.plane.is_stopped();
         match self.plane.engine.load_full() {
             Some(engine) => {
                 let status = engine.status(*self.plane.settled.borrow(), stopped);
-                Status { obstacle: self.plane.obstacle().filter(|_| !status.settled), ..status }
+                ReplicaStatus { obstacle: self.plane.obstacle().filter(|_| !status.settled), ..status }
             }
             None => outside(self.plane.known(), stopped, self.plane.fault()),
         }
@@ -45,13 +45,13 @@ impl LogHandle {
     }
 }
 
-fn outside(group: Group, stopped: bool, fault: Option<String>) -> Status {
+fn outside(group: Group, stopped: bool, fault: Option<String>) -> ReplicaStatus {
     let role = match (stopped, &fault) {
         (_, Some(_)) => Role::Failed,
         (true, None) => Role::Stopped,
         (false, None) => Role::Outside,
     };
-    Status {
+    ReplicaStatus {
         log: None,
         replica: None,
         role,
@@ -76,7 +76,7 @@ fn outside(group: Group, stopped: bool, fault: Option<String>) -> Status {
 }
 
 impl Engine {
-    pub(crate) fn status(&self, settled: u64, stopped: bool) -> Status {
+    pub(crate) fn status(&self, settled: u64, stopped: bool) -> ReplicaStatus {
         let group = self.group();
         let machine = self.state.machine();
         let leads = self.state.term().epoch().is_some();
@@ -95,7 +95,7 @@ impl Engine {
         };
         let number = machine.configuration().number;
         let index = |log_id: &Option<raft::LogId>| log_id.as_ref().map_or(0, |log_id| log_id.index + 1);
-        Status {
+        ReplicaStatus {
             log: Some(self.log),
             replica: Some(self.state.me()),
             role,

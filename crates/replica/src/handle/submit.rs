@@ -3,17 +3,17 @@
 use super::LogHandle;
 use crate::counters::add;
 use crate::engine::Engine;
-use crate::rejection::{Rejection, SubmitError};
+use crate::rejection::{LogRejection, SubmitError};
 use convoke_log::command::{Open, Request};
 use convoke_log::leader::KeepAlive;
-use convoke_log::machine::{Answer, Applied, Opened, Rejected, Reply};
+use convoke_log::machine::{Applied, Opened, Rejected, Reply, RequestAnswer};
 use convoke_log::{Command, Epoch, LogSessionId, LogTime};
 use openraft::error::ClientWriteError;
 
 /// The answer to a request that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    pub answer: Answer,
+    pub answer: RequestAnswer,
     /// Log time at apply, the base for deadlines.
     pub log_time: LogTime,
 }
@@ -49,12 +49,12 @@ impl LogHandle {
     }
 
     /// Renews a log session (LS6). `epoch` is the one the client assumes.
-    pub fn keep_alive(&self, session: LogSessionId, epoch: Epoch) -> Result<KeepAlive, Rejection> {
+    pub fn keep_alive(&self, session: LogSessionId, epoch: Epoch) -> Result<KeepAlive, LogRejection> {
         let engine = self.engine()?;
         let heard = {
             let mut term = engine.state.term();
             match term.epoch() {
-                Some(current) if current != epoch => return Err(Rejection::StaleEpoch { current }),
+                Some(current) if current != epoch => return Err(LogRejection::StaleEpoch { current }),
                 _ => term.keep_alive(engine.state.now(), session),
             }
         };
@@ -67,7 +67,7 @@ impl LogHandle {
 
     /// Returns the epoch in which this replica leads, once it has applied the first entry of its term. Clients name it
     /// in their requests.
-    pub fn epoch(&self) -> Result<Epoch, Rejection> {
+    pub fn epoch(&self) -> Result<Epoch, LogRejection> {
         let engine = self.engine()?;
         let epoch = engine.state.term().epoch();
         epoch.ok_or_else(|| engine.not_leading())

@@ -25,9 +25,9 @@ pub trait Dial: Debug + Send + Sync + 'static {
 
 /// TCP connections. Names are resolved at every attempt.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tcp;
+pub struct TcpDial;
 
-impl Dial for Tcp {
+impl Dial for TcpDial {
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>> {
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
@@ -49,7 +49,7 @@ impl<F> Debug for Guided<F> {
 
 impl<F: Fn(&str) -> Option<String> + Send + Sync + 'static> Dial for Guided<F> {
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>> {
-        Tcp.dial(address)
+        TcpDial.dial(address)
     }
 
     fn find(&self, node: &str) -> Option<String> {

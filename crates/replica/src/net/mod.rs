@@ -9,4 +9,4 @@ pub(crate) mod message;
 pub(crate) mod server;
 
 pub use convoke_base::framing::LOG_PREAMBLE;
-pub use dial::{Dial, Duplex, Guided, Tcp};
+pub use dial::{Dial, Duplex, Guided, TcpDial};

@@ -1,7 +1,7 @@
 //! Creating a log together.
 
 use crate::cluster::{Client, Disks, Host, agree, config, leader, together};
-use convoke_replica::{Rejection, Role};
+use convoke_replica::{LogRejection, Role};
 use convoke_testkit::{eventually, free_address};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,7 +30,7 @@ async fn a_joining_node_never_begins_a_log_alone() {
     // It keeps asking the missing node.
     eventually("it has looked a few times", async || host.handle().counters().rpc_errors >= 3).await;
     assert_eq!(host.handle().status().role, Role::Outside);
-    assert!(matches!(host.handle().epoch(), Err(Rejection::NotLeader(group)) if group.members.is_empty()));
+    assert!(matches!(host.handle().epoch(), Err(LogRejection::NotLeader(group)) if group.members.is_empty()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,11 @@
 //! Replicas in one process, each with its own port and directory.
 
 use convoke_log::command::{Body, Open, Request};
-use convoke_log::machine::{Answer, Outcome};
+use convoke_log::machine::{Outcome, RequestAnswer};
 use convoke_log::{Epoch, LogSessionId};
-use convoke_replica::{Config, Consistency, Dial, LOG_PREAMBLE, LogHandle, Replica, Role, StartError, StoreError, Tcp};
+use convoke_replica::{
+    Config, Consistency, Dial, LOG_PREAMBLE, LogHandle, Replica, Role, StartError, StoreError, TcpDial,
+};
 use convoke_testkit::{eventually, free_address};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) async fn start(config: Config) -> Host {
-        Host::start_with(config, Arc::new(Tcp)).await
+        Host::start_with(config, Arc::new(TcpDial)).await
     }
 
     pub(crate) async fn start_with(config: Config, dialer: Arc<dyn Dial>) -> Host {
@@ -110,7 +112,7 @@ pub(crate) async fn together(disks: &Disks, nodes: &[&str]) -> Vec<Host> {
 }
 
 pub(crate) async fn together_with(disks: &Disks, nodes: &[&str], adjust: impl Fn(&mut Config)) -> Vec<Host> {
-    together_by(disks, nodes, &(Arc::new(Tcp) as Arc<dyn Dial>), adjust).await
+    together_by(disks, nodes, &(Arc::new(TcpDial) as Arc<dyn Dial>), adjust).await
 }
 
 pub(crate) async fn together_by(
@@ -179,7 +181,7 @@ impl Client {
     }
 
     /// Submits under the same number until there is an outcome.
-    pub(crate) async fn submit(&mut self, hosts: &[Host], body: Body) -> Answer {
+    pub(crate) async fn submit(&mut self, hosts: &[Host], body: Body) -> RequestAnswer {
         self.number += 1;
         let number = self.number;
         let mut found = None;

@@ -3,7 +3,7 @@
 use crate::cluster::{Client, Disks, Host, agree, get, leader, together};
 use convoke_log::command::{Body, Open, Request};
 use convoke_log::machine::Outcome;
-use convoke_replica::{Rejection, SubmitError};
+use convoke_replica::{LogRejection, SubmitError};
 use convoke_testkit::eventually;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn others_reject_with_the_leader_first() {
         eventually("a follower knows its leader", async || host.handle().group().leader().is_some()).await;
         let request = Request::new(client.session(), 1, epoch, Body::put("a", "1"));
         let rejected = host.handle().submit(request).await.unwrap_err();
-        let SubmitError::Rejected(Rejection::NotLeader(group)) = rejected else { panic!("{place}: {rejected}") };
+        let SubmitError::Rejected(LogRejection::NotLeader(group)) = rejected else { panic!("{place}: {rejected}") };
         assert_eq!((group.members.len(), group.members[0].node.as_str()), (3, node.as_str()));
         assert_eq!(group.epoch, Some(epoch));
     }
@@ -88,11 +88,11 @@ async fn without_a_quorum_nothing_is_promised() {
     }
     eventually("the survivor knows that it is alone", async || !survivor.handle().is_available()).await;
     let read = survivor.handle().read(convoke_replica::Consistency::Linearizable).await;
-    assert!(matches!(read, Err(Rejection::NoQuorum(_) | Rejection::NotLeader(_))), "{read:?}");
+    assert!(matches!(read, Err(LogRejection::NoQuorum(_) | LogRejection::NotLeader(_))), "{read:?}");
     if let Ok(epoch) = survivor.handle().epoch() {
         let request = client.next(epoch, Body::put("k", "never"));
         let rejected = survivor.handle().submit(request).await;
-        assert!(matches!(rejected, Err(SubmitError::Rejected(Rejection::NoQuorum(_)))), "{rejected:?}");
+        assert!(matches!(rejected, Err(SubmitError::Rejected(LogRejection::NoQuorum(_)))), "{rejected:?}");
     }
     assert!(survivor.handle().local().unwrap().keys().get(b"k").is_some(), "local reads still work");
     let mut hosts = vec![survivor];

@@ -1,10 +1,10 @@
 //! A single node.
 
 use crate::cluster::{Client, Disks, Host, config, get, leader};
-use convoke_log::command::{Body, Client as Name, Open, Put, Request};
+use convoke_log::command::{Body, DurableClient as Name, Open, Put, Request};
 use convoke_log::machine::{Fate, Outcome, Rejected};
 use convoke_log::{LogSessionId, RequestId};
-use convoke_replica::{Config, Consistency, Rejection, Role, SubmitError};
+use convoke_replica::{Config, Consistency, LogRejection, Role, SubmitError};
 use convoke_testkit::{eventually, free_address};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn one_node_works_alone_and_goes_on_after_a_restart_in_a_new_epoch() {
     assert_eq!(client.put(&hosts, "k21", "v").await, 21, "the session is still there");
     let stale = client.next(before, Body::put("k22", "v"));
     let rejected = hosts[0].handle().submit(stale).await.unwrap_err();
-    assert_eq!(rejected, SubmitError::Rejected(Rejection::StaleEpoch { current: after }));
+    assert_eq!(rejected, SubmitError::Rejected(LogRejection::StaleEpoch { current: after }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +80,7 @@ async fn a_session_that_was_never_opened_is_not_resolved() {
     let applied = handle.status().applied;
     for session in [0, applied + 1, applied + 2, applied + 1_000, u64::MAX] {
         let rejected = handle.resolve(RequestId::new(LogSessionId(session), 1)).await.unwrap_err();
-        let SubmitError::Rejected(Rejection::NoSession { .. }) = rejected else { panic!("{session}: {rejected}") };
+        let SubmitError::Rejected(LogRejection::NoSession { .. }) = rejected else { panic!("{session}: {rejected}") };
     }
     assert_eq!(handle.status().applied, applied, "no entry was needed");
     let next = Client::open(&hosts).await;
@@ -119,7 +119,7 @@ async fn what_nobody_could_read_does_not_get_into_the_log() {
     ];
     for request in requests {
         let rejected = handle.submit(request).await.unwrap_err();
-        let SubmitError::Rejected(why @ Rejection::Unreadable(_)) = rejected else { panic!("{rejected}") };
+        let SubmitError::Rejected(why @ LogRejection::Unreadable(_)) = rejected else { panic!("{rejected}") };
         assert_eq!(why.code(), convoke_base::ErrorCode::InvalidArgument);
     }
     let open = Open { epoch, ttl: Duration::from_secs(5), nonce: 1, client: None };
@@ -130,7 +130,7 @@ async fn what_nobody_could_read_does_not_get_into_the_log() {
         Open { client: name("x".into(), Some(LogSessionId(u64::MAX))), ..open },
     ] {
         let rejected = handle.open(open).await.unwrap_err();
-        assert!(matches!(rejected, SubmitError::Rejected(Rejection::Unreadable(_))), "{rejected}");
+        assert!(matches!(rejected, SubmitError::Rejected(LogRejection::Unreadable(_))), "{rejected}");
     }
     assert!(handle.resolve(RequestId::new(session, u64::MAX)).await.is_err());
     assert!(handle.counters().commands_rejected >= 11);
@@ -162,7 +162,7 @@ async fn a_barrier_read_sees_what_was_given_up_or_it_never_comes() {
         match fate {
             Fate::Done(_) => assert!(answer.is_ok()),
             _ => {
-                let rejected = SubmitError::Rejected(Rejection::GivenUp { floor: below });
+                let rejected = SubmitError::Rejected(LogRejection::GivenUp { floor: below });
                 assert!(answer == Err(rejected.clone()) || late == Err(rejected), "{fate:?}: {answer:?}, {late:?}");
             }
         }
@@ -189,7 +189,7 @@ async fn silent_sessions_expire_and_living_ones_do_not() {
     .await;
     assert!(handle.local().unwrap().session(living).is_some());
     let rejected = handle.submit(Request::new(silent, 1, epoch, Body::put("a", "1"))).await;
-    assert_eq!(rejected, Err(SubmitError::Rejected(Rejection::SessionNotOpen)));
+    assert_eq!(rejected, Err(SubmitError::Rejected(LogRejection::SessionNotOpen)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,14 +205,14 @@ async fn beyond_its_bounds_a_replica_rejects() {
     let large = client.next(epoch, Body::put("a", vec![0; 100_000]));
     assert!(matches!(
         handle.submit(large).await,
-        Err(SubmitError::Rejected(Rejection::TooLarge { limit: 81_920, .. }))
+        Err(SubmitError::Rejected(LogRejection::TooLarge { limit: 81_920, .. }))
     ));
     let mut rejected = 0;
     for _ in 0..20 {
         let submissions = (0..10).map(|_| client.next(epoch, Body::put("a", "1")));
         let submissions = submissions.map(|request| handle.submit(request)).collect::<Vec<_>>();
         for answer in futures_util::future::join_all(submissions).await {
-            rejected += usize::from(answer == Err(Rejection::Busy { what: "requests", limit: 2 }.into()));
+            rejected += usize::from(answer == Err(LogRejection::Busy { what: "requests", limit: 2 }.into()));
         }
     }
     assert!(rejected > 0);

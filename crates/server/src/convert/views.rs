@@ -5,7 +5,7 @@ use super::sentences::sentences;
 use convoke_core::member::NODE_ID_PREFIX;
 use convoke_core::node::{DegradedReason, Explanation, PeerState, PeerView, ServiceView};
 use convoke_core::version::NodeId;
-use convoke_node::{NodeHandle, Status};
+use convoke_node::{NodeHandle, NodeStatus};
 use convoke_proto::v1;
 use convoke_replica::{LogHandle, Role};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub(crate) fn status(
     node: &NodeHandle,
-    status: &Status,
+    status: &NodeStatus,
     client: SocketAddr,
     dns: Option<SocketAddr>,
 ) -> v1::StatusResponse {
@@ -64,7 +64,7 @@ fn degraded(reason: DegradedReason) -> &'static str {
 }
 
 /// All nodes, the asked one among them, by id.
-pub(crate) fn nodes(node: &NodeHandle, own: &Status, peers: Vec<PeerView>) -> v1::NodesResponse {
+pub(crate) fn nodes(node: &NodeHandle, own: &NodeStatus, peers: Vec<PeerView>) -> v1::NodesResponse {
     let drained = |id: &str| node.member(&format!("{NODE_ID_PREFIX}{id}")).is_some_and(|member| member.drained());
     let others = peers.into_iter().map(|peer| v1::Node {
         drained: drained(peer.node.as_str()),

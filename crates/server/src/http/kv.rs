@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use convoke_client::log::{Consistency, Page, Write, Written};
+use convoke_client::log::{Consistency, KeyPage, Write, Written};
 use convoke_log::keys::KeyRange;
 use convoke_proto::{Error, ErrorCode, PART_BYTES, json, v1};
 use serde::Deserialize;
@@ -168,7 +168,7 @@ async fn read_page(
     after: Option<Bytes>,
     limit: u64,
     consistency: Consistency,
-) -> Result<Page, Error> {
+) -> Result<KeyPage, Error> {
     use convoke_replica::Consistency as Here;
     let log = surface.log()?;
     let here = match consistency {
@@ -184,7 +184,7 @@ async fn read_page(
     let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
     let page = machine.keys().range(&range, limit, PART_BYTES as u64);
     let records = page.records.iter().map(|found| record(found)).collect();
-    Ok(Page { records, more: page.more, revision: page.revision })
+    Ok(KeyPage { records, more: page.more, revision: page.revision })
 }
 
 pub(crate) async fn put(

@@ -6,7 +6,7 @@ use crate::error::invalid;
 use crate::log::{fate, request_id};
 use crate::surface::Surface;
 use axum::extract::State;
-use convoke_client::log::Change;
+use convoke_client::log::ReplicaChange;
 use convoke_proto::json::{MembersChange, RequestFate};
 use convoke_proto::v1::RequestId;
 use convoke_proto::{Error, ErrorCode, v1};
@@ -75,25 +75,28 @@ pub(crate) async fn members(
 }
 
 /// Exactly one of the changes.
-fn change(wanted: &MembersChange) -> Result<Change, Error> {
+fn change(wanted: &MembersChange) -> Result<ReplicaChange, Error> {
     let MembersChange { add, replace, with, address, promote, demote, remove, transfer, .. } = wanted.clone();
     let mut changes = Vec::new();
     if let Some(node) = add {
-        changes.push(Change::Add { node, address: address.clone() });
+        changes.push(ReplicaChange::Add { node, address: address.clone() });
     }
     match (replace, with) {
-        (Some(old), Some(node)) => changes.push(Change::Replace { old, node, address: address.clone() }),
+        (Some(old), Some(node)) => changes.push(ReplicaChange::Replace { old, node, address: address.clone() }),
         (None, None) => {}
         _ => return Err(invalid("with", "replace names the node that goes, with the one that comes; both are needed")),
     }
-    changes.extend(promote.map(Change::Promote));
-    changes.extend(demote.map(Change::Demote));
-    changes.extend(remove.map(Change::Remove));
-    changes.extend(transfer.map(Change::Transfer));
+    changes.extend(promote.map(ReplicaChange::Promote));
+    changes.extend(demote.map(ReplicaChange::Demote));
+    changes.extend(remove.map(ReplicaChange::Remove));
+    changes.extend(transfer.map(ReplicaChange::Transfer));
     match changes.pop() {
-        Some(Change::Promote(_) | Change::Demote(_) | Change::Remove(_) | Change::Transfer(_)) if address.is_some() => {
-            Err(invalid("address", "only add and replace bring a node that has an address"))
-        }
+        Some(
+            ReplicaChange::Promote(_)
+            | ReplicaChange::Demote(_)
+            | ReplicaChange::Remove(_)
+            | ReplicaChange::Transfer(_),
+        ) if address.is_some() => Err(invalid("address", "only add and replace bring a node that has an address")),
         Some(change) if changes.is_empty() => Ok(change),
         _ => {
             let message = "name one change: add, promote, demote, remove, replace (with), or transfer";
@@ -114,7 +117,10 @@ mod tests {
         assert!(change(&MembersChange { promote: node(), address: node(), ..Default::default() }).is_err());
         assert!(change(&MembersChange { replace: node(), ..Default::default() }).is_err());
         let add = change(&MembersChange { add: node(), address: node(), ..Default::default() });
-        assert_eq!(add, Ok(Change::Add { node: "n1".into(), address: node() }));
-        assert_eq!(change(&MembersChange { remove: node(), ..Default::default() }), Ok(Change::Remove("n1".into())));
+        assert_eq!(add, Ok(ReplicaChange::Add { node: "n1".into(), address: node() }));
+        assert_eq!(
+            change(&MembersChange { remove: node(), ..Default::default() }),
+            Ok(ReplicaChange::Remove("n1".into()))
+        );
     }
 }

@@ -3,14 +3,14 @@
 use crate::error::invalid;
 use convoke_log::codec::CodecError;
 use convoke_log::command::{Body, Delete, DeleteRange, Put, Request};
-use convoke_log::keys::{KeyRange, Record};
+use convoke_log::keys::{KeyRange, KeyRecord};
 use convoke_log::machine::{Fate, Field, Outcome, Reason, Rejected, Response};
 use convoke_log::{Epoch, LogSessionId, LogTime, ReplicaId, RequestId};
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::log_request::Body as WireBody;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Error, v1};
-use convoke_replica::{Answered, Consistency, OpenAnswered, Rejection};
+use convoke_replica::{Answered, Consistency, LogRejection, OpenAnswered};
 
 pub(crate) fn wire_epoch(epoch: Epoch) -> v1::Epoch {
     v1::Epoch { term: epoch.term, replica: epoch.leader.0 }
@@ -81,14 +81,14 @@ pub(crate) fn key_range(range: v1::KeyRange) -> KeyRange {
 }
 
 /// What a replica rejects for reasons of its own.
-pub(crate) fn rejection(why: &Rejection) -> Error {
+pub(crate) fn rejection(why: &LogRejection) -> Error {
     let error = Error::new(why.code(), why.to_string());
     match why {
-        Rejection::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
-        Rejection::Busy { limit, .. } | Rejection::TooLarge { limit, .. } => error.limit(*limit),
-        Rejection::Unreadable(CodecError::TooLarge { what, limit, .. }) => error.field(*what).limit(*limit),
-        Rejection::Unreadable(why) => why.part().into_iter().fold(error, Error::field),
-        Rejection::NoSession { .. } => error.field("request"),
+        LogRejection::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
+        LogRejection::Busy { limit, .. } | LogRejection::TooLarge { limit, .. } => error.limit(*limit),
+        LogRejection::Unreadable(CodecError::TooLarge { what, limit, .. }) => error.field(*what).limit(*limit),
+        LogRejection::Unreadable(why) => why.part().into_iter().fold(error, Error::field),
+        LogRejection::NoSession { .. } => error.field("request"),
         _ => error,
     }
 }
@@ -123,7 +123,7 @@ fn reason(why: &Reason) -> Error {
     }
 }
 
-pub(crate) fn record(record: &Record) -> v1::KeyValue {
+pub(crate) fn record(record: &KeyRecord) -> v1::KeyValue {
     v1::KeyValue {
         key: record.key().to_vec().into(),
         value: record.value().to_vec().into(),
@@ -186,7 +186,7 @@ pub(crate) fn answer(answered: &Answered) -> Message {
 
 /// The answer to a request of a session that is not open (any more).
 pub(crate) fn read_fate(id: RequestId, told: &Fate) -> Message {
-    let over = rejection(&Rejection::SessionNotOpen);
+    let over = rejection(&LogRejection::SessionNotOpen);
     Message::Answer(v1::LogAnswer {
         request: Some(wire_id(id)),
         fate: Some(fate(told)),

@@ -2,7 +2,7 @@
 
 use super::LogService;
 use crate::grpc;
-use convoke_client::log::{Connect, Connecting, LocalNode, Responding, Tcp};
+use convoke_client::log::{Connect, Connecting, InProcessNode, Responding, TcpConnect};
 use std::sync::Arc;
 use tonic::body::Body;
 use tonic::transport::Endpoint;
@@ -25,15 +25,15 @@ impl ConnectLocally {
 
 impl Connect for ConnectLocally {
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
-        Tcp.connect(endpoint)
+        TcpConnect.connect(endpoint)
     }
 
-    fn local(&self, address: &str) -> Option<Arc<dyn LocalNode>> {
-        self.addresses.iter().any(|own| own == address).then(|| self.node.clone() as Arc<dyn LocalNode>)
+    fn local(&self, address: &str) -> Option<Arc<dyn InProcessNode>> {
+        self.addresses.iter().any(|own| own == address).then(|| self.node.clone() as Arc<dyn InProcessNode>)
     }
 }
 
-impl LocalNode for OwnNode {
+impl InProcessNode for OwnNode {
     fn call(&self, request: http::Request<Body>) -> Responding {
         let mut log = grpc::log_server(Some(self.0.clone()));
         let responding = tower::Service::call(&mut log, request);

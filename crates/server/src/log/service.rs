@@ -8,7 +8,7 @@ use crate::net::Stage;
 use crate::surface::Gates;
 use convoke_log::{Epoch, Machine, RequestId};
 use convoke_proto::{Error, ErrorCode, v1};
-use convoke_replica::{ChangeError, Consistency, Edit, Group, LogHandle, Rejection, Status, SubmitError};
+use convoke_replica::{ChangeError, Consistency, Edit, Group, LogHandle, LogRejection, ReplicaStatus, SubmitError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -68,7 +68,7 @@ impl LogService {
     pub(crate) fn why_useless(&self, epoch: Epoch) -> Error {
         match self.handle.epoch() {
             Err(why) => self.rejected(&why),
-            Ok(current) if current != epoch => self.rejected(&Rejection::StaleEpoch { current }),
+            Ok(current) if current != epoch => self.rejected(&LogRejection::StaleEpoch { current }),
             Ok(_) => {
                 let group = self.handle.group();
                 let error = Error::new(ErrorCode::NotReady, "this node is stopping; use another node");
@@ -99,7 +99,7 @@ impl LogService {
     }
 
     /// A rejection of the replica, as clients see it.
-    pub(crate) fn rejected(&self, why: &Rejection) -> Error {
+    pub(crate) fn rejected(&self, why: &LogRejection) -> Error {
         let error = rejection(why);
         match why.group() {
             Some(group) => error.members(self.replicas(group), group.epoch.map(wire_epoch)),
@@ -180,7 +180,7 @@ impl LogService {
         self.shown(&self.handle.status())
     }
 
-    fn shown(&self, status: &Status) -> v1::LogStatusResponse {
+    fn shown(&self, status: &ReplicaStatus) -> v1::LogStatusResponse {
         let members = self.replicas(&status.group);
         let ids = |voter: bool| {
             let wanted = members.iter().filter(move |member| member.voter == voter);

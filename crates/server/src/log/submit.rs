@@ -4,13 +4,13 @@ use super::LogService;
 use super::convert::{self, answer, body, opened, read_fate, wire_epoch};
 use crate::error::invalid;
 use crate::traces;
-use convoke_log::command::{Client, Open};
+use convoke_log::command::{DurableClient, Open};
 use convoke_log::leader::KeepAlive;
 use convoke_log::{Epoch, LogSessionId};
 use convoke_proto::v1::submit_request::Message as Asked;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Error, v1};
-use convoke_replica::{Consistency, Rejection, SubmitError};
+use convoke_replica::{Consistency, LogRejection, SubmitError};
 use futures_core::Stream;
 use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
@@ -133,7 +133,7 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
     match service.handle.submit(request).await {
         Ok(answered) => Ok(answer(&answered)),
         // What is known of it can be told here and now: nothing of the session can take effect any more (LS8).
-        Err(SubmitError::Rejected(Rejection::SessionNotOpen)) => {
+        Err(SubmitError::Rejected(LogRejection::SessionNotOpen)) => {
             match service.handle.peek(id, Consistency::Linearizable).await {
                 Ok(fate) => Ok(read_fate(id, &fate)),
                 Err(why) => Err(service.rejected(&why)),
@@ -146,7 +146,8 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
 
 async fn open_session(service: &LogService, open: v1::OpenSession) -> Result<Message, Error> {
     let v1::OpenSession { epoch, ttl_ms, nonce, client, replaces } = open;
-    let client = (!client.is_empty()).then(|| Client { name: client.into(), replaces: replaces.map(LogSessionId) });
+    let client =
+        (!client.is_empty()).then(|| DurableClient { name: client.into(), replaces: replaces.map(LogSessionId) });
     let open = Open { epoch: convert::epoch(epoch)?, ttl: Duration::from_millis(ttl_ms), nonce, client };
     match service.handle.open(open).await {
         Ok(answered) => Ok(opened(&answered)),

@@ -1,7 +1,7 @@
 //! Metrics of the log.
 
 use super::scrape::Families;
-use convoke_replica::{LogHandle, Status};
+use convoke_replica::{LogHandle, ReplicaStatus};
 use prometheus_client::metrics::MetricType;
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub(super) fn encode(families: &mut Families<'_>, log: &LogHandle) -> fmt::Resul
     families.metric("convoke_log_sync_duration_seconds", "Time to write and sync a batch.", &log.sync_times())
 }
 
-fn gauges(families: &mut Families<'_>, status: &Status) -> fmt::Result {
+fn gauges(families: &mut Families<'_>, status: &ReplicaStatus) -> fmt::Result {
     let mut role = families.describe("convoke_log_role", "Role of the node in the log.", MetricType::Gauge)?;
     role.encode_family(&[("role", status.role.as_str())])?.encode_gauge(&1_u32)?;
     let term = status.group.epoch.map_or(0, |epoch| epoch.term);

@@ -4,7 +4,7 @@ use super::log;
 use crate::surface::Surface;
 use convoke_core::node::Sizes;
 use convoke_counters::Count;
-use convoke_node::{Counters, Status};
+use convoke_node::{Counters, NodeStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Encodes all metrics of the process.
-pub(crate) fn encode(surface: &Arc<Surface>, status: Status, counters: Counters) -> Result<String, fmt::Error> {
+pub(crate) fn encode(surface: &Arc<Surface>, status: NodeStatus, counters: Counters) -> Result<String, fmt::Error> {
     let mut text = String::new();
     let mut scraped = Registry::default();
     scraped.register_collector(Box::new(Scrape { surface: surface.clone(), status, counters }));
@@ -28,7 +28,7 @@ pub(crate) fn encode(surface: &Arc<Surface>, status: Status, counters: Counters)
 #[derive(Debug)]
 struct Scrape {
     surface: Arc<Surface>,
-    status: Status,
+    status: NodeStatus,
     counters: Counters,
 }
 

@@ -15,7 +15,7 @@ mod sessions;
 mod streams;
 mod support;
 
-use crate::drive::{Outcome, run_script};
+use crate::drive::{RunOutcome, run_script};
 use crate::invariants::Violation;
 use crate::world::{Setup, World};
 use convoke_core::Mutation;
@@ -194,7 +194,7 @@ pub fn find(name: &str) -> Option<&'static Scenario> {
 }
 
 /// Tells a story for all its seeds; the outcome is that of the first seed that fails, or of all.
-pub fn run(scenario: &Scenario, verbose: bool) -> Outcome {
+pub fn run(scenario: &Scenario, verbose: bool) -> RunOutcome {
     let mut outcome = run_once(scenario, 1, verbose);
     for seed in 2..=scenario.seeds {
         if outcome.violation.is_some() {
@@ -207,12 +207,12 @@ pub fn run(scenario: &Scenario, verbose: bool) -> Outcome {
     outcome
 }
 
-fn run_once(scenario: &Scenario, seed: u64, verbose: bool) -> Outcome {
+fn run_once(scenario: &Scenario, seed: u64, verbose: bool) -> RunOutcome {
     run_mutated(scenario, seed, Mutation::none(), verbose)
 }
 
 /// Tells a story for one seed, with a deliberate bug.
-pub fn run_mutated(scenario: &Scenario, seed: u64, mutation: Mutation, verbose: bool) -> Outcome {
+pub fn run_mutated(scenario: &Scenario, seed: u64, mutation: Mutation, verbose: bool) -> RunOutcome {
     let setup = Setup { seed, wall_seed: seed, mutation, ..(scenario.setup)() };
     run_script(World::new(setup), scenario.script, verbose)
 }

@@ -1,13 +1,13 @@
 //! Flags of `convoke top`.
 
 use clap::Args;
-use convoke_cli::{Connect, timeout};
+use convoke_cli::{ConnectArgs, timeout};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
     #[command(flatten)]
-    pub(crate) connect: Connect,
+    pub(crate) connect: ConnectArgs,
     /// Refresh interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub(crate) interval: Duration,

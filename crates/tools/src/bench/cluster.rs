@@ -1,8 +1,8 @@
 //! The nodes under load: processes of this binary, ended with the benchmark, or nodes that somebody else runs.
 
 use crate::args::BenchCommon;
-use convoke_cli::{CLIENT_PORT, CommandError, Connect, Result, call, with_port};
-use convoke_client::log::{Ambassador, Change};
+use convoke_cli::{CLIENT_PORT, CommandError, ConnectArgs, Result, call, with_port};
+use convoke_client::log::{Ambassador, ReplicaChange};
 use convoke_proto::v1;
 use std::fs;
 use std::io;
@@ -64,9 +64,10 @@ impl Cluster {
         let cluster = Cluster::start(common, count).await?;
         let ambassador = Ambassador::start(cluster.addresses())?;
         for number in 2..=count {
-            for change in
-                [Change::Add { node: format!("n{number}"), address: None }, Change::Promote(format!("n{number}"))]
-            {
+            for change in [
+                ReplicaChange::Add { node: format!("n{number}"), address: None },
+                ReplicaChange::Promote(format!("n{number}")),
+            ] {
                 let changed = ambassador.change(&change, VOTER_WITHIN, Some(VOTER_WITHIN)).await?;
                 if !changed.settled {
                     return Err(CommandError::failed(format!(
@@ -120,7 +121,7 @@ impl Cluster {
 
 /// Whether a node that somebody else runs is there and takes clients: better known before there is load than from what comes of it.
 async fn answers(address: &str) -> Result {
-    let connect = Connect { addr: vec![address.to_owned()], timeout: ANSWER_WITHIN };
+    let connect = ConnectArgs { addr: vec![address.to_owned()], timeout: ANSWER_WITHIN };
     let request = v1::ListRequest { limit: 1, ..v1::ListRequest::default() };
     let mut asking = pin!(call(&connect, async |node| node.registry().list(request.clone()).await));
     let answer = match tokio::time::timeout(PATIENCE, &mut asking).await {

@@ -1,6 +1,6 @@
 //! Node states as each node reports them, polled continuously.
 
-use convoke_cli::{Node, Result};
+use convoke_cli::{NodeChannel, Result};
 use convoke_proto::v1::{NodeState, NodesRequest};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ impl Links {
         let (tell, views) = watch::channel(Views::new());
         let mut asking = JoinSet::new();
         for (id, address) in nodes {
-            let node = Node::lazy(&address.to_string(), ASK_TIMEOUT)?;
+            let node = NodeChannel::lazy(&address.to_string(), ASK_TIMEOUT)?;
             asking.spawn(ask(id.clone(), node, tell.clone()));
         }
         Ok(Links { views, _asking: asking })
@@ -50,7 +50,7 @@ impl Links {
     }
 }
 
-async fn ask(id: String, node: Node, tell: watch::Sender<Views>) {
+async fn ask(id: String, node: NodeChannel, tell: watch::Sender<Views>) {
     loop {
         let answer = node.clone().admin().nodes(NodesRequest {}).await;
         tell.send_modify(|views| match answer {

@@ -3,7 +3,7 @@
 use super::metrics;
 use super::model::Answers;
 use crate::http::{self, Unanswered};
-use convoke_cli::{CommandError, Node, Result};
+use convoke_cli::{CommandError, NodeChannel, Result};
 use convoke_proto::{Error, v1};
 use hyper::{Method, StatusCode};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 /// Tries the given nodes in turn and stays with one that answers.
 #[derive(Debug)]
 pub(crate) struct Gatherer {
-    nodes: Vec<(String, Node)>,
+    nodes: Vec<(String, NodeChannel)>,
     current: usize,
     patience: Duration,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Gatherer {
 impl Gatherer {
     /// There is at least one address; all of them must be such.
     pub(crate) fn new(addresses: Vec<String>, patience: Duration) -> Result<Gatherer> {
-        let node = |address: String| Node::lazy(&address, patience).map(|node| (address, node));
+        let node = |address: String| NodeChannel::lazy(&address, patience).map(|node| (address, node));
         let nodes = addresses.into_iter().map(node).collect::<Result<_>>()?;
         Ok(Gatherer { nodes, current: 0, patience })
     }
@@ -54,7 +54,7 @@ impl Gatherer {
     }
 }
 
-async fn ask(address: &str, node: Node) -> Result<Answers> {
+async fn ask(address: &str, node: NodeChannel) -> Result<Answers> {
     let said = |status: tonic::Status| CommandError::from(Error::from(&status));
     let mut admin = node.clone().admin();
     let status = admin.status(v1::StatusRequest {}).await.map_err(said)?.into_inner();

@@ -2,13 +2,13 @@
 
 use super::{ambassador, asked};
 use convoke_cli::output::{print, print_json};
-use convoke_cli::{CommandError, Connect, Result};
+use convoke_cli::{CommandError, ConnectArgs, Result};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Whole or not at all: it is written beside, and takes its name when it is on the disk.
-pub(super) async fn backup(connect: &Connect, file: &Path, force: bool, json: bool) -> Result {
+pub(super) async fn backup(connect: &ConnectArgs, file: &Path, force: bool, json: bool) -> Result {
     if file.exists() && !force {
         return Err(CommandError::rejected(format!("{} exists: name another file, or use --force", file.display())));
     }

@@ -3,7 +3,7 @@
 use super::{ambassador, asked};
 use crate::args::{Consistency, KvArgs, KvCommand};
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_bytes, print_json};
-use convoke_cli::{CommandError, Connect, Result};
+use convoke_cli::{CommandError, ConnectArgs, Result};
 use convoke_client::log::{self, KeyValue, Kv, Options, Write, Written};
 use convoke_proto::json;
 use convoke_proto::{Error, ErrorCode};
@@ -64,7 +64,7 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Result {
     }
 }
 
-async fn write_key(connect: &Connect, kv: &Kv, write: Write) -> Result<Written> {
+async fn write_key(connect: &ConnectArgs, kv: &Kv, write: Write) -> Result<Written> {
     // The session ends with the only write of the command: opening it and the write are all that is committed.
     asked(connect, kv.write(write.last()).await).await
 }
@@ -94,7 +94,7 @@ fn value_of(given: Option<&str>) -> Result<Vec<u8>> {
 }
 
 async fn list(
-    connect: &Connect,
+    connect: &ConnectArgs,
     kv: &Kv,
     prefix: &str,
     limit: u64,

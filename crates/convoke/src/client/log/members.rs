@@ -3,8 +3,8 @@
 use super::{ambassador, asked};
 use crate::args::LogCommand;
 use convoke_cli::output::{print, print_json};
-use convoke_cli::{CommandError, Connect, Result};
-use convoke_client::log::{Ambassador, Change};
+use convoke_cli::{CommandError, ConnectArgs, Result};
+use convoke_client::log::{Ambassador, ReplicaChange};
 use convoke_proto::v1;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ const FIRST_LOOK: Duration = Duration::from_secs(3);
 /// Pause between two looks at the status of the log.
 const LOOK: Duration = Duration::from_millis(500);
 
-pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) -> Result {
+pub(super) async fn change(connect: &ConnectArgs, command: &LogCommand, json: bool) -> Result {
     let Some((change, wait, done)) = command.change() else {
         return Err(CommandError::usage("not a change of the group"));
     };
@@ -48,7 +48,7 @@ pub(super) async fn change(connect: &Connect, command: &LogCommand, json: bool) 
 }
 
 /// What has become of a change, a moment later.
-async fn look(log: &Ambassador, connect: &Connect, before: v1::MembersResponse) -> v1::MembersResponse {
+async fn look(log: &Ambassador, connect: &ConnectArgs, before: v1::MembersResponse) -> v1::MembersResponse {
     tokio::time::sleep(LOOK).await;
     // Without a leader there is nothing to say: it is looked for again.
     let Ok(status) = log.status(Some(connect.timeout)).await else { return before };
@@ -58,28 +58,31 @@ async fn look(log: &Ambassador, connect: &Connect, before: v1::MembersResponse) 
 
 impl LogCommand {
     /// The change, how long to wait for it, and what to say when it is done.
-    fn change(&self) -> Option<(Change, Duration, String)> {
+    fn change(&self) -> Option<(ReplicaChange, Duration, String)> {
         Some(match self {
             LogCommand::Add { node, place, wait } => {
-                let add = Change::Add { node: node.clone(), address: place.address.clone() };
+                let add = ReplicaChange::Add { node: node.clone(), address: place.address.clone() };
                 (add, wait.wait, format!("{node} is a learner"))
             }
             LogCommand::Promote { node, wait } => {
-                (Change::Promote(node.clone()), wait.wait, format!("{node} is a voter"))
+                (ReplicaChange::Promote(node.clone()), wait.wait, format!("{node} is a voter"))
             }
             LogCommand::Demote { node, wait } => {
-                (Change::Demote(node.clone()), wait.wait, format!("{node} is a learner"))
+                (ReplicaChange::Demote(node.clone()), wait.wait, format!("{node} is a learner"))
             }
             LogCommand::Remove { node, wait } => {
-                (Change::Remove(node.clone()), wait.wait, format!("{node} has left the group"))
+                (ReplicaChange::Remove(node.clone()), wait.wait, format!("{node} has left the group"))
             }
             LogCommand::Replace { old, node, place, wait } => {
-                let replace = Change::Replace { old: old.clone(), node: node.clone(), address: place.address.clone() };
+                let replace =
+                    ReplicaChange::Replace { old: old.clone(), node: node.clone(), address: place.address.clone() };
                 (replace, wait.wait, format!("{node} has the place of {old}"))
             }
-            LogCommand::Transfer { node } => {
-                (Change::Transfer(node.clone()), Duration::ZERO, format!("the leader was asked to hand over to {node}"))
-            }
+            LogCommand::Transfer { node } => (
+                ReplicaChange::Transfer(node.clone()),
+                Duration::ZERO,
+                format!("the leader was asked to hand over to {node}"),
+            ),
             _ => return None,
         })
     }

@@ -10,7 +10,7 @@ pub(crate) use keys::kv;
 
 use crate::args::{LogArgs, LogCommand};
 use convoke_cli::output::{facts, print, print_json};
-use convoke_cli::{CommandError, Connect, Result, addresses, call};
+use convoke_cli::{CommandError, ConnectArgs, Result, addresses, call};
 use convoke_client::log::{Ambassador, Fate, FateKind};
 use convoke_proto::json::RequestFate;
 use convoke_proto::v1::RequestId;
@@ -37,12 +37,12 @@ pub(crate) async fn log(arguments: &LogArgs) -> Result {
     }
 }
 
-fn ambassador(connect: &Connect) -> Result<Ambassador> {
+fn ambassador(connect: &ConnectArgs) -> Result<Ambassador> {
     Ok(Ambassador::start(addresses(connect)?)?)
 }
 
 /// An answer of the log. If none came in time, whether that is for want of a node or of a leader.
-async fn asked<T>(connect: &Connect, answer: Result<T, Error>) -> Result<T> {
+async fn asked<T>(connect: &ConnectArgs, answer: Result<T, Error>) -> Result<T> {
     let error = match answer {
         Ok(answer) => return Ok(answer),
         Err(error) if error.code == ErrorCode::Timeout && error.about().is_none() => error,

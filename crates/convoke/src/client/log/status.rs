@@ -1,11 +1,11 @@
 //! `convoke log status`
 
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_json};
-use convoke_cli::{Connect, Node, Result, call};
+use convoke_cli::{ConnectArgs, NodeChannel, Result, call};
 use convoke_proto::v1;
 use std::time::Duration;
 
-pub(super) async fn status(connect: &Connect, json: bool) -> Result {
+pub(super) async fn status(connect: &ConnectArgs, json: bool) -> Result {
     let mut status = call(connect, async |node| node.log().status(v1::LogStatusRequest {}).await).await?;
     if !status.settled && status.obstacle.is_empty() {
         status.obstacle = obstacle(&status, connect.timeout).await.unwrap_or_default();
@@ -16,7 +16,7 @@ pub(super) async fn status(connect: &Connect, json: bool) -> Result {
 /// What keeps the group from where it is to be. Only the leader knows, and it may not be the one that was asked.
 async fn obstacle(status: &v1::LogStatusResponse, patience: Duration) -> Option<String> {
     let leader = status.members.iter().find(|member| member.leader && member.node != status.node)?;
-    let node = Node::lazy(&leader.address, patience).ok()?;
+    let node = NodeChannel::lazy(&leader.address, patience).ok()?;
     let told = node.log().status(v1::LogStatusRequest {}).await.ok()?.into_inner();
     Some(told.obstacle).filter(|_| told.log == status.log)
 }

@@ -130,7 +130,7 @@ fn last_words_stand(rules: Rules, steps: &[Step]) {
 fn is_registration(write: &super::world::Write) -> bool {
     let mut reader = crate::wire::Reader::new(&write.frame);
     let items = crate::wire::Items::decode(&mut reader).unwrap();
-    items.iter().any(|item| matches!(item, crate::wire::Item::Record(r) if r.kind == crate::member::Kind::Live))
+    items.iter().any(|item| matches!(item, crate::wire::Item::Record(r) if r.kind == crate::member::RecordKind::Live))
 }
 
 /// The generator is honest: deltas, full merges, gaps and concurrent claims all happen.

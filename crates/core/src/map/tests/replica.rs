@@ -2,7 +2,7 @@
 
 use crate::config::Limits;
 use crate::map::{CausalMap, Delta, ItemRef, Outcome, Standing, Stored};
-use crate::member::{Kind, Metadata, Record, Space, Status};
+use crate::member::{Metadata, Record, RecordKind, Space, Status};
 use crate::mutant::Mutation;
 use crate::time::{Clock, Duration, Time};
 use crate::version::{Incarnation, NodeId, OriginId};
@@ -96,15 +96,15 @@ impl Replica {
 
     /// A client attaches with this claim and registers the key.
     pub(super) fn register(&mut self, key: &Key, claim: u64, client: &str) -> Stored {
-        self.write(key, Kind::Live, claim, client)
+        self.write(key, RecordKind::Live, claim, client)
     }
 
     /// A client attaches with this claim and repeats an unregistration (C3).
     pub(super) fn unregister_with(&mut self, key: &Key, claim: u64, client: &str) -> Stored {
-        self.write(key, Kind::Left, claim, client)
+        self.write(key, RecordKind::Left, claim, client)
     }
 
-    fn write(&mut self, key: &Key, kind: Kind, claim: u64, client: &str) -> Stored {
+    fn write(&mut self, key: &Key, kind: RecordKind, claim: u64, client: &str) -> Stored {
         let held = self.record(key);
         // A few services, so that members share and leave them.
         let service = if claim.is_multiple_of(2) { "even" } else { "odd" };
@@ -141,7 +141,7 @@ impl Replica {
     }
 
     pub(super) fn unregister(&mut self, key: &Key) -> Stored {
-        self.update(key, |record| record.kind = Kind::Left)
+        self.update(key, |record| record.kind = RecordKind::Left)
     }
 
     /// This node is responsible for a silent owner: it infers that the member left (L4).
@@ -326,9 +326,9 @@ impl Replica {
             );
             clients.entry(&record.client.id).or_default();
             match (record.kind, record.space) {
-                (Kind::Left, _) => {}
-                (Kind::Live, Space::Name) => names += 1,
-                (Kind::Live, Space::Member) => {
+                (RecordKind::Left, _) => {}
+                (RecordKind::Live, Space::Name) => names += 1,
+                (RecordKind::Live, Space::Member) => {
                     members += 1;
                     clients.entry(&record.client.id).or_default().insert(&record.id);
                     services.entry(record.deployment.service.clone()).or_default().insert(slot);

@@ -5,7 +5,7 @@
 
 use super::samples::{self, Content, Plain, Sample};
 use super::{assert_same_items, hex};
-use crate::member::{Kind, Metadata, Space, Status};
+use crate::member::{Metadata, RecordKind, Space, Status};
 use crate::version::{Incarnation, VectorClock};
 use crate::wire::*;
 
@@ -128,7 +128,7 @@ fn want_and_chunk() {
     assert_golden(&want, &format!("05 07 {encoded} 01 {B} 2a 08 dc0b"));
 
     let mut tombstone = samples::record("m");
-    (tombstone.space, tombstone.kind, tombstone.since) = (Space::Name, Kind::Left, 300);
+    (tombstone.space, tombstone.kind, tombstone.since) = (Space::Name, RecordKind::Left, 300);
     let floor: VectorClock = [(samples::origin("a"), 2)].into_iter().collect();
     let chunk = Sample::Chunk {
         exchange: 1,

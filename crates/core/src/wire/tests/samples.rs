@@ -1,7 +1,7 @@
 //! Messages with any content that is within the bounds of the format.
 
 use crate::liveness::Inferred;
-use crate::member::{Client, Deployment, Kind, Metadata, Origin, Record, Space, Status};
+use crate::member::{ClientProcess, Deployment, Metadata, Origin, Record, RecordKind, Space, Status};
 use crate::time::Duration;
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use crate::wire::*;
@@ -103,7 +103,7 @@ pub(super) fn written(contents: &[Content]) -> ItemsWriter {
 
 /// Only tombstones have an age; here it follows from another number of the record.
 pub(super) fn age_of(record: &Record) -> Duration {
-    let ms = if record.kind == Kind::Left { record.since.min(COUNTER_MAX) } else { 0 };
+    let ms = if record.kind == RecordKind::Left { record.since.min(COUNTER_MAX) } else { 0 };
     Duration::from_millis(ms)
 }
 
@@ -141,14 +141,14 @@ pub(super) fn record(id: &str) -> Record {
         slot: 0,
         drain: 0,
         space: Space::Member,
-        kind: Kind::Live,
+        kind: RecordKind::Live,
         status: Status::Up,
         weight: 0,
         n: 1,
         claim: 1,
         seq: 1,
         predecessor: (0, 0),
-        client: Arc::new(Client { id: SmolStr::new("client"), nonce: 7 }),
+        client: Arc::new(ClientProcess { id: SmolStr::new("client"), nonce: 7 }),
         deployment: deployment("s", "", ""),
         created: 0,
         since: 0,
@@ -298,14 +298,14 @@ fn stated() -> impl Strategy<Value = Record> {
                 slot: 0,
                 drain,
                 space: if name { Space::Name } else { Space::Member },
-                kind: if left { Kind::Left } else { Kind::Live },
+                kind: if left { RecordKind::Left } else { RecordKind::Live },
                 status: if down { Status::Down } else { Status::Up },
                 weight,
                 n,
                 claim,
                 seq,
                 predecessor: (tag, before),
-                client: Arc::new(Client { id: SmolStr::new(client), nonce }),
+                client: Arc::new(ClientProcess { id: SmolStr::new(client), nonce }),
                 deployment: deployment(&service, &locality, &revision),
                 created,
                 since,

@@ -4,7 +4,9 @@
 
 use super::hex;
 use crate::codec::COMMAND_VERSION;
-use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
+use crate::command::{
+    Body, Command, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Put, ReplicaLocation, Request,
+};
 use crate::id::{Epoch, LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
 use crate::time::LogTime;
@@ -38,10 +40,10 @@ fn open() {
     let ttl = Duration::from_secs(10);
     let open = Open { epoch: epoch(), ttl, nonce: 0x0102_0304_0506_0708, client: None };
     assert_golden(&Command::Open(open.clone()), "01 00 ac02 02 80ade204 0807060504030201 00");
-    let client = Some(Client { name: "job".into(), replaces: None });
+    let client = Some(DurableClient { name: "job".into(), replaces: None });
     let named = Open { client, ..open.clone() };
     assert_golden(&Command::Open(named), "01 00 ac02 02 80ade204 0807060504030201 01 036a6f62 00");
-    let client = Some(Client { name: "job".into(), replaces: Some(LogSessionId(7)) });
+    let client = Some(DurableClient { name: "job".into(), replaces: Some(LogSessionId(7)) });
     assert_golden(&Command::Open(Open { client, ..open }), "01 00 ac02 02 80ade204 0807060504030201 01 036a6f62 07");
 }
 
@@ -84,7 +86,7 @@ fn bodies() {
 #[test]
 fn membership() {
     let replica = |node: &str| ReplicaLocation { node: node.into(), address: "h:1".into() };
-    let change = Change {
+    let change = GroupChange {
         replaces: 300,
         voters: [(ReplicaId(1), replica("a")), (ReplicaId(2), replica("b"))].into(),
         learners: [(ReplicaId(300), replica("c"))].into(),

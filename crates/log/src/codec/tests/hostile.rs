@@ -2,7 +2,7 @@
 
 use super::samples;
 use crate::codec::{CodecError, Writer};
-use crate::command::{Body, Client, Command, Open, Put, Request};
+use crate::command::{Body, Command, DurableClient, Open, Put, Request};
 use crate::id::{Epoch, LogSessionId, RequestId};
 use bytes::Bytes;
 use convoke_base::codec::COUNTER_MAX;
@@ -107,7 +107,7 @@ fn a1_what_nobody_could_read_is_not_written_down() {
         Body::Put(Put { key: key.into(), value: Bytes::new(), if_revision, previous: false })
     };
     let open = |ttl, name: &str, replaces| {
-        let client = Some(Client { name: name.into(), replaces });
+        let client = Some(DurableClient { name: name.into(), replaces });
         Command::Open(Open { epoch, ttl: std::time::Duration::from_micros(ttl), nonce: 1, client })
     };
     let over = COUNTER_MAX + 1;

@@ -1,6 +1,8 @@
 //! Arbitrary commands.
 
-use crate::command::{Body, Change, Client, Command, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
+use crate::command::{
+    Body, Command, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Put, ReplicaLocation, Request,
+};
 use crate::id::{Epoch, LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
 use crate::time::LogTime;
@@ -52,7 +54,7 @@ fn body() -> impl Strategy<Value = Body> {
         (bytes(), prop::option::of(bytes()), any::<bool>()).prop_map(|(from, until, previous)| {
             Body::DeleteRange(DeleteRange { range: KeyRange { from, until }, previous })
         }),
-        (counter(), replicas(), replicas()).prop_map(|(replaces, voters, learners)| Body::Membership(Change {
+        (counter(), replicas(), replicas()).prop_map(|(replaces, voters, learners)| Body::Membership(GroupChange {
             replaces,
             voters,
             learners
@@ -75,7 +77,7 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         8 => request().prop_map(Command::Request),
         1 => (epoch(), counter(), any::<u64>(), prop::option::of(client)).prop_map(|(epoch, ttl, nonce, client)| {
-            let client = client.map(|(name, replaces)| Client {
+            let client = client.map(|(name, replaces)| DurableClient {
                 name: name.into(),
                 replaces: replaces.map(LogSessionId),
             });

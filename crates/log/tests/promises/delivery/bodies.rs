@@ -1,7 +1,7 @@
 //! Random bodies of requests.
 
 use super::client::Client;
-use convoke_log::command::{Body, Change, Delete, Put, ReplicaLocation};
+use convoke_log::command::{Body, Delete, GroupChange, Put, ReplicaLocation};
 use convoke_log::keys::KeyRange;
 use convoke_log::machine::Configuration;
 use convoke_log::{ReplicaId, RequestId};
@@ -47,7 +47,7 @@ pub(super) fn choose(rng: &mut Rng, client: &Client, around: &mut Surroundings<'
 }
 
 /// Adds a replica and removes one; sometimes reuses an id.
-fn change(rng: &mut Rng, around: &mut Surroundings<'_>) -> Change {
+fn change(rng: &mut Rng, around: &mut Surroundings<'_>) -> GroupChange {
     let replica = |id: u64| (ReplicaId(id), ReplicaLocation { node: format!("n{id}").into(), address: "h:1".into() });
     let mut voters = around.configuration.voters.clone();
     let gone = (1..=*around.next_replica).rev().find(|id| !voters.contains_key(&ReplicaId(*id)));
@@ -63,5 +63,5 @@ fn change(rng: &mut Rng, around: &mut Surroundings<'_>) -> Change {
         voters.remove(&gone);
     }
     voters.extend([replica(new)]);
-    Change { replaces: around.configuration.number, voters, learners: [].into() }
+    GroupChange { replaces: around.configuration.number, voters, learners: [].into() }
 }

@@ -5,7 +5,7 @@ use super::client::Client;
 use super::cluster::LogEntry;
 use super::{Check, Tally, Violation};
 use convoke_log::command::{Body, Request};
-use convoke_log::machine::{Answer, Applied, Fate, Outcome, Rejected, Reply};
+use convoke_log::machine::{Applied, Fate, Outcome, Rejected, Reply, RequestAnswer};
 use convoke_log::{Command, LogSessionId, LogTime, Machine, Position, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -192,7 +192,7 @@ impl Checks {
     }
 
     /// Records an answer to a client.
-    pub(super) fn answered(&mut self, answer: &Answer, body: Option<&Body>) -> Check {
+    pub(super) fn answered(&mut self, answer: &RequestAnswer, body: Option<&Body>) -> Check {
         match &answer.verdict {
             Ok(outcome) => self.final_word(answer.id, Final::Done(outcome.clone()))?,
             Err(Rejected::Superseded | Rejected::SessionEnded(_)) => self.final_word(answer.id, Final::Never)?,
@@ -241,7 +241,7 @@ impl Checks {
         Ok(())
     }
 
-    fn count_answer(&mut self, request: &Request, answer: &Answer) {
+    fn count_answer(&mut self, request: &Request, answer: &RequestAnswer) {
         use convoke_log::machine::Reason;
         match &answer.verdict {
             Ok(outcome) => match **outcome {

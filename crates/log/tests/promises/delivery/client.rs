@@ -2,9 +2,9 @@
 
 use super::reads::ReadRequest;
 use convoke_base::Time;
-use convoke_log::command::{Client as ClientName, Open, Request};
+use convoke_log::command::{DurableClient as ClientName, Open, Request};
 use convoke_log::keys::Keys;
-use convoke_log::machine::{Answer, Fate, Opened, Rejected};
+use convoke_log::machine::{Fate, Opened, Rejected, RequestAnswer};
 use convoke_log::{Command, Epoch, LogSessionId, LogTime, RequestId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -148,7 +148,7 @@ impl Client {
         Some(read)
     }
 
-    pub(super) fn answered(&mut self, answer: &Answer) -> Reaction {
+    pub(super) fn answered(&mut self, answer: &RequestAnswer) -> Reaction {
         if self.session != Some(answer.id.session) {
             return Reaction::Nothing;
         }

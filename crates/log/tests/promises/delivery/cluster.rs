@@ -8,7 +8,7 @@ use super::{Check, Violation};
 use convoke_base::Time;
 use convoke_log::leader::Leadership;
 use convoke_log::machine::Applied;
-use convoke_log::{Command, Entry, Epoch, Limits, LogSessionId, LogTime, Machine, Mutation, Position};
+use convoke_log::{Command, Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine, Mutation, Position};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub(super) struct Cluster {
     pub(super) servers: Vec<Server>,
     pub(super) now: Time,
     pub(super) mutation: Mutation,
-    limits: Limits,
+    limits: LogLimits,
     /// The committed entries.
     truth: Vec<LogEntry>,
 }
@@ -93,7 +93,7 @@ impl Server {
 }
 
 impl Cluster {
-    pub(super) fn new(limits: Limits, mutation: Mutation, rng: &mut fastrand::Rng) -> Self {
+    pub(super) fn new(limits: LogLimits, mutation: Mutation, rng: &mut fastrand::Rng) -> Self {
         let servers = (0..SERVERS)
             .map(|_| Server {
                 log: Vec::new(),

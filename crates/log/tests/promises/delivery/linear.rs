@@ -3,21 +3,21 @@
 use super::bodies::KEYS;
 use super::reads::ReadRequest;
 use super::{Check, Violation};
-use convoke_history::{Answer, Call, History, OperationId};
+use convoke_history::{Answer, Call, CallId, History};
 use convoke_log::RequestId;
 use convoke_log::command::{Body, Request};
-use convoke_log::keys::{Keys, Record};
+use convoke_log::keys::{KeyRecord, Keys};
 use convoke_log::machine::{Fate, Outcome, Reason, Response};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Linear {
     history: History<&'static str>,
-    operations: BTreeMap<RequestId, OperationId>,
+    operations: BTreeMap<RequestId, CallId>,
     reads: BTreeMap<u64, u64>,
 }
 
-fn value(record: &Record) -> u64 {
+fn value(record: &KeyRecord) -> u64 {
     String::from_utf8_lossy(record.value()).parse().expect("values are numbers")
 }
 

@@ -10,8 +10,8 @@ use convoke_base::Time;
 use convoke_log::command::Body;
 use convoke_log::keys::Keys;
 use convoke_log::leader::{KeepAlive, NotAppended};
-use convoke_log::machine::{Answer, Fate, Opened, Rejected, Reply};
-use convoke_log::{Command, Limits, LogSessionId, LogTime, Mutation, RequestId};
+use convoke_log::machine::{Fate, Opened, Rejected, Reply, RequestAnswer};
+use convoke_log::{Command, LogLimits, LogSessionId, LogTime, Mutation, RequestId};
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(super) enum Wire {
 pub(super) enum Told {
     /// Answer to an open, with its nonce.
     Opened(u64, Result<Opened, Rejected>),
-    Answer(Answer, Body, LogTime),
+    Answer(RequestAnswer, Body, LogTime),
     Read(ReadRequest, Keys),
     /// The session is not open; the fate of the request.
     NotOpen(RequestId, Fate),
@@ -67,7 +67,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, mutation: Mutation) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let limits = Limits { sessions: 6, ended_sessions: 3, outcomes: 3, window: 4, ..Limits::default() };
+        let limits = LogLimits { sessions: 6, ended_sessions: 3, outcomes: 3, window: 4, ..LogLimits::default() };
         let cluster = Cluster::new(limits, mutation, &mut rng);
         let clients = (0..CLIENTS).map(|id| Client::new(id, &mut rng)).collect();
         World {
@@ -296,7 +296,7 @@ impl World {
     }
 
     /// A wanted request can never take effect; another client must have fenced it.
-    fn lost(&self, id: RequestId, answer: &Answer) -> Check {
+    fn lost(&self, id: RequestId, answer: &RequestAnswer) -> Check {
         let last = RequestId::new(id.session, u64::MAX);
         if self.fenced.range(id..=last).next().is_some() || self.checks.has_ended(id.session) {
             return Ok(());

@@ -4,7 +4,7 @@ use convoke_base::Time;
 use convoke_log::command::{Body, Open, Request};
 use convoke_log::leader::{Barrier, Leadership, NotAppended};
 use convoke_log::machine::{Rejected, Reply};
-use convoke_log::{Command, Entry, Epoch, Limits, LogSessionId, LogTime, Machine, Mutation, Position};
+use convoke_log::{Command, Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine, Mutation, Position};
 use std::time::Duration;
 
 pub(super) const SERVERS: usize = 3;
@@ -138,7 +138,7 @@ impl State {
 
 impl System {
     pub(super) fn new(mutation: Mutation, log_max: [usize; 2]) -> Self {
-        System { log_max, empty: Machine::new(Limits::default()).unwrap().with_mutation(mutation) }
+        System { log_max, empty: Machine::new(LogLimits::default()).unwrap().with_mutation(mutation) }
     }
 
     pub(super) fn request(&self, state: &State, message: Message) -> Request {

@@ -2,9 +2,9 @@
 
 use super::sessions::{History, Session};
 use super::steps::{RecordParts, parts};
-use convoke_log::command::{Body, Change, Request};
+use convoke_log::command::{Body, GroupChange, Request};
 use convoke_log::machine::{Configuration, EndReason, Fate, Outcome, Reason, Rejected, Response};
-use convoke_log::{Command, Entry, Limits, RequestId};
+use convoke_log::{Command, Entry, LogLimits, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An outcome with decomposed records: (index, revision and response) or (index, reason).
@@ -107,7 +107,7 @@ impl ModelKeys {
 
 #[derive(Debug)]
 pub(super) struct Model {
-    pub(super) limits: Limits,
+    pub(super) limits: LogLimits,
     pub(super) log_time: u64,
     /// All sessions ever opened.
     pub(super) sessions: BTreeMap<u64, Session>,
@@ -120,7 +120,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: LogLimits) -> Self {
         Model {
             limits,
             log_time: 0,
@@ -209,7 +209,7 @@ impl Model {
         }
     }
 
-    fn configure(&mut self, index: u64, change: &Change) -> Result<ModelResponse, Reason> {
+    fn configure(&mut self, index: u64, change: &GroupChange) -> Result<ModelResponse, Reason> {
         if change.replaces != self.configuration.number {
             return Err(Reason::Replaced { current: self.configuration.number });
         }

@@ -3,7 +3,7 @@
 use super::reference::{Model, ModelFate, ModelOutcome};
 use convoke_log::command::{Expire, Open};
 use convoke_log::machine::{EndReason, Field, Rejected};
-use convoke_log::{Entry, Limits, LogSessionId};
+use convoke_log::{Entry, LogLimits, LogSessionId};
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -39,7 +39,7 @@ impl History {
     }
 
     /// F3: the number of outcomes, from the oldest, that are no longer kept.
-    fn dropped(&self, limits: &Limits) -> usize {
+    fn dropped(&self, limits: &LogLimits) -> usize {
         let unwanted: Vec<u64> =
             self.outcomes.iter().filter(|(done, _, _)| *done < self.wanted()).map(|(_, _, o)| o.bytes()).collect();
         let keeps = |from: usize| {
@@ -50,7 +50,7 @@ impl History {
         (0..=unwanted.len()).find(|from| keeps(*from)).unwrap()
     }
 
-    fn fate(&self, number: u64, limits: &Limits) -> ModelFate {
+    fn fate(&self, number: u64, limits: &LogLimits) -> ModelFate {
         let dropped = self.dropped(limits);
         if let Some(at) = self.outcomes.iter().position(|(done, _, _)| *done == number)
             && at >= dropped
@@ -65,7 +65,7 @@ impl History {
     }
 
     /// F5.
-    pub(super) fn room(&self, abandon_below: u64, limits: &Limits) -> Result<(), Rejected> {
+    pub(super) fn room(&self, abandon_below: u64, limits: &LogLimits) -> Result<(), Rejected> {
         let from = self.wanted().max(abandon_below);
         let kept: Vec<u64> =
             self.outcomes.iter().filter(|(done, _, _)| *done >= from).map(|(_, _, o)| o.bytes()).collect();

@@ -1,8 +1,10 @@
 //! Random commands: duplicates, reorderings, stale epochs, and all limits within reach.
 
 use super::reference::{ModelFate, ModelOutcome, ModelReply};
-use convoke_log::command::{Body, Change, Client, Delete, DeleteRange, Expire, Open, Put, ReplicaLocation, Request};
-use convoke_log::keys::{KeyRange, Record};
+use convoke_log::command::{
+    Body, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Put, ReplicaLocation, Request,
+};
+use convoke_log::keys::{KeyRange, KeyRecord};
 use convoke_log::machine::{Applied, Outcome, Reply, Response};
 use convoke_log::{Command, Entry, Epoch, LogSessionId, LogTime, ReplicaId, RequestId};
 use proptest::prelude::*;
@@ -12,7 +14,7 @@ use std::time::Duration;
 /// Key, value, create revision, modify revision, version.
 pub(super) type RecordParts = (Vec<u8>, Vec<u8>, u64, u64, u64);
 
-pub(super) fn parts(record: &Record) -> RecordParts {
+pub(super) fn parts(record: &KeyRecord) -> RecordParts {
     let numbers = (record.create_revision, record.modify_revision, record.version);
     (record.key().to_vec(), record.value().to_vec(), numbers.0, numbers.1, numbers.2)
 }
@@ -139,7 +141,7 @@ impl Translator {
                 Command::Expire(Expire { epoch, session: LogSessionId(0), activity: 0 })
             }
             Step::Open { ttl, nonce, name } => {
-                let client = name.as_ref().map(|(name, replaces)| Client {
+                let client = name.as_ref().map(|(name, replaces)| DurableClient {
                     name: name.into(),
                     replaces: self.sessions.get(*replaces).copied(),
                 });
@@ -233,7 +235,7 @@ impl Translator {
             }
             StepBody::Membership { stale, voters, learner } => {
                 let replica = |id: u64| (ReplicaId(id), ReplicaLocation { node: "n".into(), address: "a".into() });
-                Body::Membership(Change {
+                Body::Membership(GroupChange {
                     replaces: if *stale { self.configuration / 2 } else { self.configuration },
                     voters: [*voters, *voters + 1].map(replica).into(),
                     learners: learner.iter().map(|id| replica(*id)).collect(),

@@ -3,7 +3,7 @@
 use crate::script::{Script, TTL, applied};
 use convoke_log::command::{Body, Expire, Open, Put, Request};
 use convoke_log::machine::{Fate, Field, Outcome, Reason, Rejected, Reply, Response};
-use convoke_log::{Command, Entry, Limits, LogSessionId, LogTime, Position};
+use convoke_log::{Command, Entry, LogLimits, LogSessionId, LogTime, Position};
 use std::time::Duration;
 
 #[test]
@@ -156,7 +156,7 @@ fn step_7_a_request_after_its_deadline_has_the_outcome_not_applied() {
 
 #[test]
 fn f5_wanting_everything_for_ever_is_stopped() {
-    let mut log = Script::with(Limits { window: 3, ..Limits::default() });
+    let mut log = Script::with(LogLimits { window: 3, ..LogLimits::default() });
     let client = log.open();
     let wanting = |log: &Script, number: u64, from: u64| Request {
         abandon_below: from,
@@ -172,7 +172,7 @@ fn f5_wanting_everything_for_ever_is_stopped() {
 
 #[test]
 fn f3_f5_large_outcomes_are_bounded_in_bytes() {
-    let limits = Limits { outcome_bytes: 2_000, response_bytes: 1_500, ..Limits::default() };
+    let limits = LogLimits { outcome_bytes: 2_000, response_bytes: 1_500, ..LogLimits::default() };
     let mut log = Script::with(limits);
     let client = log.open();
     let put = |log: &Script, number: u64, from: u64| {

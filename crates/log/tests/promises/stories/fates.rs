@@ -3,7 +3,7 @@
 use crate::script::{Script, applied};
 use convoke_log::command::{Body, Request};
 use convoke_log::machine::{Fate, Outcome, Reason, Rejected, Response};
-use convoke_log::{Limits, LogSessionId, RequestId};
+use convoke_log::{LogLimits, LogSessionId, RequestId};
 
 #[test]
 fn a5_every_answer_says_what_became_of_the_request_before() {
@@ -59,7 +59,7 @@ fn f6_a_session_that_is_not_there_yet_cannot_be_fenced() {
 
 #[test]
 fn f7_fates_do_not_change_their_mind_until_they_are_too_old() {
-    let mut log = Script::with(Limits { outcomes: 3, ..Limits::default() });
+    let mut log = Script::with(LogLimits { outcomes: 3, ..LogLimits::default() });
     let client = log.open();
     applied(&log.submit(client, 1, Body::put("A", "1")));
     applied(&log.submit(client, 3, Body::put("A", "3")));
@@ -117,7 +117,7 @@ fn ls4_the_last_request_ends_its_session() {
 
 #[test]
 fn ls8_so_many_ended_sessions_are_remembered_and_then_it_is_too_old() {
-    let mut log = Script::with(Limits { ended_sessions: 2, ..Limits::default() });
+    let mut log = Script::with(LogLimits { ended_sessions: 2, ..LogLimits::default() });
     let sessions: Vec<LogSessionId> = (0..3)
         .map(|_| {
             let session = log.open();

@@ -1,9 +1,9 @@
 //! M: the same promise covers changes of the replica group.
 
 use crate::script::{Script, applied};
-use convoke_log::command::{Body, Change, ReplicaLocation};
+use convoke_log::command::{Body, GroupChange, ReplicaLocation};
 use convoke_log::machine::{Field, Outcome, Reason, Rejected};
-use convoke_log::{Limits, LogSessionId, ReplicaId};
+use convoke_log::{LogLimits, LogSessionId, ReplicaId};
 use std::collections::BTreeMap;
 
 fn replicas(ids: &[u64]) -> BTreeMap<ReplicaId, ReplicaLocation> {
@@ -13,7 +13,7 @@ fn replicas(ids: &[u64]) -> BTreeMap<ReplicaId, ReplicaLocation> {
 }
 
 fn change(replaces: u64, voters: &[u64]) -> Body {
-    Body::Membership(Change { replaces, voters: replicas(voters), learners: BTreeMap::new() })
+    Body::Membership(GroupChange { replaces, voters: replicas(voters), learners: BTreeMap::new() })
 }
 
 fn voters(log: &Script) -> Vec<u64> {
@@ -74,7 +74,7 @@ fn m3_a_configuration_must_make_sense() {
     let mut rejected = |log: &mut Script, voters: &[u64], learners: &[u64]| {
         next += 1;
         let body =
-            Body::Membership(Change { replaces: number, voters: replicas(voters), learners: replicas(learners) });
+            Body::Membership(GroupChange { replaces: number, voters: replicas(voters), learners: replicas(learners) });
         match *log.submit(client, next, body).verdict.unwrap() {
             Outcome::NotApplied { reason, .. } => reason,
             ref other => panic!("{other:?}"),
@@ -82,11 +82,11 @@ fn m3_a_configuration_must_make_sense() {
     };
     assert_eq!(rejected(&mut log, &[], &[1]), Reason::Invalid { field: Field::Voters });
     assert_eq!(rejected(&mut log, &[1, 2], &[2]), Reason::Invalid { field: Field::Learners });
-    let many: Vec<u64> = (1..=Limits::default().replicas + 1).collect();
+    let many: Vec<u64> = (1..=LogLimits::default().replicas + 1).collect();
     assert_eq!(rejected(&mut log, &many, &[]), Reason::TooMany { field: Field::Replicas, limit: 64 });
     assert_eq!(voters(&log), [1, 2, 3]);
     // A learner becomes a voter under its id.
-    let learner = Change { replaces: number, voters: replicas(&[1, 2, 3]), learners: replicas(&[4]) };
+    let learner = GroupChange { replaces: number, voters: replicas(&[1, 2, 3]), learners: replicas(&[4]) };
     applied(&log.submit(client, 10, Body::Membership(learner)));
     let number = log.machine.configuration().number;
     applied(&log.submit(client, 11, change(number, &[1, 2, 3, 4])));
@@ -98,7 +98,7 @@ fn m3_addresses_are_bounded() {
     let (mut log, client, number) = group();
     let mut voters = replicas(&[1]);
     voters.get_mut(&ReplicaId(1)).unwrap().address = "x".repeat(257).into();
-    let body = Body::Membership(Change { replaces: number, voters, learners: BTreeMap::new() });
+    let body = Body::Membership(GroupChange { replaces: number, voters, learners: BTreeMap::new() });
     let outcome = log.submit(client, 2, body).verdict.unwrap();
     let reason = Reason::TooLarge { field: Field::Address, found: 257, limit: 256 };
     assert!(matches!(*outcome, Outcome::NotApplied { reason: found, .. } if found == reason));

@@ -1,9 +1,9 @@
 //! LS: opening, names, limits.
 
 use crate::script::{Script, TTL, applied};
-use convoke_log::command::{Body, Client, Open};
+use convoke_log::command::{Body, DurableClient, Open};
 use convoke_log::machine::{EndReason, Fate, Field, Opened, Rejected, Reply};
-use convoke_log::{Command, Epoch, Limits, LogSessionId, LogTime};
+use convoke_log::{Command, Epoch, LogLimits, LogSessionId, LogTime};
 use std::time::Duration;
 
 #[test]
@@ -57,7 +57,7 @@ fn ls2_a_name_is_free_once_its_session_has_ended() {
 fn an_open_of_another_epoch_or_out_of_bounds_is_rejected() {
     let mut log = Script::new();
     let mut open = |epoch, ttl, name: Option<String>| {
-        let client = name.map(|name| Client { name: name.into(), replaces: None });
+        let client = name.map(|name| DurableClient { name: name.into(), replaces: None });
         match log.apply(&Command::Open(Open { epoch, ttl, nonce: 0, client })).reply {
             Reply::Opened(opened) => opened,
             other => panic!("{other:?}"),
@@ -77,7 +77,7 @@ fn an_open_of_another_epoch_or_out_of_bounds_is_rejected() {
 
 #[test]
 fn ls7_the_cap_is_hard_and_eviction_is_the_same_everywhere() {
-    let mut log = Script::with(Limits { sessions: 3, ..Limits::default() });
+    let mut log = Script::with(LogLimits { sessions: 3, ..LogLimits::default() });
     let sessions: Vec<LogSessionId> = (0..3)
         .map(|second| {
             log.now = LogTime::ZERO + Duration::from_secs(second);
@@ -102,7 +102,7 @@ fn ls7_the_cap_is_hard_and_eviction_is_the_same_everywhere() {
 
 #[test]
 fn ls7_replacing_an_own_session_needs_no_room() {
-    let mut log = Script::with(Limits { sessions: 1, ..Limits::default() });
+    let mut log = Script::with(LogLimits { sessions: 1, ..LogLimits::default() });
     let first = log.try_open(1, Some(("job", None))).unwrap().session;
     assert!(log.try_open(2, Some(("job", Some(first)))).is_ok());
     assert_eq!(log.machine.session_count(), 1);

@@ -6,7 +6,7 @@ use crate::raft::Types;
 use crate::state::{Snapshots, State, StateMachine};
 use crate::store::LogStore;
 use crate::store::disk::{Directory, Disk};
-use convoke_log::{Limits, Machine, ReplicaId};
+use convoke_log::{LogLimits, Machine, ReplicaId};
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ struct OnDisk;
 struct InMemory;
 
 fn machine(store: &LogStore, disk: Option<Arc<dyn Disk>>) -> StateMachine {
-    let state = State::new(ReplicaId(0), 0, Machine::new(Limits::default()).unwrap());
+    let state = State::new(ReplicaId(0), 0, Machine::new(LogLimits::default()).unwrap());
     let snapshots = Snapshots::new(None, disk, Arc::new(Counting::default()));
     StateMachine::new(Arc::new(state), Arc::new(snapshots), store.clone()).with_gaps()
 }

@@ -7,7 +7,7 @@ use crate::state::Image;
 use crate::store::disk::Disk;
 use crate::store::{LogStore, snapshot_file};
 use bytes::Bytes;
-use convoke_log::{Limits, LogTime, Machine, Position};
+use convoke_log::{LogLimits, LogTime, Machine, Position};
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
 use std::io;
@@ -80,7 +80,7 @@ fn open(disk: &FakeDisk) -> Result<LogStore, String> {
 }
 
 fn image(index: u64) -> Image {
-    let mut machine = Machine::new(Limits::default()).unwrap();
+    let mut machine = Machine::new(LogLimits::default()).unwrap();
     for index in 1..=index + 1 {
         machine.skip(Position { index, epoch: convoke_log::Epoch::new(1, 1) }).unwrap();
     }

@@ -6,7 +6,7 @@ use crate::convert::{attach_member, metadata_update};
 use crate::error::{invalid, rejected};
 use crate::traces;
 use convoke_core::node::SessionId;
-use convoke_node::Operation;
+use convoke_node::ClientOperation;
 use convoke_proto::{Error, ErrorCode, v1};
 use std::sync::Arc;
 use tracing::Span;
@@ -15,7 +15,7 @@ use v1::request::Operation as Requested;
 use v1::server_message::Message as ServerMessage;
 
 impl AttachStream {
-    pub(super) fn message(&mut self, message: v1::ClientMessage, operations: &mut Vec<Operation>) {
+    pub(super) fn message(&mut self, message: v1::ClientMessage, operations: &mut Vec<ClientOperation>) {
         let wrong = match (&self.state, &message.message) {
             (_, None) => Some("a message of a kind that this node does not know"),
             (_, Some(ClientMessage::Attach(_))) => None,
@@ -49,7 +49,7 @@ impl AttachStream {
         }
     }
 
-    fn requests(&mut self, requests: v1::Requests, operations: &mut Vec<Operation>) {
+    fn requests(&mut self, requests: v1::Requests, operations: &mut Vec<ClientOperation>) {
         let requests = requests.requests;
         let mut answers = Vec::with_capacity(requests.len());
         let mut open = 0;
@@ -69,14 +69,14 @@ impl AttachStream {
         self.pending.push_back(Pending::Requests { answers, open, span });
     }
 
-    fn attach(&mut self, attach: v1::Attach, operations: &mut Vec<Operation>) {
+    fn attach(&mut self, attach: v1::Attach, operations: &mut Vec<ClientOperation>) {
         let claim = attach.claim;
         match self.parts.take(attach) {
             None => {}
             Some(Ok(attach)) => {
                 let call = std::mem::replace(&mut self.call, Span::none());
                 let span = traces::attach(&call, &attach.client);
-                operations.push(Operation::Attach(attach));
+                operations.push(ClientOperation::Attach(attach));
                 self.pending.push_back(Pending::Attach { claim, span });
                 self.state = State::Waiting;
             }
@@ -87,10 +87,10 @@ impl AttachStream {
         }
     }
 
-    fn close(&mut self, operations: &mut Vec<Operation>) {
+    fn close(&mut self, operations: &mut Vec<ClientOperation>) {
         match self.session {
             Some(session) => {
-                operations.push(Operation::Close { session });
+                operations.push(ClientOperation::Close { session });
                 self.pending.push_back(Pending::Close);
                 self.state = State::Waiting;
             }
@@ -102,17 +102,17 @@ impl AttachStream {
     }
 }
 
-fn operation(session: SessionId, request: v1::Request) -> Result<Operation, Error> {
+fn operation(session: SessionId, request: v1::Request) -> Result<ClientOperation, Error> {
     let seq = request.seq;
     Ok(match request.operation {
         Some(Requested::Register(register)) => {
-            Operation::Register { session, seq, member: Arc::new(attach_member(register)?) }
+            ClientOperation::Register { session, seq, member: Arc::new(attach_member(register)?) }
         }
         Some(Requested::Update(update)) => {
             let (id, update, expected) = metadata_update(update)?;
-            Operation::Update { session, seq, id, update: Arc::new(update), expected }
+            ClientOperation::Update { session, seq, id, update: Arc::new(update), expected }
         }
-        Some(Requested::Unregister(unregister)) => Operation::Unregister { session, seq, id: unregister.id },
+        Some(Requested::Unregister(unregister)) => ClientOperation::Unregister { session, seq, id: unregister.id },
         None => return Err(invalid("operation", "a request of a kind that this node does not know")),
     })
 }

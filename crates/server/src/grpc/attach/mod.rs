@@ -10,7 +10,7 @@ mod parts;
 use crate::error::{invalid, rejected};
 use crate::surface::Surface;
 use convoke_core::node::SessionId;
-use convoke_node::{Connection, Operation};
+use convoke_node::{ClientConnection, ClientOperation};
 use convoke_proto::{Error, ErrorCode, v1};
 use futures_core::Stream;
 use outgoing::Pending;
@@ -33,7 +33,7 @@ const MESSAGES: usize = 256;
 
 pub(crate) struct AttachStream {
     inbound: Streaming<v1::ClientMessage>,
-    connection: Connection,
+    connection: ClientConnection,
     surface: Arc<Surface>,
     /// Of the last accepted attach.
     session: Option<SessionId>,
@@ -66,7 +66,7 @@ enum State {
 impl AttachStream {
     pub(crate) fn new(
         inbound: Streaming<v1::ClientMessage>,
-        connection: Connection,
+        connection: ClientConnection,
         surface: Arc<Surface>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
@@ -107,7 +107,7 @@ impl AttachStream {
         messages > 0
     }
 
-    fn hand_over(&mut self, operations: Vec<Operation>) {
+    fn hand_over(&mut self, operations: Vec<ClientOperation>) {
         let count = operations.len();
         if count > 0 {
             match self.connection.submit(operations) {

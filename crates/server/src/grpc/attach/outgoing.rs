@@ -6,7 +6,7 @@ use crate::error::rejected;
 use crate::traces;
 use convoke_core::Rejection;
 use convoke_core::node::{Attached, Notice};
-use convoke_node::{Answer, Delivery};
+use convoke_node::{Delivery, OperationResult};
 use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
 use std::vec;
 use tracing::Span;
@@ -126,17 +126,17 @@ impl AttachStream {
         }
     }
 
-    fn answer(&mut self, pending: Pending, answers: &mut vec::IntoIter<Answer>) {
+    fn answer(&mut self, pending: Pending, answers: &mut vec::IntoIter<OperationResult>) {
         match pending {
             Pending::Requests { answers: mut said, span, .. } => {
                 for waiting in said.iter_mut().filter(|answer| answer.error.is_none()) {
                     match answers.next() {
-                        Some(Answer::Written(Ok(version))) => waiting.version = version.to_string(),
-                        Some(Answer::Written(Err(rejection)) | Answer::Done(Err(rejection))) => {
+                        Some(OperationResult::Written(Ok(version))) => waiting.version = version.to_string(),
+                        Some(OperationResult::Written(Err(rejection)) | OperationResult::Done(Err(rejection))) => {
                             waiting.error = Some(rejected(rejection).into());
                         }
-                        Some(Answer::Done(Ok(()))) => {}
-                        Some(Answer::Attached(_)) | None => waiting.error = Some(mixed_up().into()),
+                        Some(OperationResult::Done(Ok(()))) => {}
+                        Some(OperationResult::Attached(_)) | None => waiting.error = Some(mixed_up().into()),
                     }
                 }
                 if !span.is_disabled() {
@@ -147,11 +147,11 @@ impl AttachStream {
             Pending::Attach { claim, span } => {
                 self.state = State::Reading;
                 let error = match answers.next() {
-                    Some(Answer::Attached(Ok(attached))) => {
+                    Some(OperationResult::Attached(Ok(attached))) => {
                         traces::attached(&span, attached.versions.len());
                         return self.attached(claim, attached);
                     }
-                    Some(Answer::Attached(Err(rejection))) => rejected(rejection),
+                    Some(OperationResult::Attached(Err(rejection))) => rejected(rejection),
                     _ => mixed_up(),
                 };
                 traces::rejected(&span, error.code.as_str());
@@ -164,11 +164,11 @@ impl AttachStream {
             Pending::Close => {
                 self.state = State::Reading;
                 let error = match answers.next() {
-                    Some(Answer::Done(Ok(()))) => {
+                    Some(OperationResult::Done(Ok(()))) => {
                         self.session = None;
                         None
                     }
-                    Some(Answer::Done(Err(rejection))) => Some(rejected(rejection).into()),
+                    Some(OperationResult::Done(Err(rejection))) => Some(rejected(rejection).into()),
                     _ => Some(mixed_up().into()),
                 };
                 self.outgoing.push_back(ServerMessage::Closed(v1::Closed { error }));

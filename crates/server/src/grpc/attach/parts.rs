@@ -1,6 +1,6 @@
 //! An attach that comes in parts: collected, then executed as one.
 
-use crate::config::Limits;
+use crate::config::ServerLimits;
 use crate::convert::attach_member;
 use convoke_core::member::Liveness;
 use convoke_core::node::{Attach, AttachMember};
@@ -20,7 +20,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &ServerLimits) -> Self {
         Parts {
             members: Vec::new(),
             unregistered: Vec::new(),
@@ -109,8 +109,8 @@ mod tests {
         v1::Attach { client: "c".into(), claim: 3, timeout_ms: 7, members, more, ..v1::Attach::default() }
     }
 
-    fn limits() -> Limits {
-        Limits { attach_members: 3, attach_bytes: 1_000, ..Limits::default() }
+    fn limits() -> ServerLimits {
+        ServerLimits { attach_members: 3, attach_bytes: 1_000, ..ServerLimits::default() }
     }
 
     #[test]

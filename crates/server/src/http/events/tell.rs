@@ -1,7 +1,7 @@
 //! Events in the format of server-sent events.
 
 use super::place::Place;
-use convoke_core::node::Event;
+use convoke_core::node::RegistryEvent;
 use convoke_node::{MemberChange, NodeEvent, TimelineEvent};
 use serde::Serialize;
 use std::fmt::Write;
@@ -86,22 +86,22 @@ fn write(text: &mut String, event: &str, place: &Place, data: &impl Serialize) {
 fn subject(what: &NodeEvent) -> &str {
     let NodeEvent::Registry(event) = what else { return "" };
     match event {
-        Event::PeerUp { node }
-        | Event::PeerLost { node, .. }
-        | Event::PeerFailed { node, .. }
-        | Event::PeerLeft { node }
-        | Event::PeerRejected { node: Some(node), .. } => node.as_str(),
-        Event::OriginSilent { origin } | Event::OriginReturned { origin } | Event::OriginRetired { origin } => {
-            origin.node.as_str()
-        }
-        Event::FullMerge { from, .. } | Event::Exchanged { from, .. } => from.as_str(),
-        Event::Conflict { id, .. } => id,
-        Event::NameLost { name, .. } => name,
-        Event::PeerRejected { node: None, .. }
-        | Event::IdInUse { .. }
-        | Event::Ready { .. }
-        | Event::Degraded { .. }
-        | Event::DegradedEnded { .. }
-        | Event::Late { .. } => "",
+        RegistryEvent::PeerUp { node }
+        | RegistryEvent::PeerLost { node, .. }
+        | RegistryEvent::PeerFailed { node, .. }
+        | RegistryEvent::PeerLeft { node }
+        | RegistryEvent::PeerRejected { node: Some(node), .. } => node.as_str(),
+        RegistryEvent::OriginSilent { origin }
+        | RegistryEvent::OriginReturned { origin }
+        | RegistryEvent::OriginRetired { origin } => origin.node.as_str(),
+        RegistryEvent::FullMerge { from, .. } | RegistryEvent::Exchanged { from, .. } => from.as_str(),
+        RegistryEvent::Conflict { id, .. } => id,
+        RegistryEvent::NameLost { name, .. } => name,
+        RegistryEvent::PeerRejected { node: None, .. }
+        | RegistryEvent::IdInUse { .. }
+        | RegistryEvent::Ready { .. }
+        | RegistryEvent::Degraded { .. }
+        | RegistryEvent::DegradedEnded { .. }
+        | RegistryEvent::Late { .. } => "",
     }
 }

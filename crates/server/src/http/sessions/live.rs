@@ -8,7 +8,7 @@ use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{AttachMember, Attached, Notice, Reattach, SessionId};
 use convoke_core::version::Version;
 use convoke_core::{ErrorCode as Rejected, Rejection};
-use convoke_node::{Answer, Connection, Delivery, Operation};
+use convoke_node::{ClientConnection, ClientOperation, Delivery, OperationResult};
 use convoke_proto::{Error, ErrorCode};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const RAISE_MAX: u64 = 64;
 
 #[derive(Debug)]
 pub(super) struct Live {
-    connection: Connection,
+    connection: ClientConnection,
     session: SessionId,
     /// Number of the last request (C5).
     seq: u64,
@@ -135,15 +135,15 @@ impl Live {
     pub(super) fn submit(&mut self, wish: SessionRequest) -> Result<Submitted<impl Answering + use<>>, SessionError> {
         self.seq += 1;
         let (session, seq) = (self.session, self.seq);
-        let heartbeat = Operation::Heartbeat { session };
+        let heartbeat = ClientOperation::Heartbeat { session };
         let operations = match wish {
             SessionRequest::Heartbeat => vec![heartbeat],
-            SessionRequest::Register(member) => vec![heartbeat, Operation::Register { session, seq, member }],
+            SessionRequest::Register(member) => vec![heartbeat, ClientOperation::Register { session, seq, member }],
             SessionRequest::Update { id, update, expected } => {
-                vec![heartbeat, Operation::Update { session, seq, id, update, expected }]
+                vec![heartbeat, ClientOperation::Update { session, seq, id, update, expected }]
             }
-            SessionRequest::Unregister(id) => vec![heartbeat, Operation::Unregister { session, seq, id }],
-            SessionRequest::Close => vec![heartbeat, Operation::Close { session }],
+            SessionRequest::Unregister(id) => vec![heartbeat, ClientOperation::Unregister { session, seq, id }],
+            SessionRequest::Close => vec![heartbeat, ClientOperation::Close { session }],
         };
         let answers =
             self.connection.start(operations).map_err(|rejection| SessionError::Because(rejected(rejection)))?;
@@ -171,9 +171,9 @@ impl Live {
 }
 
 /// The answers of the event loop.
-pub(super) trait Answering: Future<Output = Result<Vec<Answer>, Rejection>> + Send + 'static {}
+pub(super) trait Answering: Future<Output = Result<Vec<OperationResult>, Rejection>> + Send + 'static {}
 
-impl<F: Future<Output = Result<Vec<Answer>, Rejection>> + Send + 'static> Answering for F {}
+impl<F: Future<Output = Result<Vec<OperationResult>, Rejection>> + Send + 'static> Answering for F {}
 
 impl<A: Answering> Submitted<A> {
     /// Waits for the answer; an error is a rejection of the registry.
@@ -181,9 +181,9 @@ impl<A: Answering> Submitted<A> {
         let mut granted = SessionReply::Done;
         for answer in self.answers.await? {
             match answer {
-                Answer::Written(result) => granted = SessionReply::Written(result?),
-                Answer::Done(result) => result?,
-                Answer::Attached(result) => drop(result?),
+                OperationResult::Written(result) => granted = SessionReply::Written(result?),
+                OperationResult::Done(result) => result?,
+                OperationResult::Attached(result) => drop(result?),
             }
         }
         Ok(granted)

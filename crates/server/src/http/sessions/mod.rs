@@ -233,7 +233,7 @@ async fn run(
         Served::Here(done) => done,
     };
     Ok(match done.granted {
-        SessionReply::Written(version) => Json(json::Written { version: version.to_string() }).into_response(),
+        SessionReply::Written(version) => Json(json::MemberWritten { version: version.to_string() }).into_response(),
         SessionReply::Done if heartbeat => Json(heard(surface, done)).into_response(),
         SessionReply::Done => Json(Nothing {}).into_response(),
     })

@@ -1,7 +1,7 @@
 //! Checks that all nodes of a cluster agree.
 
 use crate::cluster::api::{Health, NodeInfo};
-use convoke_cli::Node;
+use convoke_cli::NodeChannel;
 use convoke_proto::v1::{ListRequest, NodeState, NodesRequest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) async fn examine(nodes: &[NodeInfo]) -> Health {
 }
 
 async fn ask(node: &NodeInfo) -> Result<View, String> {
-    let to = Node::lazy(&node.address, ASK_TIMEOUT).map_err(|error| error.message)?;
+    let to = NodeChannel::lazy(&node.address, ASK_TIMEOUT).map_err(|error| error.message)?;
     let said = |status: tonic::Status| status.message().to_owned();
     let nodes = to.clone().admin().nodes(NodesRequest {}).await.map_err(said)?.into_inner().nodes;
     let sees = nodes.into_iter().filter(|seen| !seen.self_).map(|seen| (seen.id.clone(), seen.state())).collect();

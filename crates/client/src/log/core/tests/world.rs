@@ -3,9 +3,9 @@
 use super::super::{Body, CallId, Core, Decided, Issuing, LaneId, LinkId, Output};
 use crate::log::Options;
 use crate::{Error, ErrorCode};
-use convoke_log::command::{Client, Command, Open, Put, Request};
+use convoke_log::command::{Command, DurableClient, Open, Put, Request};
 use convoke_log::machine::{Fate, Outcome, Rejected, Reply};
-use convoke_log::{Entry, Epoch, Limits, LogSessionId, LogTime, Machine, ReplicaId, RequestId};
+use convoke_log::{Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine, ReplicaId, RequestId};
 use convoke_proto::v1;
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::submit_request::Message as Asked;
@@ -34,7 +34,7 @@ impl World {
     pub(super) fn new(seed: u64) -> World {
         let mut world = World {
             core: Core::new(fastrand::Rng::with_seed(seed)),
-            machine: Machine::new(Limits::default()).unwrap(),
+            machine: Machine::new(LogLimits::default()).unwrap(),
             now: Duration::ZERO,
             epoch: Epoch { term: 0, leader: ReplicaId(1) },
             link: None,
@@ -191,7 +191,7 @@ impl World {
                 ttl: Duration::from_millis(open.ttl_ms),
                 nonce: open.nonce,
                 client: (!open.client.is_empty())
-                    .then(|| Client { name: open.client.into(), replaces: open.replaces.map(LogSessionId) }),
+                    .then(|| DurableClient { name: open.client.into(), replaces: open.replaces.map(LogSessionId) }),
             }),
             Asked::Request(request) => Command::Request(Request {
                 session: LogSessionId(request.session),
