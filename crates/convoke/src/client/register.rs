@@ -3,7 +3,7 @@
 use super::child;
 use crate::args::RegisterArgs;
 use convoke_cli::output::{print, print_json};
-use convoke_cli::{CommandError, Result, Signals, attach, tell_connection};
+use convoke_cli::{CommandError, Result, Signals, attach, report_connection};
 use convoke_client::{Client, ConnectionState, Error, ErrorCode, Liveness, MemberSpec, Registration};
 use serde_json::json;
 use std::convert::Infallible;
@@ -32,7 +32,7 @@ async fn alone(arguments: &RegisterArgs) -> Result<u8> {
     let lost = tokio::select! {
         _ = signals.next() => None,
         error = me.lost() => Some(error),
-        never = tell_connection(&client) => match never {},
+        never = report_connection(&client) => match never {},
     };
     match lost {
         Some(error) => Err(error.into()),
@@ -77,7 +77,7 @@ async fn run(mut child: Child, client: &Client, me: &Registration, signals: &mut
     tokio::select! {
         code = child::wait(&mut child, signals) => code,
         never = lost => match never {},
-        never = tell_connection(client) => match never {},
+        never = report_connection(client) => match never {},
     }
 }
 

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_that_cannot_be_read_keeps_nobody_from_starting_without_it() {
+    fn an_unreadable_log_does_not_prevent_a_start_without_the_log() {
         let directory = tempfile::tempdir().unwrap();
         let mut settings = Settings { data_dir: directory.path().to_owned(), id: "n1".into(), ..Settings::default() };
         std::fs::create_dir(directory.path().join(LOG_DIRECTORY)).unwrap();

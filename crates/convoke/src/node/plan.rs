@@ -15,7 +15,7 @@ pub(crate) struct Plan {
     pub(crate) log_targets: Targets,
     pub(crate) log_format: LogFormat,
     /// Warnings to log once logging runs.
-    pub(crate) doubts: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// Use a free port if the default port is in use. Only for ports that are not configured.
     pub(crate) any_client_port: bool,
     pub(crate) any_peer_port: bool,
@@ -73,7 +73,7 @@ impl Plan {
             parts,
             log_targets: targets,
             log_format: logging.format,
-            doubts: loaded.doubts.clone(),
+            warnings: loaded.warnings.clone(),
             any_client_port: any.contains(&"client_port"),
             any_peer_port: any.contains(&"peer_port"),
             any_dns_port: any.contains(&"dns_port"),
