@@ -12,14 +12,14 @@ use tokio::process::Child;
 /// Returns the exit code.
 pub(crate) async fn register(arguments: &RegisterArgs) -> Result<u8> {
     if arguments.command.is_empty() {
-        alone(arguments).await
+        hold_until_signal(arguments).await
     } else {
-        around(arguments).await.map_err(CommandError::of_wrapper)
+        hold_while_command_runs(arguments).await.map_err(CommandError::of_wrapper)
     }
 }
 
 /// Holds the registration until a signal arrives or another client takes the member over.
-async fn alone(arguments: &RegisterArgs) -> Result<u8> {
+async fn hold_until_signal(arguments: &RegisterArgs) -> Result<u8> {
     let mut signals = Signals::listen()?;
     let (client, me) = begin(arguments, &mut signals).await?;
     if let Err(failure) = announce(arguments, &client, &me) {
@@ -53,7 +53,7 @@ fn announce(arguments: &RegisterArgs, client: &Client, me: &Registration) -> Res
 }
 
 /// Holds the registration while the command runs. A lost registration does not end the command.
-async fn around(arguments: &RegisterArgs) -> Result<u8> {
+async fn hold_while_command_runs(arguments: &RegisterArgs) -> Result<u8> {
     let mut signals = Signals::listen()?;
     let (client, me) = begin(arguments, &mut signals).await?;
     let code = match child::spawn(&arguments.command) {

@@ -83,7 +83,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
 
 /// Checks that listeners have different ports. A port in `yielding`, which is not configured, becomes 0 (any free port); two
 /// equal configured ports are an error.
-pub(crate) fn part_ports(loaded: &mut Loaded, yielding: &[&str]) -> Result {
+pub(crate) fn resolve_port_conflicts(loaded: &mut Loaded, yielding: &[&str]) -> Result {
     type Port = (&'static str, fn(&mut Settings) -> &mut u16);
     const PORTS: &[Port] = &[
         ("client_port", |settings| &mut settings.client_port),
@@ -335,7 +335,7 @@ mod tests {
     fn conflicting_default_ports_become_free_ports() {
         let parted = |values: &[(&'static str, &'static str, &str)], yielding: &[&str]| {
             let mut loaded = loaded(values);
-            part_ports(&mut loaded, yielding)?;
+            resolve_port_conflicts(&mut loaded, yielding)?;
             let settings = &loaded.settings;
             Ok::<_, CommandError>([settings.client_port, settings.peer_port, settings.dns_port])
         };

@@ -49,7 +49,7 @@ pub(crate) fn routes() -> Vec<Route> {
     routes! {
         // Browsers and proxies add arbitrary parameters to the addresses of pages.
         GET "/" with query => ui::root,
-        GET "/ui" with query => ui::front,
+        GET "/ui" with query => ui::redirect_to_ui,
         GET "/ui/" with query => ui::index,
         GET "/ui/{file}" with query => ui::file,
         GET "/healthz" => reads::alive,

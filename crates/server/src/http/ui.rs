@@ -65,7 +65,7 @@ pub(crate) async fn root(headers: HeaderMap) -> Response {
     response
 }
 
-pub(crate) async fn front() -> Response {
+pub(crate) async fn redirect_to_ui() -> Response {
     to_dashboard(StatusCode::PERMANENT_REDIRECT)
 }
 

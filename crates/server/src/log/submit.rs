@@ -121,7 +121,7 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest) -> v1::Sub
             answer
         }
         Some(ClientRequest::Open(open)) => open_session(&service, open).await,
-        Some(ClientRequest::KeepAlive(sign)) => keep_alive(&service, sign),
+        Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, request),
         None => Err(invalid("message", "one of open, request and keep_alive is required")),
     };
     let message = message.unwrap_or_else(|error| Message::Rejected(error.into()));
@@ -156,9 +156,9 @@ async fn open_session(service: &LogService, open: v1::OpenSession) -> Result<Mes
     }
 }
 
-fn keep_alive(service: &LogService, sign: v1::KeepAlive) -> Result<Message, Error> {
+fn keep_alive(service: &LogService, request: v1::KeepAlive) -> Result<Message, Error> {
     use v1::kept_alive::State;
-    let alive = service.handle.keep_alive(LogSessionId(sign.session), convert::epoch(sign.epoch)?);
+    let alive = service.handle.keep_alive(LogSessionId(request.session), convert::epoch(request.epoch)?);
     let state = match alive.map_err(|why| service.rejected(&why))? {
         KeepAlive::Kept => State::Kept,
         KeepAlive::Expiring => State::Expiring,

@@ -12,7 +12,7 @@ use std::vec;
 use tracing::Span;
 use v1::server_message::Message as ServerMessage;
 
-/// Reconnecting clients per second that the other nodes can take over from a lost node. Two nodes that shared two cores
+/// Reconnecting clients per second of a lost node that the other nodes accept. Two nodes that shared two cores
 /// with the clients accepted 10,000 in four seconds; half of that rate leaves capacity for other clients
 /// (docs/performance.md).
 const RETURNS_PER_SECOND: usize = 1_250;
@@ -72,7 +72,7 @@ impl AttachStream {
                 }
                 self.settle();
             }
-            Delivery::Notice(wire_notice) => self.outgoing.push_back(ServerMessage::Notice(notice(wire_notice))),
+            Delivery::Notice(core_notice) => self.outgoing.push_back(ServerMessage::Notice(notice(core_notice))),
             // The heartbeats of this stream request an answer, which reports the rejection.
             Delivery::HeartbeatRejected { .. } => {}
             Delivery::Closed(_) => self.end_with(dropped()),
