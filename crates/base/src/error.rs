@@ -13,7 +13,7 @@ const UNREACHABLE: u8 = 3;
 const MISSING: u8 = 4;
 const REJECTED: u8 = 5;
 
-/// The gRPC status codes that Convoke answers with, by their standard numbers.
+/// The gRPC status codes that Convoke uses, by their standard numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum GrpcStatus {
@@ -42,7 +42,7 @@ macro_rules! codes {
         impl ErrorCode {
             pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$name,)*];
 
-            /// The name in JSON: `ALREADY_REGISTERED`.
+            /// Returns the name in JSON: `ALREADY_REGISTERED`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(ErrorCode::$name => $text,)* }
             }
@@ -55,7 +55,7 @@ macro_rules! codes {
                 match self { $(ErrorCode::$name => GrpcStatus::$grpc,)* }
             }
 
-            /// The exit status of a command that ends with this error.
+            /// Returns the exit status of a command that ends with this error.
             pub const fn exit_status(self) -> u8 {
                 match self { $(ErrorCode::$name => $exit,)* }
             }
@@ -97,17 +97,17 @@ codes! {
 }
 
 impl ErrorCode {
-    /// The number in the protobuf schema (`convoke.v1.Error.Code`).
+    /// Returns the number in the protobuf schema (`convoke.v1.Error.Code`).
     pub const fn number(self) -> i32 {
         self as i32
     }
 
-    /// The code with this number, or [`ErrorCode::Unknown`].
+    /// Returns the code with this number, or [`ErrorCode::Unknown`].
     pub fn from_number(number: i32) -> ErrorCode {
         ErrorCode::find(|code| code.number() == number)
     }
 
-    /// The code with this name, or [`ErrorCode::Unknown`].
+    /// Returns the code with this name, or [`ErrorCode::Unknown`].
     pub fn from_name(name: &str) -> ErrorCode {
         ErrorCode::find(|code| code.as_str() == name)
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_numbers_lead_back_to_their_code() {
+    fn codes_round_trip_through_names_and_numbers() {
         for code in ErrorCode::ALL {
             assert_eq!(ErrorCode::from_name(code.as_str()), *code);
             assert_eq!(ErrorCode::from_number(code.number()), *code);

@@ -1,24 +1,24 @@
 //! Frames on a connection between nodes.
 //!
-//! The dialer begins with eight bytes that name the plane the connection is for. Then, in both directions, every frame is a
+//! The dialer begins with eight bytes that identify the plane of the connection. Then, in both directions, every frame is a
 //! header (length of the content and its CRC32C, four bytes each, little-endian) followed by the content. A length is checked
 //! before memory is reserved for it. The checksum is checked before the content is decoded: TCP's own checksum misses errors that
 //! proxies and faulty hardware introduce, and one wrong record would replicate to every node.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Names the registry plane.
+/// Identifies the registry plane.
 pub const REGISTRY_PREAMBLE: [u8; 8] = *b"CONVOKER";
-/// Names the log plane.
+/// Identifies the log plane.
 pub const LOG_PREAMBLE: [u8; 8] = *b"CONVOKEL";
 
 /// Length and checksum.
 pub const HEADER_BYTES: usize = 8;
 
-/// Memory reserved at a time: the sender may claim a length and never send the bytes.
+/// Memory reserved at a time: a sender may announce a length and never send the bytes.
 const RESERVE_BYTES: usize = 256 * 1024;
 
-/// Why bytes on a connection are not a frame.
+/// The reason why bytes on a connection are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("a frame has {found} bytes; the limit is {limit}")]
@@ -27,10 +27,10 @@ pub enum FrameError {
     Checksum,
 }
 
-/// The header of a frame whose content consists of `parts`, one after the other.
+/// Returns the header of a frame whose content is the concatenation of `parts`.
 ///
 /// # Panics
-/// If the content has 4 GiB or more. Limits of messages are far below.
+/// If the content has 4 GiB or more. The limits of messages are much lower.
 pub fn header(parts: &[&[u8]]) -> [u8; HEADER_BYTES] {
     let length = u32::try_from(parts.iter().map(|part| part.len()).sum::<usize>()).expect("frames are below 4 GiB");
     let checksum = parts.iter().fold(0, |checksum, part| crc32c::crc32c_append(checksum, part));

@@ -1,4 +1,4 @@
-//! What the registry plane and the log plane share.
+//! Code that the registry plane and the log plane share.
 //!
 //! [`Time`] as a value, the [`codec`] of peer messages and log entries, the [`framing`] of both planes' connections, the
 //! [`ErrorCode`]s of the public interface, and the [`mutants!`] macro for deliberate bugs. This crate owns no state, reads no

@@ -1,13 +1,13 @@
 //! The macro that declares a crate's deliberate bugs.
 
-/// Declares the deliberate bugs (mutants) of a crate, and the type that says which of them is active.
+/// Declares the deliberate bugs (mutants) of a crate and the type that selects the active one.
 ///
 /// The calling crate has a feature `mutants`, which only tests and simulators turn on. Without it `Mutation` is empty, every
 /// check is the constant `false`, and no mutant is part of the program.
 #[macro_export]
 macro_rules! mutants {
     ($($name:ident: $rule:literal, $meaning:literal;)*) => {
-        /// One rule switched off, or one ordinary slip.
+        /// One disabled rule, or one ordinary programming error.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Mutant { $(#[doc = $meaning] $name,)* }
 
@@ -28,12 +28,12 @@ macro_rules! mutants {
             }
         }
 
-        /// Which mutant is active, if any.
+        /// The active mutant, if any.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Mutation(#[cfg(feature = "mutants")] Option<Mutant>);
 
         impl Mutation {
-            /// No mutant: the program as it should be.
+            /// No mutant: the correct program.
             pub const fn none() -> Self {
                 Mutation(
                     #[cfg(feature = "mutants")]

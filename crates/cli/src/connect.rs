@@ -30,11 +30,11 @@ pub async fn call<T>(
     connect: &ConnectArgs,
     what: impl AsyncFn(NodeChannel) -> Result<Response<T>, Status>,
 ) -> Result<T> {
-    let asking = async |node: NodeChannel, deadline: Instant| match timeout_at(deadline, what(node)).await {
+    let attempt = async |node: NodeChannel, deadline: Instant| match timeout_at(deadline, what(node)).await {
         Ok(answer) => Ok(answer?.into_inner()),
         Err(_) => Err(Missed::Silent),
     };
-    call_until(connect, asking).await
+    call_until(connect, attempt).await
 }
 
 /// Like [`call`] for answers of several parts: the first part must arrive before the deadline.
@@ -60,7 +60,7 @@ pub async fn call_until<T>(
         match attempt.await {
             Ok(answer) => return Ok(answer),
             Err(Missed::Rejected(error)) => return Err(error.into()),
-            Err(Missed::Slow { heard }) => return Err(slow(address, &heard, connect.timeout)),
+            Err(Missed::Slow { received }) => return Err(slow(address, &received, connect.timeout)),
             Err(Missed::Connect(cause)) => missed.push(format!("{address} ({cause})")),
             Err(Missed::Silent) => missed.push(format!("{address} (no answer within {})", seconds(share))),
         }
@@ -86,7 +86,7 @@ pub async fn attach(connect: &ConnectArgs, builder: Builder) -> Result<Client> {
 }
 
 /// Reports lost and restored connections on stderr.
-pub async fn tell_connection(client: &Client) -> Infallible {
+pub async fn report_connection(client: &Client) -> Infallible {
     let mut states = client.states();
     let mut lost = false;
     while let Some(state) = states.next().await {
@@ -112,10 +112,10 @@ fn unreachable(missed: &[String]) -> CommandError {
     ))
 }
 
-fn slow(address: &str, heard: &str, timeout: Duration) -> CommandError {
+fn slow(address: &str, received: &str, timeout: Duration) -> CommandError {
     let timeout = seconds(timeout);
     CommandError::failed(format!(
-        "{address} sent {heard} within {timeout}, and the list is not complete: raise --timeout"
+        "{address} sent {received} within {timeout}, and the list is not complete: raise --timeout"
     ))
 }
 
@@ -152,7 +152,7 @@ pub enum Missed {
     /// No answer in time; another node may answer.
     Silent,
     /// A part of the list arrived in time; another node would have to send as much.
-    Slow { heard: String },
+    Slow { received: String },
     /// The node rejected the request; another node would do the same.
     Rejected(Error),
 }

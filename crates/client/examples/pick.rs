@@ -1,4 +1,4 @@
-//! Picks members of a service, near ones first: `cargo run -p convoke-client --example pick -- orders aws.us-east-1.a`
+//! Picks members of a service, nearest first: `cargo run -p convoke-client --example pick -- orders aws.us-east-1.a`
 
 use convoke_client::{Client, Error, Filter, LocalityPreferring};
 use std::time::Duration;
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Error> {
     loop {
         match picker.pick() {
             Some(member) => println!("{} at {}", member.id, member.address),
-            None => println!("nobody can take requests for {service} right now"),
+            None => println!("no member of {service} is routable now"),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

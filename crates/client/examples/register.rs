@@ -16,7 +16,7 @@ async fn main() -> Result<(), Error> {
     println!("{} is ready, version {version}", me.id());
 
     tokio::select! {
-        error = me.lost() => println!("{} is no longer ours: {error}", me.id()),
+        error = me.lost() => println!("{} is no longer registered by this client: {error}", me.id()),
         _ = tokio::signal::ctrl_c() => println!("leaving"),
     }
     client.close().await

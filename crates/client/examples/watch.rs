@@ -1,4 +1,4 @@
-//! Prints what changes: `cargo run -p convoke-client --example watch -- 'service == "orders"'`
+//! Prints changes of members: `cargo run -p convoke-client --example watch -- 'service == "orders"'`
 
 use convoke_client::{Client, Error, Event};
 
@@ -14,8 +14,8 @@ async fn main() -> Result<(), Error> {
             Event::StatusChanged(member) => println!("! {} {}", member.id, member.status),
             Event::OwnerChanged(member) => println!("> {} at {}", member.id, member.owner.node),
             Event::Unregistered { member, .. } => println!("- {}", member.id),
-            Event::CaughtUp => println!("-- that is all for now"),
-            Event::Reset(reason) => println!("-- starting over: {reason:?}"),
+            Event::CaughtUp => println!("-- caught up"),
+            Event::Reset(reason) => println!("-- reset: {reason:?}"),
         }
     }
     Ok(())

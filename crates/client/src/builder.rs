@@ -12,9 +12,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// Where a node listens if nothing else is said.
+/// Default client address of a node.
 const DEFAULT_SEED: &str = "127.0.0.1:7700";
-/// Commands that may wait for the driver; callers wait beyond that.
+/// Commands that may wait for the driver. Further callers wait.
 const COMMANDS_MAX: usize = 1024;
 
 /// Builds a [`Client`].
@@ -30,52 +30,53 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Addresses to start from, `host:port`; other nodes are learnt from the registry. By default `127.0.0.1:7700`.
+    /// Sets the addresses to start from, `host:port`. Other nodes are learnt from the registry. The default is
+    /// `127.0.0.1:7700`.
     pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Builder {
         self.seeds = seeds.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Nodes of this region are preferred.
+    /// Sets the preferred region of nodes.
     pub fn region(mut self, region: impl Into<String>) -> Builder {
         self.region = Some(region.into());
         self
     }
 
-    /// A stable client id. A process started with the id of an older one takes over from it at once; two at the same time
-    /// do not go well together: the first is told `SUPERSEDED`. By default the id is random.
+    /// Sets a stable client id. A new process with the id of an older one replaces it immediately. Two processes must not use
+    /// one id at the same time: the older one receives `SUPERSEDED`. By default the id is random.
     pub fn client_id(mut self, id: impl Into<String>) -> Builder {
         self.client = Some(id.into());
         self
     }
 
-    /// With [`Liveness::Fast`] a lost connection means `down` within a second.
+    /// Sets the liveness mode. With [`Liveness::Fast`] a lost connection makes the members `down` within a second.
     pub fn liveness(mut self, liveness: Liveness) -> Builder {
         self.liveness = liveness;
         self
     }
 
-    /// Silence after which this client's members are `down`; by default the node's setting (20 s).
+    /// Sets the silence after which this client's members are `down`. The default is the node's setting (20 s).
     pub fn heartbeat_timeout(mut self, timeout: Duration) -> Builder {
         self.heartbeat_timeout = Some(timeout);
         self
     }
 
-    /// How long an operation may take. One that could not be sent by then fails with `TIMEOUT` and has certainly not
-    /// happened; one that was sent fails with `OUTCOME_UNKNOWN`. By default operations wait until they are answered.
+    /// Sets the timeout of operations. An operation that could not be sent in time fails with `TIMEOUT` and was not executed.
+    /// One that was sent fails with `OUTCOME_UNKNOWN`. By default operations wait for their answer without a limit.
     pub fn operation_timeout(mut self, timeout: Duration) -> Builder {
         self.operation_timeout = Some(timeout);
         self
     }
 
-    /// Starts the client; it connects in the background. Must be called within a tokio runtime.
+    /// Starts the client, which connects in the background. Must be called in a tokio runtime.
     pub fn build(self) -> Result<Client, Error> {
         let seeds = if self.seeds.is_empty() { vec![DEFAULT_SEED.to_owned()] } else { self.seeds };
         for seed in &seeds {
             endpoint(seed)?;
         }
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Error::new(ErrorCode::FailedPrecondition, "build a client within a tokio runtime"));
+            return Err(Error::new(ErrorCode::FailedPrecondition, "a client must be built in a tokio runtime"));
         }
         let mut random = fastrand::Rng::new();
         let identity = Identity {

@@ -1,4 +1,4 @@
-//! The client as the application sees it.
+//! The client's public interface.
 
 use crate::builder::Builder;
 use crate::connection::Link;
@@ -19,16 +19,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 
-/// How long `close` waits if no operation timeout is set.
+/// Timeout of `close` if no operation timeout is set.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection to a Convoke cluster: one HTTP/2 connection to one node at a time, for registrations, watches and queries alike.
+/// A connection to a Convoke cluster: one HTTP/2 connection to one node at a time, for registrations, watches and queries.
 ///
-/// Cheap to clone; all clones are one client. It reconnects by itself, for ever, and brings back registrations and watches.
+/// Cheap to clone; all clones are the same client. It reconnects without a limit and restores registrations and watches.
 ///
-/// [`close`](Client::close) unregisters everything at once. A client that is merely dropped, with all its clones, registrations, watches and
-/// views, is to the registry like one that crashed: its members are `down` after the heartbeat timeout and gone after the reconnect
-/// timeout.
+/// [`close`](Client::close) unregisters all members immediately. If the client and all its clones, registrations, watches
+/// and views are dropped without `close`, the cluster treats it like a crashed one: its members are `down` after the
+/// heartbeat timeout and expire after the reconnect timeout.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -41,12 +41,12 @@ pub(crate) struct Inner {
     pub(crate) states: watch::Receiver<ConnectionState>,
     pub(crate) links: watch::Receiver<Option<Link>>,
     pub(crate) operation_timeout: Option<Duration>,
-    /// Somebody has stopped waiting for an answer; the driver looks who.
+    /// Set when a caller has dropped its future. The driver then looks for operations without a waiting caller.
     pub(crate) abandoned: Arc<AtomicBool>,
     pub(crate) log: LogAccess,
 }
 
-/// The way to the log, made when it is first used.
+/// The ambassador of the log, created when it is first used.
 #[derive(Debug)]
 pub(crate) struct LogAccess {
     seeds: Vec<String>,
@@ -55,7 +55,7 @@ pub(crate) struct LogAccess {
 }
 
 impl LogAccess {
-    /// Within a tokio runtime, with seeds that were checked.
+    /// Must be called in a tokio runtime, with valid seeds.
     pub(crate) fn new(seeds: Vec<String>) -> LogAccess {
         LogAccess { seeds, runtime: tokio::runtime::Handle::current(), ambassador: OnceLock::new() }
     }
@@ -73,38 +73,39 @@ impl Client {
         Builder::default()
     }
 
-    /// A client with all defaults, once it is connected.
+    /// Connects with default settings.
     pub async fn connect<S: Into<String>>(seeds: impl IntoIterator<Item = S>) -> Result<Client, Error> {
         Client::builder().seeds(seeds).connect().await
     }
 
-    /// The client id: random, or as configured.
+    /// Returns the client id: random, or as configured.
     pub fn id(&self) -> &str {
         &self.inner.id
     }
 
-    /// Registers a member, and keeps it registered.
+    /// Registers a member and keeps it registered.
     ///
-    /// `ALREADY_REGISTERED` if another live client has the id. While disconnected this waits, at most for the operation timeout. Dropping the
-    /// future takes the registration back.
+    /// Fails with `ALREADY_REGISTERED` if another live client holds the id. While the client is disconnected, this waits, at
+    /// most for the operation timeout.
+    /// Dropping the future withdraws the registration.
     pub async fn register(&self, member: MemberSpec) -> Result<Registration, Error> {
         self.register_with(member, false).await
     }
 
-    /// Registers a member even if another live client has the id; that client is told and does not fight back.
+    /// Registers a member even if another live client holds the id. That client is notified and does not take the member back.
     pub async fn take_over(&self, member: MemberSpec) -> Result<Registration, Error> {
         self.register_with(member, true).await
     }
 
     async fn register_with(&self, spec: MemberSpec, takeover: bool) -> Result<Registration, Error> {
         let (id, timeout) = (spec.id.clone(), self.inner.operation_timeout);
-        let registered = ask(self, |reply| Command::Register { spec, takeover, timeout, reply }).await?;
+        let registered = send_command(self, |reply| Command::Register { spec, takeover, timeout, reply }).await?;
         Ok(Registration::new(self.clone(), id, registered.registration, registered.standing))
     }
 
-    /// Follows the members that match a filter, as a stream of events.
+    /// Watches the members that match a filter, as a stream of events.
     ///
-    /// Takes a [`Filter`] or its text. Must be called within a tokio runtime.
+    /// Takes a [`Filter`] or its text. Must be called in a tokio runtime.
     pub fn watch<F>(&self, filter: F) -> Result<Watch, Error>
     where
         F: TryInto<Filter>,
@@ -113,7 +114,7 @@ impl Client {
         Ok(Watch::start(self.clone(), &parse(filter)?))
     }
 
-    /// Calls a function for every event of a watch, one after another, until the returned handle is dropped.
+    /// Calls a function for every event of a watch, sequentially, until the returned handle is dropped.
     pub fn on_change<F>(&self, filter: F, call: impl FnMut(Event) + Send + 'static) -> Result<CallbackGuard, Error>
     where
         F: TryInto<Filter>,
@@ -122,7 +123,7 @@ impl Client {
         Ok(follow::call_back(self.watch(filter)?, call))
     }
 
-    /// Keeps a local copy of the members that match a filter, to be read without any network.
+    /// Keeps a local copy of the members that match a filter, for reads without network access.
     pub fn view<F>(&self, filter: F) -> Result<View, Error>
     where
         F: TryInto<Filter>,
@@ -131,24 +132,24 @@ impl Client {
         Ok(View::start(self.clone(), &parse(filter)?))
     }
 
-    /// One member, as the connected node shows it; `NOT_FOUND` if it has none.
+    /// Returns one member as the connected node shows it, or `NOT_FOUND`.
     pub async fn get(&self, id: impl Into<String>) -> Result<Member, Error> {
         let request = v1::GetRequest { id: id.into() };
-        let asking = async {
+        let requesting = async {
             let response = self.registry().await?.get(request).await?.into_inner();
             response.member.map(Member::from).ok_or_else(|| Error::new(ErrorCode::Internal, "the node sent no member"))
         };
-        within(self.inner.operation_timeout, asking).await
+        within(self.inner.operation_timeout, requesting).await
     }
 
-    /// All members that match, as the connected node shows them.
+    /// Returns all matching members as the connected node shows them.
     pub async fn list<F>(&self, filter: F) -> Result<Vec<Member>, Error>
     where
         F: TryInto<Filter>,
         F::Error: Display,
     {
         let filter = parse(filter)?.to_string();
-        let asking = async {
+        let requesting = async {
             let mut registry = self.registry().await?;
             let (mut members, mut cursor) = (Vec::new(), String::new());
             loop {
@@ -161,10 +162,11 @@ impl Client {
                 cursor = page.next_cursor;
             }
         };
-        within(self.inner.operation_timeout, asking).await
+        within(self.inner.operation_timeout, requesting).await
     }
 
-    /// A handle to the keys of the log plane: a session of its own, whose requests time out as this client's operations do.
+    /// Returns a handle to the keys of the log. The handle has its own log session; its requests have the operation timeout
+    /// of this client.
     ///
     /// ```no_run
     /// # async fn keys(client: convoke_client::Client) -> Result<(), convoke_client::Error> {
@@ -181,17 +183,18 @@ impl Client {
         self.log().kv_with(options)
     }
 
-    /// The way to the log plane, for all handles of this client: fates of requests, status, membership, and handles with options.
+    /// Returns the ambassador shared by all handles of this client: fates of requests, status, membership, and handles with
+    /// options.
     pub fn log(&self) -> &Ambassador {
         self.inner.log.ambassador()
     }
 
-    /// The present state of the connection.
+    /// Returns the current state of the connection.
     pub fn state(&self) -> ConnectionState {
         self.inner.states.borrow().clone()
     }
 
-    /// States of the connection, starting with the present one. A slow reader sees the latest, not all.
+    /// Returns the states of the connection, starting with the current one. A slow reader sees only the latest.
     pub fn states(&self) -> impl Stream<Item = ConnectionState> + Send + Unpin + use<> {
         WatchStream::new(self.inner.states.clone())
     }
@@ -204,10 +207,10 @@ impl Client {
         within(self.inner.operation_timeout, waiting).await
     }
 
-    /// Unregisters everything of this client and ends it, clones included.
+    /// Unregisters all members of this client and ends it, including its clones.
     ///
-    /// Waits for the node's answer, at most for the operation timeout (10 s if none is set). After an error the members are `down` after the
-    /// heartbeat timeout, like those of a crashed client.
+    /// Waits for the node's answer, at most for the operation timeout (10 s if none is set). After an error, the members are
+    /// `down` after the heartbeat timeout, like those of a crashed client.
     pub async fn close(&self) -> Result<(), Error> {
         let (reply, done) = oneshot::channel();
         let closing = async {
@@ -216,7 +219,7 @@ impl Client {
         };
         let timeout = self.inner.operation_timeout.unwrap_or(CLOSE_TIMEOUT);
         match tokio::time::timeout(timeout, closing).await {
-            // Closed before: that is what was asked for.
+            // The client was already closed, which is the requested outcome.
             Ok(_) => Ok(()),
             Err(_) => Err(Error::new(ErrorCode::OutcomeUnknown, "no node confirmed the close in time")),
         }
@@ -233,8 +236,8 @@ impl Client {
     }
 }
 
-/// Asks the driver and waits for its answer.
-pub(crate) async fn ask<T>(client: &Client, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
+/// Sends a command to the driver and waits for its answer.
+pub(crate) async fn send_command<T>(client: &Client, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
     let (reply, answer) = oneshot::channel();
     let mut waiting = Waiting { answer, answered: false, abandoned: &client.inner.abandoned };
     client.inner.commands.send(command(reply)).await.map_err(|_| closed())?;
@@ -243,7 +246,7 @@ pub(crate) async fn ask<T>(client: &Client, command: impl FnOnce(Reply<T>) -> Co
     answer?
 }
 
-/// Tells the driver if the answer is not waited for any more.
+/// Notifies the driver when the caller no longer waits for the answer.
 struct Waiting<'a, T> {
     answer: oneshot::Receiver<T>,
     answered: bool,
@@ -253,7 +256,7 @@ struct Waiting<'a, T> {
 impl<T> Drop for Waiting<'_, T> {
     fn drop(&mut self) {
         if !self.answered {
-            // In this order: whoever sees the mark finds the closed channel.
+            // In this order: a driver that sees the flag must also see the closed channel.
             self.answer.close();
             self.abandoned.store(true, Ordering::Release);
         }
@@ -279,5 +282,5 @@ where
 }
 
 fn closed() -> Error {
-    Error::new(ErrorCode::FailedPrecondition, "this client is closed; build another")
+    Error::new(ErrorCode::FailedPrecondition, "this client is closed; build a new one")
 }

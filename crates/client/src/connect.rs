@@ -1,4 +1,4 @@
-//! How connections come about: over TCP, to a node in the same process, or over whatever a simulation puts in its place.
+//! How connections are opened: over TCP, to a node in the same process, or by a simulation.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -8,31 +8,31 @@ use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::transport::{Channel, Endpoint, Error};
 
-/// What [`Connect::connect`] returns.
+/// The future that [`Connect::connect`] returns.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Channel, Error>> + Send + 'a>>;
 
-/// What [`InProcessNode::call`] returns.
+/// The future that [`InProcessNode::call`] returns.
 pub type Responding = Pin<Box<dyn Future<Output = http::Response<Body>> + Send>>;
 
 /// Opens connections for an [`Ambassador`](crate::log::Ambassador).
 pub trait Connect: Debug + Send + Sync + 'static {
-    /// Connects to where the endpoint says, with all its settings.
+    /// Connects to the endpoint with all its settings.
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a>;
 
-    /// The node at this address (`host:port`), if it is in this process: no connection is opened to it.
+    /// Returns the node at this address (`host:port`) if it runs in this process. No connection is opened to it.
     fn local(&self, address: &str) -> Option<Arc<dyn InProcessNode>> {
         let _ = address;
         None
     }
 }
 
-/// A node in this process: its gRPC services, without a socket and without HTTP/2.
+/// A node in this process. Its gRPC services are called without a socket and without HTTP/2.
 pub trait InProcessNode: Debug + Send + Sync + 'static {
     /// Serves one gRPC request.
     fn call(&self, request: http::Request<Body>) -> Responding;
 }
 
-/// TCP.
+/// Connections over TCP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TcpConnect;
 
@@ -42,7 +42,7 @@ impl Connect for TcpConnect {
     }
 }
 
-/// The way to a node of the log.
+/// A channel to a node of the log.
 #[derive(Clone, Debug)]
 pub(crate) enum LogChannel {
     Remote(Channel),

@@ -1,4 +1,4 @@
-//! One connection to a node: the attach stream, and learning of other nodes.
+//! One connection to a node: the attach stream and the discovery of other nodes.
 
 use crate::Error;
 use crate::connect::{Connect, LogChannel, TcpConnect};
@@ -13,16 +13,16 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// A connection whose other end does not answer is given up after the sum of both.
+/// A connection whose peer does not answer is closed after the sum of both.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(4);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(4);
-/// Messages that may wait to be sent. Requests on their way are bounded by the session; this is for the parts of an attach.
+/// Messages that may wait to be sent. The session limits requests in flight; this is for the parts of an attach.
 const OUTGOING_MAX: usize = 1024;
-/// How often the nodes of the cluster are asked for.
+/// Interval at which the list of nodes is requested.
 const LEARN_INTERVAL: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_secs(4);
 
-/// The way to a node, for watches and queries.
+/// A connected channel, for watches and queries.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) connection: ConnectionId,
@@ -39,7 +39,7 @@ pub(crate) enum ConnectionEvent {
 
 pub(crate) type ConnectionEvents = mpsc::Sender<(ConnectionId, ConnectionEvent)>;
 
-/// A connection under way; dropping it closes it.
+/// An open connection. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
@@ -49,17 +49,17 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn open(id: ConnectionId, address: String, attach: bool, happenings: ConnectionEvents) -> Connection {
+    pub(crate) fn open(id: ConnectionId, address: String, attach: bool, events: ConnectionEvents) -> Connection {
         let (outgoing, messages) = mpsc::channel(OUTGOING_MAX);
         let task = tokio::spawn(async move {
-            let error = run(id, &address, attach, messages, &happenings).await;
-            // The driver is gone only if the client is.
-            let _ = happenings.send((id, ConnectionEvent::Ended(error))).await;
+            let error = run(id, &address, attach, messages, &events).await;
+            // The receiver is dropped only together with the client.
+            let _ = events.send((id, ConnectionEvent::Ended(error))).await;
         });
         Connection { id, channel: None, outgoing, task }
     }
 
-    /// False if the node does not read what it is sent.
+    /// Returns false if the node does not read what was sent.
     pub(crate) fn send(&self, message: v1::ClientMessage) -> bool {
         self.outgoing.try_send(message).is_ok()
     }
@@ -71,28 +71,28 @@ impl Drop for Connection {
     }
 }
 
-/// Runs until the connection ends; returns why.
+/// Runs until the connection ends and returns the reason.
 async fn run(
     id: ConnectionId,
     address: &str,
     attach: bool,
     messages: mpsc::Receiver<v1::ClientMessage>,
-    happenings: &ConnectionEvents,
+    events: &ConnectionEvents,
 ) -> Error {
     let channel = match connect(address).await {
         Ok(channel) => channel,
         Err(error) => return error,
     };
-    if happenings.send((id, ConnectionEvent::Connected(channel.clone()))).await.is_err() {
-        return Error::new(ErrorCode::NotReady, "the client is gone");
+    if events.send((id, ConnectionEvent::Connected(channel.clone()))).await.is_err() {
+        return Error::new(ErrorCode::NotReady, "the client was dropped");
     }
     if attach {
         tokio::select! {
-            error = converse(id, channel.clone(), messages, happenings) => error,
-            error = learn(id, channel, None, happenings) => error,
+            error = exchange_messages(id, channel.clone(), messages, events) => error,
+            error = learn(id, channel, None, events) => error,
         }
     } else {
-        learn(id, channel, Some(PROBE_INTERVAL), happenings).await
+        learn(id, channel, Some(PROBE_INTERVAL), events).await
     }
 }
 
@@ -100,15 +100,15 @@ pub(crate) async fn connect(address: &str) -> Result<Channel, Error> {
     connect_remote(&TcpConnect, address).await
 }
 
-/// The way to a node of the log: none is opened if the node is in this process.
-pub(crate) async fn connect_by(means: &dyn Connect, address: &str) -> Result<LogChannel, Error> {
-    match means.local(address) {
+/// Returns a channel to a node of the log. No connection is opened if the node is in this process.
+pub(crate) async fn connect_by(connector: &dyn Connect, address: &str) -> Result<LogChannel, Error> {
+    match connector.local(address) {
         Some(node) => Ok(LogChannel::Local(node)),
-        None => connect_remote(means, address).await.map(LogChannel::Remote),
+        None => connect_remote(connector, address).await.map(LogChannel::Remote),
     }
 }
 
-async fn connect_remote(means: &dyn Connect, address: &str) -> Result<Channel, Error> {
+async fn connect_remote(connector: &dyn Connect, address: &str) -> Result<Channel, Error> {
     let unreachable = |error: tonic::transport::Error| {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
         Error::new(ErrorCode::NotReady, format!("cannot connect to {address}{cause}"))
@@ -119,10 +119,10 @@ async fn connect_remote(means: &dyn Connect, address: &str) -> Result<Channel, E
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
-    means.connect(&endpoint).await.map_err(unreachable)
+    connector.connect(&endpoint).await.map_err(unreachable)
 }
 
-/// Seen by operators beside what a client watches.
+/// User agent, which operators see in the list of watchers.
 const USER_AGENT: &str = concat!("convoke-client/", env!("CARGO_PKG_VERSION"));
 
 /// Checks an address of the form `host:port`.
@@ -136,11 +136,11 @@ pub(crate) fn endpoint(address: &str) -> Result<Endpoint, Error> {
     endpoint.user_agent(USER_AGENT).map_err(|_| invalid())
 }
 
-async fn converse(
+async fn exchange_messages(
     id: ConnectionId,
     channel: Channel,
     messages: mpsc::Receiver<v1::ClientMessage>,
-    happenings: &ConnectionEvents,
+    events: &ConnectionEvents,
 ) -> Error {
     let mut stream = match RegistryClient::new(channel).attach(ReceiverStream::new(messages)).await {
         Ok(response) => response.into_inner(),
@@ -149,8 +149,8 @@ async fn converse(
     loop {
         match stream.message().await {
             Ok(Some(message)) => {
-                if happenings.send((id, ConnectionEvent::Received(message))).await.is_err() {
-                    return Error::new(ErrorCode::NotReady, "the client is gone");
+                if events.send((id, ConnectionEvent::Received(message))).await.is_err() {
+                    return Error::new(ErrorCode::NotReady, "the client was dropped");
                 }
             }
             Ok(None) => return Error::new(ErrorCode::NotReady, "the node closed the connection"),
@@ -159,9 +159,9 @@ async fn converse(
     }
 }
 
-/// Asks for the nodes of the cluster now and then. With `probe` the question also shows whether the node still answers, and this
-/// ends when it does not.
-async fn learn(id: ConnectionId, channel: Channel, probe: Option<Duration>, happenings: &ConnectionEvents) -> Error {
+/// Requests the list of nodes periodically. With `probe`, the request also shows whether the node still answers,
+/// and this function returns when it does not.
+async fn learn(id: ConnectionId, channel: Channel, probe: Option<Duration>, events: &ConnectionEvents) -> Error {
     let mut client = RegistryClient::new(channel);
     loop {
         let request = v1::ListRequest { filter: format!("service == {NODE_SERVICE:?}"), ..v1::ListRequest::default() };
@@ -171,7 +171,7 @@ async fn learn(id: ConnectionId, channel: Channel, probe: Option<Duration>, happ
             Ok(response) => {
                 let nodes: Vec<KnownNode> = response.into_inner().members.into_iter().map(node).collect();
                 if !nodes.is_empty() {
-                    let _ = happenings.send((id, ConnectionEvent::Learnt(nodes))).await;
+                    let _ = events.send((id, ConnectionEvent::Learnt(nodes))).await;
                 }
                 true
             }

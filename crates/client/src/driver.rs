@@ -1,5 +1,5 @@
-//! The task that owns the session and carries out its effects. Nothing else touches the session, and nothing here waits for a
-//! node: connections are tasks of their own.
+//! The task that owns the session and performs its effects. No other code accesses the session, and this task never waits
+//! for a node: connections are separate tasks.
 
 use crate::connection::{Connection, ConnectionEvent, ConnectionEvents, Link};
 use crate::registration::Standing;
@@ -12,14 +12,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// Commands taken in before what they ask for is sent: they travel in one message.
+/// Commands processed before their requests are sent in one message.
 const BATCH_MAX: usize = 256;
 /// Messages of connections that may wait for the driver.
-const HAPPENINGS_MAX: usize = 256;
+const CONNECTION_EVENTS_MAX: usize = 256;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// What the application asks for.
+/// A command of the application.
 #[derive(Debug)]
 pub(crate) enum Command {
     Register { spec: MemberSpec, takeover: bool, timeout: Option<Duration>, reply: Reply<Registered> },
@@ -34,7 +34,7 @@ pub(crate) struct Registered {
     pub(crate) standing: watch::Receiver<Standing>,
 }
 
-/// Who waits for an operation.
+/// The caller that waits for an operation.
 #[derive(Debug)]
 enum Waiting {
     ForRegistration { id: String, registered: Registered, reply: Reply<Registered> },
@@ -42,7 +42,7 @@ enum Waiting {
 }
 
 impl Waiting {
-    /// Nobody waits any more.
+    /// Returns whether the caller has stopped waiting.
     fn is_over(&self) -> bool {
         match self {
             Waiting::ForRegistration { reply, .. } => reply.is_closed(),
@@ -58,11 +58,11 @@ pub(crate) struct Driver {
     commands: mpsc::Receiver<Command>,
     states: watch::Sender<ConnectionState>,
     links: watch::Sender<Option<Link>>,
-    happenings: ConnectionEvents,
-    happened: mpsc::Receiver<(ConnectionId, ConnectionEvent)>,
+    connection_events: ConnectionEvents,
+    events: mpsc::Receiver<(ConnectionId, ConnectionEvent)>,
     connection: Option<Connection>,
     waiting: BTreeMap<OperationId, Waiting>,
-    /// Some of those who waited do not any more.
+    /// Some callers have stopped waiting.
     abandoned: Arc<AtomicBool>,
     standings: BTreeMap<RegistrationId, watch::Sender<Standing>>,
     closers: Vec<oneshot::Sender<()>>,
@@ -78,15 +78,15 @@ impl Driver {
         links: watch::Sender<Option<Link>>,
         abandoned: Arc<AtomicBool>,
     ) -> Driver {
-        let (happenings, happened) = mpsc::channel(HAPPENINGS_MAX);
+        let (connection_events, events) = mpsc::channel(CONNECTION_EVENTS_MAX);
         Driver {
             session,
             start,
             commands,
             states,
             links,
-            happenings,
-            happened,
+            connection_events,
+            events,
             connection: None,
             waiting: BTreeMap::new(),
             abandoned,
@@ -96,7 +96,7 @@ impl Driver {
         }
     }
 
-    /// Runs until the client is closed, or dropped by everybody.
+    /// Runs until the client is closed or all its handles are dropped.
     pub(crate) async fn run(mut self) {
         while !self.closed {
             let wake = self.session.next_wake().map(|at| self.start + at);
@@ -108,18 +108,18 @@ impl Driver {
             };
             tokio::select! {
                 command = self.commands.recv() => match command {
-                    Some(command) => self.obey(command),
+                    Some(command) => self.process_commands(command),
                     None => return,
                 },
-                Some((connection, happened)) = self.happened.recv() => self.learn(connection, happened),
+                Some((connection, event)) = self.events.recv() => self.handle(connection, event),
                 () = sleep => {}
             }
             self.work(Session::wake);
         }
     }
 
-    /// Takes commands in, as many as there are.
-    fn obey(&mut self, command: Command) {
+    /// Processes all queued commands.
+    fn process_commands(&mut self, command: Command) {
         self.command(command);
         for _ in 1..BATCH_MAX {
             let Ok(command) = self.commands.try_recv() else { break };
@@ -144,14 +144,14 @@ impl Driver {
                 }
             }
             Command::Update { id, registration, update, timeout, reply } => {
-                let asked = self.session.update(&id, registration, update, deadline(timeout));
-                self.wait_for(asked, reply);
+                let started = self.session.update(&id, registration, update, deadline(timeout));
+                self.wait_for(started, reply);
             }
             Command::Unregister { id, registration, timeout, reply } => {
                 let mut out = Effects::new();
-                let asked = self.session.unregister(&id, registration, deadline(timeout), &mut out);
+                let started = self.session.unregister(&id, registration, deadline(timeout), &mut out);
                 self.standings.remove(&registration);
-                self.wait_for(asked, reply);
+                self.wait_for(started, reply);
                 self.perform_all(out);
             }
             Command::Close { reply } => {
@@ -161,8 +161,8 @@ impl Driver {
         }
     }
 
-    fn wait_for(&mut self, asked: Result<OperationId, Error>, reply: Reply<String>) {
-        match asked {
+    fn wait_for(&mut self, started: Result<OperationId, Error>, reply: Reply<String>) {
+        match started {
             Ok(operation) => self.wait(operation, Waiting::ForVersion { reply }),
             Err(error) => drop(reply.send(Err(error))),
         }
@@ -170,14 +170,14 @@ impl Driver {
 
     fn wait(&mut self, operation: OperationId, waiting: Waiting) {
         if waiting.is_over() {
-            // Given up before we heard of it: the mark may have been taken already.
+            // The caller may have stopped waiting before this point, and its flag may already have been cleared.
             self.abandoned.store(true, Ordering::Release);
         }
         self.waiting.insert(operation, waiting);
     }
 
-    fn learn(&mut self, id: ConnectionId, happened: ConnectionEvent) {
-        match happened {
+    fn handle(&mut self, id: ConnectionId, event: ConnectionEvent) {
+        match event {
             ConnectionEvent::Connected(channel) => {
                 if let Some(connection) = self.connection.as_mut().filter(|connection| connection.id == id) {
                     connection.channel = Some(channel);
@@ -192,17 +192,17 @@ impl Driver {
         }
     }
 
-    /// Lets the session do something, then sends what waits and carries out what it asks for.
+    /// Runs a call of the session, then sends the queued requests and performs the effects.
     fn work(&mut self, call: impl FnOnce(&mut Session, Time, &mut Effects)) {
         let mut out = Effects::new();
-        self.forget_the_impatient(&mut out);
+        self.cancel_abandoned(&mut out);
         call(&mut self.session, self.start.elapsed(), &mut out);
         self.session.flush(&mut out);
         self.perform_all(out);
     }
 
-    /// Nobody waits for these any more: their futures were dropped.
-    fn forget_the_impatient(&mut self, out: &mut Effects) {
+    /// Cancels operations whose futures were dropped.
+    fn cancel_abandoned(&mut self, out: &mut Effects) {
         if !self.abandoned.swap(false, Ordering::Acquire) {
             return;
         }
@@ -210,7 +210,7 @@ impl Driver {
         let ids: Vec<OperationId> = gone.map(|(id, _)| *id).collect();
         for operation in ids {
             let fate = self.session.cancel(operation, out);
-            tracing::debug!(?operation, taken_back = fate == NotSent::TakenBack, "nobody waits for the answer");
+            tracing::debug!(?operation, taken_back = fate == NotSent::TakenBack, "operation abandoned by its caller");
             if let Some(Waiting::ForRegistration { registered, .. }) = self.waiting.remove(&operation) {
                 self.standings.remove(&registered.registration);
             }
@@ -226,7 +226,7 @@ impl Driver {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Connect { connection, address, attach } => {
-                self.connection = Some(Connection::open(connection, address, attach, self.happenings.clone()));
+                self.connection = Some(Connection::open(connection, address, attach, self.connection_events.clone()));
             }
             Effect::Disconnect { connection } => {
                 self.connection.take_if(|held| held.id == connection);
@@ -234,8 +234,8 @@ impl Driver {
             Effect::Send { connection, message } => {
                 let held = self.connection.as_ref().filter(|held| held.id == connection);
                 if held.is_some_and(|held| !held.send(message)) {
-                    let error = Error::new(ErrorCode::NotReady, "the node does not read what it is sent");
-                    let _ = self.happenings.try_send((connection, ConnectionEvent::Ended(error)));
+                    let error = Error::new(ErrorCode::NotReady, "the node does not read its messages");
+                    let _ = self.connection_events.try_send((connection, ConnectionEvent::Ended(error)));
                 }
             }
             Effect::State(state) => self.state(state),
@@ -246,7 +246,7 @@ impl Driver {
                 }
             }
             Effect::Ended { registration, error } => {
-                tracing::warn!(%error, "a registration ended");
+                tracing::warn!(%error, "registration ended");
                 if let Some(standing) = self.standings.remove(&registration) {
                     standing.send_modify(|standing| standing.ended = Some(error));
                 }
@@ -271,7 +271,7 @@ impl Driver {
             }
             ConnectionState::Disconnected { reason, retry_in } => {
                 tracing::info!(%reason, ?retry_in, "disconnected");
-                // Watches read on where they are until there is another link.
+                // Watches continue on the old link until there is a new one.
                 self.links.send_replace(None);
             }
             ConnectionState::Connecting { .. } | ConnectionState::Closed => {}
@@ -287,7 +287,7 @@ impl Driver {
                     self.standings.remove(&registration);
                 }
                 if let Err(Ok(_)) = reply.send(result.map(|_| registered)) {
-                    // The application went away in the last moment, without its registration.
+                    // The caller dropped its future at the last moment and did not receive its registration.
                     let mut out = Effects::new();
                     let _ = self.session.unregister(&id, registration, None, &mut out);
                     self.standings.remove(&registration);

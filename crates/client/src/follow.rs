@@ -1,4 +1,4 @@
-//! The task behind a watch or a view: reads a node's stream, loses it, finds the next and resumes.
+//! The task behind a watch or a view: reads a node's stream and resumes it at the next node when it is lost.
 
 use crate::backoff::Backoff;
 use crate::connection::Link;
@@ -12,19 +12,19 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// For pauses between attempts: as if this were the heartbeat timeout.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Limits the pauses between attempts, in place of a heartbeat timeout.
+const BACKOFF_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where the events go.
+/// The receiver of the events.
 pub(crate) trait Target: Send {
-    /// Changes the state and passes on what it has to tell. `None` if nobody listens any more.
+    /// Changes the state and passes its events on. Returns `None` if the receiver was dropped.
     fn change<T: Send>(
         &mut self,
         change: impl FnOnce(&mut WatchState, &mut Vec<Event>) -> T + Send,
     ) -> impl Future<Output = Option<T>> + Send;
 }
 
-/// Follows until nobody listens or the client is closed, or an error that trying again cannot mend.
+/// Runs until the receiver is dropped, the client is closed, or an error occurs that a retry cannot fix.
 pub(crate) async fn follow(
     mut links: watch::Receiver<Option<Link>>,
     filter: String,
@@ -41,13 +41,13 @@ pub(crate) async fn follow(
             End::Moved | End::Again => {}
             End::Closed => return None,
             End::Failed(error) if resumed && matches!(error.code, ErrorCode::TooLarge | ErrorCode::InvalidArgument) => {
-                // This node does not want to hear what we know: start over.
+                // The node rejects the state to resume from: start with a new snapshot.
                 target.change(WatchState::forget).await?;
             }
             End::Failed(error) if is_final(error.code) => return Some(error),
             End::Failed(error) => {
-                let pause = backoff.pause(start.elapsed(), PATIENCE, &mut random);
-                tracing::debug!(%error, ?pause, "a watch was interrupted");
+                let pause = backoff.pause(start.elapsed(), BACKOFF_TIMEOUT, &mut random);
+                tracing::debug!(%error, ?pause, "watch interrupted");
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     open = moved(&links, &link) => if !open { return None },
@@ -58,16 +58,16 @@ pub(crate) async fn follow(
 }
 
 enum End {
-    /// The client is connected elsewhere.
+    /// The client has connected to another node.
     Moved,
-    /// The client is closed, or nobody listens.
+    /// The client is closed, or the receiver was dropped.
     Closed,
-    /// Resume at once.
+    /// Resume immediately.
     Again,
     Failed(Error),
 }
 
-/// Reads one stream to its end. What the state tells is never cut short: a change is taken in and passed on, or neither.
+/// Reads one stream to its end. A change is applied and passed on completely, or not at all.
 async fn read(
     links: &watch::Receiver<Option<Link>>,
     link: &Link,
@@ -104,7 +104,7 @@ async fn read(
     }
 }
 
-/// Waits until the client is connected by another link; false if it is closed.
+/// Waits until the client is connected by another link. Returns false if it is closed.
 async fn moved(links: &watch::Receiver<Option<Link>>, present: &Link) -> bool {
     let elsewhere = |link: &Option<Link>| link.as_ref().is_some_and(|link| link.connection != present.connection);
     links.clone().wait_for(elsewhere).await.is_ok()
@@ -121,7 +121,7 @@ fn is_final(code: ErrorCode) -> bool {
     )
 }
 
-/// Keeps a callback going; dropping it ends the calls.
+/// Keeps a callback active. Dropping it ends the calls.
 #[derive(Debug)]
 #[must_use = "the calls end when this is dropped"]
 pub struct CallbackGuard {
@@ -137,7 +137,7 @@ pub(crate) fn call_back(mut watch: Watch, mut call: impl FnMut(Event) + Send + '
     CallbackGuard { _task: Task(task) }
 }
 
-/// A task that ends with its handle.
+/// A task that is aborted when its handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Task(pub(crate) JoinHandle<()>);
 

@@ -1,4 +1,4 @@
-//! Convoke's SDK: register, watch, keep a local view, pick members.
+//! Convoke's SDK: register members, watch changes, keep a local view, pick members.
 //!
 //! ```no_run
 //! use convoke_client::{Client, MemberSpec, RoundRobin, Update};
@@ -6,34 +6,34 @@
 //! # async fn quick_start() -> Result<(), convoke_client::Error> {
 //! let client = Client::connect(["127.0.0.1:7700"]).await?;
 //!
-//! // Be found. The SDK keeps this registered across lost connections and nodes.
+//! // Register. The SDK keeps the member registered across lost connections and nodes.
 //! let me = client.register(MemberSpec::new("orders-1", "orders").address("10.0.0.1:8080")).await?;
 //! me.update(Update::merge().set("load", "0.3")).await?;
 //!
-//! // Find others. Reading a view needs no network.
+//! // Find other members. Reading a view needs no network access.
 //! let payments = client.view("service == \"payments\"")?;
 //! payments.wait_caught_up().await?;
 //! if let Some(member) = RoundRobin::new(payments).pick() {
 //!     println!("the next payment goes to {}", member.address);
 //! }
 //!
-//! // Leave: unregisters at once.
+//! // Unregister everything.
 //! client.close().await
 //! # }
 //! ```
 //!
-//! | For | there is |
+//! | Task | API |
 //! |---|---|
-//! | being found | [`Client::register`], [`Registration`], [`Update`] |
-//! | hearing of changes | [`Client::watch`], [`Client::on_change`], [`Event`] |
-//! | looking things up | [`Client::view`], [`View`], [`Client::get`], [`Client::list`] |
-//! | choosing | [`RoundRobin`], [`LocalityPreferring`], [`WeightedRoundRobin`] |
-//! | keys that are consistent | [`Client::kv`], [`Kv`](log::Kv), [`Client::log`] |
-//! | knowing where one stands | [`Client::states`], [`ConnectionState`], [`Registration::lost`] |
+//! | Register a member | [`Client::register`], [`Registration`], [`Update`] |
+//! | Receive changes | [`Client::watch`], [`Client::on_change`], [`Event`] |
+//! | Look up members | [`Client::view`], [`View`], [`Client::get`], [`Client::list`] |
+//! | Pick a member | [`RoundRobin`], [`LocalityPreferring`], [`WeightedRoundRobin`] |
+//! | Use consistent keys | [`Client::kv`], [`Kv`](log::Kv), [`Client::log`] |
+//! | Observe the connection | [`Client::states`], [`ConnectionState`], [`Registration::lost`] |
 //!
-//! Errors are one type, [`Error`], with a [`ErrorCode`] that says what to do; `docs/sdk.md` has the guide.
+//! All errors have the type [`Error`] with an [`ErrorCode`] that shows how to react; `docs/sdk.md` is the guide.
 //!
-//! Everything that decides is synchronous and takes time and randomness as arguments. It is in `convoke-session`;
+//! All decisions are synchronous code that takes time and randomness as arguments. They are in `convoke-session`;
 //! this crate runs it with tokio and tonic.
 
 mod builder;

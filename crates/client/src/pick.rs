@@ -1,10 +1,11 @@
-//! Pickers: which member of a view gets the next request. Only routable ones do: up and not drained.
+//! Pickers choose the member of a view for the next request. They choose routable members only: up and not drained
+//!
 
 use crate::{Member, View};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One after another.
+/// Picks the members in turn.
 #[derive(Debug)]
 pub struct RoundRobin {
     members: Latest<Vec<Arc<Member>>>,
@@ -16,14 +17,14 @@ impl RoundRobin {
         RoundRobin { members: Latest::new(view), turn: start() }
     }
 
-    /// `None` if no member is routable.
+    /// Returns `None` if no member is routable.
     pub fn pick(&self) -> Option<Arc<Member>> {
         self.members.with(routable, |members| turn(members, &self.turn))
     }
 }
 
-/// One after another among the nearest: those that share most of a locality, from its left end, label by label. If none of a zone is
-/// routable the whole region is, and so on; any member is better than none.
+/// Picks in turn among the nearest members: those that share the most labels of a locality, from the left. If no member
+/// of a zone is routable, it uses the whole region, and so on up to any member.
 #[derive(Debug)]
 pub struct LocalityPreferring {
     locality: String,
@@ -32,19 +33,19 @@ pub struct LocalityPreferring {
 }
 
 impl LocalityPreferring {
-    /// `locality` is where the caller is, `aws.us-east-1.a` for example.
+    /// `locality` is the locality of the caller, for example `aws.us-east-1.a`.
     pub fn new(view: View, locality: impl Into<String>) -> LocalityPreferring {
         LocalityPreferring { locality: locality.into(), members: Latest::new(view), turn: start() }
     }
 
-    /// `None` if no member is routable.
+    /// Returns `None` if no member is routable.
     pub fn pick(&self) -> Option<Arc<Member>> {
         let nearest = |members| nearest(routable(members), &self.locality);
         self.members.with(nearest, |members| turn(members, &self.turn))
     }
 }
 
-/// In turn, as often as the members' weights say, evenly spread.
+/// Picks members in turn, in proportion to their weights and evenly spread.
 #[derive(Debug)]
 pub struct WeightedRoundRobin {
     members: Latest<Weighted>,
@@ -55,13 +56,13 @@ impl WeightedRoundRobin {
         WeightedRoundRobin { members: Latest::new(view) }
     }
 
-    /// `None` if no member is routable.
+    /// Returns `None` if no member is routable.
     pub fn pick(&self) -> Option<Arc<Member>> {
         self.members.with(|members| Weighted::new(routable(members)), Weighted::pick)
     }
 }
 
-/// Something made from a view, and made anew when the view has changed.
+/// A value derived from a view and recomputed when the view has changed.
 #[derive(Debug)]
 struct Latest<T> {
     view: View,
@@ -75,7 +76,7 @@ impl<T> Latest<T> {
 
     fn with<R>(&self, make: impl FnOnce(Vec<Arc<Member>>) -> T, use_it: impl FnOnce(&mut T) -> R) -> R {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before the members are read: a change in between is seen the next time.
+        // Read before the members: a change in between is then seen the next time.
         let changes = self.view.changes();
         if made.as_ref().is_none_or(|(at, _)| *at != changes) {
             *made = None;
@@ -85,7 +86,7 @@ impl<T> Latest<T> {
     }
 }
 
-/// Not everybody starts with the first.
+/// A random start, so that clients do not all pick the first member.
 fn start() -> AtomicUsize {
     AtomicUsize::new(fastrand::usize(..))
 }
@@ -110,7 +111,8 @@ fn nearest(mut members: Vec<Arc<Member>>, locality: &str) -> Vec<Arc<Member>> {
     members
 }
 
-/// Smooth weighted round robin: each turn everybody gains its weight, who has most is picked and pays the sum of all.
+/// Smooth weighted round robin: each turn adds its weight to every member, picks the one with the highest value and
+/// subtracts the sum of all weights from it.
 #[derive(Debug)]
 struct Weighted {
     members: Vec<(i64, Arc<Member>)>,
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_down_and_the_drained_get_nothing() {
+    fn down_and_drained_members_are_not_picked() {
         let down = Member { status: Status::Down, ..Member::clone(&member("down", "", 1)) };
         let drained = Member { drained: true, ..Member::clone(&member("drained", "", 1)) };
         let members = vec![Arc::new(down), member("up", "", 1), Arc::new(drained)];
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_has_a_turn() {
+    fn all_members_are_picked_in_turn() {
         let members = vec![member("a", "", 1), member("b", "", 1), member("c", "", 1)];
         let at = AtomicUsize::new(usize::MAX);
         let picked: Vec<String> = (0..4).map(|_| turn(&members, &at).unwrap().id.clone()).collect();
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_come_first_and_anybody_is_better_than_nobody() {
+    fn the_nearest_members_are_preferred_and_distant_ones_are_a_fallback() {
         let all = || {
             vec![member("a", "aws.us.a", 1), member("b", "aws.us.b", 1), member("c", "aws.eu.a", 1), member("d", "", 1)]
         };
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(ids(&nearest(all(), "aws.ap.a")), ["a", "b", "c"]);
         assert_eq!(ids(&nearest(all(), "gcp.us.a")).len(), 4);
         assert_eq!(ids(&nearest(all(), "")).len(), 4);
-        // Whole labels count: us-east-1 is not near us-east-10.
+        // Whole labels are compared: us-east-1 is not near us-east-10.
         let members = vec![member("a", "us-east-10.a", 1), member("b", "us-west.a", 1)];
         assert_eq!(ids(&nearest(members, "us-east-1.a")).len(), 2);
     }

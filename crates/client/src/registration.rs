@@ -1,15 +1,15 @@
-//! A registered member, in the hands of the application.
+//! A registered member, as the application holds it.
 
-use crate::client::{Client, ask};
+use crate::client::{Client, send_command};
 use crate::driver::Command;
 use crate::session::RegistrationId;
 use crate::{Error, Update};
 use tokio::sync::watch;
 
-/// A member this client has registered.
+/// A member that this client has registered.
 ///
-/// The SDK keeps it registered, at whatever node, until [`unregister`](Registration::unregister) is called, the client is closed or
-/// another client takes the member over. Dropping this handle changes nothing.
+/// The SDK keeps it registered, at any node, until [`unregister`](Registration::unregister) is called, the client is
+/// closed or another client takes the member over. Dropping this handle changes nothing.
 #[derive(Debug)]
 pub struct Registration {
     client: Client,
@@ -18,7 +18,7 @@ pub struct Registration {
     standing: watch::Receiver<Standing>,
 }
 
-/// How a registration stands.
+/// The state of a registration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Standing {
     pub(crate) version: String,
@@ -39,42 +39,42 @@ impl Registration {
         &self.id
     }
 
-    /// The version after the last write of this client that a node acknowledged; attaching is one, too. Whatever else changes a member raises
-    /// its version as well (a drain mark, `down` and `up` again): a view has the present one.
+    /// Returns the version after the last write of this client that a node acknowledged; an attach is a write too. Other
+    /// changes also raise the version of a member (a drain mark, `down` and `up` again): a view has the current one.
     pub fn version(&self) -> String {
         self.standing.borrow().version.clone()
     }
 
-    /// Changes the metadata; returns the new version.
+    /// Changes the metadata and returns the new version.
     ///
-    /// While disconnected this waits, at most for the client's operation timeout. Dropping the future takes the update back
-    /// if it has not been sent yet.
+    /// While the client is disconnected, this waits, at most for the client's operation timeout. Dropping the future
+    /// withdraws the update if it has not been sent yet.
     pub async fn update(&self, update: Update) -> Result<String, Error> {
         self.check()?;
         let (id, registration, timeout) = (self.id.clone(), self.registration, self.client.operation_timeout());
-        ask(&self.client, |reply| Command::Update { id, registration, update, timeout, reply }).await
+        send_command(&self.client, |reply| Command::Update { id, registration, update, timeout, reply }).await
     }
 
-    /// Unregisters the member. Once asked for it is carried out, even if nobody waits for the answer.
+    /// Unregisters the member. The operation is performed even if the future is dropped.
     pub async fn unregister(self) -> Result<(), Error> {
         self.check()?;
         let (id, registration, timeout) = (self.id.clone(), self.registration, self.client.operation_timeout());
-        ask(&self.client, |reply| Command::Unregister { id, registration, timeout, reply }).await.map(drop)
+        send_command(&self.client, |reply| Command::Unregister { id, registration, timeout, reply }).await.map(drop)
     }
 
-    /// Why the member is no longer this client's, if it is not: `TAKEN_OVER` or `SUPERSEDED`. The SDK does not register it again by
-    /// itself: two clients would take it from each other for ever.
+    /// Returns why the member is no longer registered by this client, if it is not: `TAKEN_OVER` or `SUPERSEDED`. The SDK does
+    /// not register it again, because two clients would take it from each other forever.
     pub fn ended(&self) -> Option<Error> {
         self.standing.borrow().ended.clone()
     }
 
-    /// Waits until the member is no longer this client's.
+    /// Waits until the member is no longer registered by this client.
     pub async fn lost(&self) -> Error {
         let mut standing = self.standing.clone();
         let lost = standing.wait_for(|standing| standing.ended.is_some()).await.map(|standing| standing.ended.clone());
         match lost {
             Ok(Some(error)) => error,
-            // The client was closed: nothing is lost any more.
+            // The client was closed, so the member can no longer be lost.
             _ => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! A view: a local copy of what matches a filter.
+//! A view: a local copy of the members that match a filter.
 
 use crate::client::Client;
 use crate::follow::{Target, Task, follow};
@@ -8,10 +8,10 @@ use convoke_session::watch_state::WatchState;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 
-/// A local, eventually consistent copy of the members that match a filter. Reading it never touches the network, and works while the
+/// A local, eventually consistent copy of the members that match a filter. Reads need no network access and work while the
 /// client is disconnected.
 ///
-/// Cheap to clone; the copy is kept up to date until all clones are dropped.
+/// Cheap to clone. The copy is updated until all clones are dropped.
 #[derive(Clone, Debug)]
 pub struct View {
     inner: Arc<Inner>,
@@ -47,13 +47,13 @@ impl Target for Keeper {
         &mut self,
         change: impl FnOnce(&mut WatchState, &mut Vec<Event>) -> T + Send,
     ) -> Option<T> {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         let result = {
             let mut state = self.copy.state.write().unwrap_or_else(PoisonError::into_inner);
-            change(&mut state, &mut told)
+            change(&mut state, &mut events)
         };
-        if !told.is_empty() {
-            let caught_up = told.contains(&Event::CaughtUp);
+        if !events.is_empty() {
+            let caught_up = events.contains(&Event::CaughtUp);
             self.progress.send_modify(|progress| {
                 progress.changes += 1;
                 progress.caught_up |= caught_up;
@@ -71,24 +71,24 @@ impl View {
         let following = follow(client.inner.links.clone(), filter.to_string(), keeper);
         let task = tokio::spawn(async move {
             if let Some(error) = following.await {
-                tracing::warn!(%error, "a view ended");
+                tracing::warn!(%error, "view ended");
                 sender.send_modify(|progress| progress.failure = Some(error));
             }
         });
         View { inner: Arc::new(Inner { copy, progress, _task: Task(task), _client: client }) }
     }
 
-    /// One member of the view.
+    /// Returns one member of the view.
     pub fn get(&self, id: &str) -> Option<Arc<Member>> {
         self.read(|state| state.members().get(id).cloned())
     }
 
-    /// All members of the view, ordered by id.
+    /// Returns all members of the view, ordered by id.
     pub fn list(&self) -> Vec<Arc<Member>> {
         self.read(|state| state.members().values().cloned().collect())
     }
 
-    /// The members of the view that match a further filter.
+    /// Returns the members of the view that match a further filter.
     pub fn list_matching(&self, filter: &Filter) -> Vec<Arc<Member>> {
         let mut members = self.list();
         members.retain(|member| filter.matches(&subject(member)));
@@ -103,12 +103,12 @@ impl View {
         self.len() == 0
     }
 
-    /// Whether the view has been complete once. It stays readable, and grows old, while the client is disconnected.
+    /// Returns whether the view has been complete once. While the client is disconnected, it stays readable and becomes stale.
     pub fn is_caught_up(&self) -> bool {
         self.inner.progress.borrow().caught_up
     }
 
-    /// Waits until the view is complete. Fails if no node accepts it, or the client was closed before.
+    /// Waits until the view is complete. Fails if no node accepts it or the client is closed first.
     pub async fn wait_caught_up(&self) -> Result<(), Error> {
         let mut progress = self.inner.progress.clone();
         let settled = progress.wait_for(|progress| progress.caught_up || progress.failure.is_some()).await;
@@ -119,12 +119,12 @@ impl View {
         }
     }
 
-    /// A number that rises with every change of the view.
+    /// Returns a number that grows with every change of the view.
     pub fn changes(&self) -> u64 {
         self.inner.progress.borrow().changes
     }
 
-    /// Waits until the view has changed since `changes` had this value. False if it will not change any more.
+    /// Waits until the view has changed since `changes` had this value. Returns false if it will not change any more.
     pub async fn changed_since(&self, changes: u64) -> bool {
         let mut progress = self.inner.progress.clone();
         progress.wait_for(|progress| progress.changes > changes).await.is_ok()

@@ -1,4 +1,4 @@
-//! A watch: events, one after another.
+//! A watch: a stream of events.
 
 use crate::client::Client;
 use crate::follow::{Target, Task, follow};
@@ -10,11 +10,11 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 
-/// Events that may wait for the application. Beyond that the node is not read from; if that goes on, the watch starts over
-/// with [`Event::Reset`].
+/// Events that may wait for the application. When the queue is full, the node's stream is not read; if that lasts, the
+/// watch is reset with [`Event::Reset`].
 const EVENTS_MAX: usize = 1024;
 
-/// A stream of [`Event`]s. It goes on across lost connections and nodes, and ends when the client is closed.
+/// A stream of [`Event`]s. It continues across lost connections and nodes and ends when the client is closed.
 #[derive(Debug)]
 #[must_use = "dropping a watch ends it"]
 pub struct Watch {
@@ -34,9 +34,9 @@ impl Target for Sender {
         &mut self,
         change: impl FnOnce(&mut WatchState, &mut Vec<Event>) -> T + Send,
     ) -> Option<T> {
-        let mut told = Vec::new();
-        let result = change(&mut self.state, &mut told);
-        for event in told {
+        let mut events = Vec::new();
+        let result = change(&mut self.state, &mut events);
+        for event in events {
             self.events.send(event).await.ok()?;
         }
         Some(result)
@@ -52,22 +52,22 @@ impl Watch {
             filter.to_string(),
             Sender { state: WatchState::default(), events: sender },
         );
-        let told = failure.clone();
+        let failed = failure.clone();
         let task = tokio::spawn(async move {
             if let Some(error) = following.await {
-                tracing::warn!(%error, "a watch ended");
-                let _ = told.set(error);
+                tracing::warn!(%error, "watch ended");
+                let _ = failed.set(error);
             }
         });
         Watch { events, failure, _task: Task(task), _client: client }
     }
 
-    /// The next event; `None` once the client is closed, or the watch has failed for good.
+    /// Returns the next event; `None` once the client is closed or the watch has failed permanently.
     pub async fn next(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 
-    /// Why the watch ended, if no node accepts it: no permission, for example.
+    /// Returns why the watch ended if no node accepts it, for example because of a missing permission.
     pub fn failure(&self) -> Option<&Error> {
         self.failure.get()
     }

@@ -1,4 +1,4 @@
-//! The SDK and a cluster of real nodes: crashes, graceful stops, long absences, slow readers, many members.
+//! The SDK with a cluster of real nodes: crashes, graceful stops, long interruptions, slow readers, many members.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use support::{Served, client, is_connected, next, orders};
 
-/// Statuses and owners that a client is told of.
+/// Statuses and owners that a client observes.
 #[derive(Clone, Default)]
 struct Seen {
     statuses: Arc<Mutex<Vec<String>>>,
@@ -38,11 +38,11 @@ async fn full_view(client: &Client) -> View {
 }
 
 #[tokio::test]
-async fn a_crashed_node_costs_nobody_a_down() {
+async fn a_node_crash_makes_no_member_down() {
     let mut cluster = Served::cluster(3).await;
     let observer = client(cluster[2].address()).await;
     let (seen, _calls) = Seen::by(&observer);
-    // Only the node that will crash is known from the start.
+    // The client initially knows only the node that will crash.
     let client = client(cluster[0].address()).await;
     let registration = client.register(orders("orders-1")).await.unwrap();
     let view = full_view(&observer).await;
@@ -50,7 +50,7 @@ async fn a_crashed_node_costs_nobody_a_down() {
 
     cluster.remove(0).kill().await;
     eventually(
-        "the client is with another node",
+        "the client is connected to another node",
         async || matches!(client.state(), ConnectionState::Connected { node, .. } if node != "n0"),
     )
     .await;
@@ -61,7 +61,7 @@ async fn a_crashed_node_costs_nobody_a_down() {
 }
 
 #[tokio::test]
-async fn a_node_that_stops_hands_its_clients_over() {
+async fn a_stopping_node_hands_its_clients_over() {
     let mut cluster = Served::cluster(2).await;
     let observer = client(cluster[1].address()).await;
     let (seen, _calls) = Seen::by(&observer);
@@ -88,7 +88,7 @@ async fn a_node_that_stops_hands_its_clients_over() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_from_node_to_node_without_gap_or_duplicate() {
+async fn a_watch_moves_between_nodes_without_gap_or_duplicate() {
     let mut cluster = Served::cluster(3).await;
     let writer = client(cluster[2].address()).await;
     let registration = writer.register(orders("orders-0")).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_watch_goes_from_node_to_node_without_gap_or_duplicate() {
 }
 
 #[tokio::test]
-async fn whoever_was_away_for_too_long_is_registered_again_by_itself() {
+async fn members_are_registered_again_after_a_long_interruption() {
     let (node, proxy) = Served::behind_proxy().await;
     let client = client(proxy.address()).await;
     let registration = client.register(orders("orders-1")).await.unwrap();
@@ -140,7 +140,7 @@ async fn whoever_was_away_for_too_long_is_registered_again_by_itself() {
 }
 
 #[tokio::test]
-async fn of_two_processes_with_one_client_id_the_younger_stays() {
+async fn the_newer_of_two_processes_with_one_client_id_stays() {
     let node = Served::alone().await;
     let process = || Client::builder().seeds([node.address().to_string()]).client_id("shop");
     let first = process().connect().await.unwrap();
@@ -151,13 +151,13 @@ async fn of_two_processes_with_one_client_id_the_younger_stays() {
     assert_eq!(first.register(orders("orders-2")).await.unwrap_err().code, ErrorCode::Superseded);
     assert_eq!(node.member("orders-1").unwrap().metadata().to_map()["by"], "second");
     assert!(is_connected(&second));
-    // The older one can still look.
+    // The older client can still read.
     eventually("it is connected again", async || is_connected(&first)).await;
     assert_eq!(full_view(&first).await.len(), 1);
 }
 
 #[tokio::test]
-async fn many_members_are_attached_in_parts_and_come_back_together() {
+async fn many_members_are_attached_in_parts_and_restored_together() {
     const MEMBERS: usize = 3_000;
     let (node, proxy) = Served::behind_proxy().await;
     let client = client(proxy.address()).await;
@@ -184,14 +184,14 @@ async fn many_members_are_attached_in_parts_and_come_back_together() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_is_told_and_slows_nobody() {
+async fn a_slow_reader_is_reset_and_does_not_slow_others() {
     let node = Served::start("n0", &[], |config| config.limits.watcher_queue = 64).await;
     let (writer, slow) = (client(node.address()).await, client(node.address()).await);
     let registration = writer.register(orders("orders-1").metadata("pad", "x".repeat(2000))).await.unwrap();
     let mut watch = slow.watch("service == \"orders\"").unwrap();
     assert!(matches!(next(&mut watch).await, Event::Snapshot(_)));
     assert_eq!(next(&mut watch).await, Event::CaughtUp);
-    // Far more than fits into all queues and windows on the way.
+    // Many more events than all queues and windows on the way can hold.
     let mut last = String::new();
     for round in 0..6_000 {
         last = round.to_string();
@@ -205,8 +205,8 @@ async fn a_slow_reader_is_told_and_slows_nobody() {
                 reset = true;
             }
             event => {
-                let told = event.member().and_then(|member| member.metadata.get("round").cloned());
-                round = told.unwrap_or(round);
+                let seen = event.member().and_then(|member| member.metadata.get("round").cloned());
+                round = seen.unwrap_or(round);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The SDK is built without the core: applications do not carry a registry around.
+//! The SDK does not depend on the core, so that applications do not contain a registry.
 
 use convoke_purity::dependency_closure;
 
@@ -10,6 +10,6 @@ fn the_sdk_does_not_depend_on_the_core() {
 }
 
 #[test]
-fn a_dependency_on_the_core_would_be_noticed() {
+fn the_dependency_check_detects_the_core() {
     assert!(dependency_closure("convoke-sim").iter().any(|name| name == "convoke-core"));
 }

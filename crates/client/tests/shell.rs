@@ -1,4 +1,4 @@
-//! The whole SDK over real sockets, against a real node, through a proxy that fails on demand.
+//! The whole SDK over real sockets with a real node, through a proxy that fails on demand.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -53,7 +53,7 @@ async fn register_update_unregister() {
 }
 
 #[tokio::test]
-async fn a_lost_connection_is_not_noticed_by_anybody_else() {
+async fn a_lost_connection_is_invisible_to_other_clients() {
     let (server, proxy) = Served::behind_proxy().await;
     let observer = client(server.address()).await;
     let statuses: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -68,8 +68,8 @@ async fn a_lost_connection_is_not_noticed_by_anybody_else() {
     let registration = client.register(orders("orders-1")).await.unwrap();
     let version = registration.version();
     proxy.close();
-    eventually("the loss is noticed", async || !is_connected(&client)).await;
-    // Asked for while disconnected: waits.
+    eventually("the loss is detected", async || !is_connected(&client)).await;
+    // An operation that starts while the client is disconnected waits.
     let mut update = pin!(registration.update(Update::merge().set("v", "2")));
     let begun = poll_fn(|context| Poll::Ready(update.as_mut().poll(context))).await;
     assert!(begun.is_pending(), "{begun:?}");
@@ -81,7 +81,7 @@ async fn a_lost_connection_is_not_noticed_by_anybody_else() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_without_gap_or_duplicate() {
+async fn a_watch_continues_without_gap_or_duplicate() {
     let (server, proxy) = Served::behind_proxy().await;
     let writer = client(server.address()).await;
     let watcher = client(proxy.address()).await;
@@ -122,7 +122,7 @@ async fn a_watch_goes_on_without_gap_or_duplicate() {
 }
 
 #[tokio::test]
-async fn a_view_is_readable_whatever_happens() {
+async fn a_view_stays_readable_while_disconnected() {
     let (server, proxy) = Served::behind_proxy().await;
     let writer = client(server.address()).await;
     let reader = client(proxy.address()).await;
@@ -141,49 +141,49 @@ async fn a_view_is_readable_whatever_happens() {
     let near = LocalityPreferring::new(view.clone(), "us.a");
     assert_eq!(near.pick().unwrap().id, "orders-b");
     server.node.drain("orders-b", true).await.unwrap();
-    eventually("the drained one is left alone", async || near.pick().unwrap().id == "orders-a").await;
+    eventually("the drained member is not picked", async || near.pick().unwrap().id == "orders-a").await;
     let robin = RoundRobin::new(view.clone());
     assert!((0..4).all(|_| robin.pick().unwrap().id == "orders-a"));
 
     proxy.close();
-    eventually("the loss is noticed", async || !is_connected(&reader)).await;
+    eventually("the loss is detected", async || !is_connected(&reader)).await;
     assert_eq!(view.len(), 2, "still there");
     writer.close().await.unwrap();
-    assert_eq!(view.len(), 2, "old, but there");
+    assert_eq!(view.len(), 2, "stale but readable");
     proxy.open();
     eventually("it is up to date again", async || view.is_empty()).await;
     assert!(robin.pick().is_none());
 }
 
 #[tokio::test]
-async fn a_connection_that_hangs_is_given_up_within_ten_seconds() {
+async fn a_hanging_connection_is_closed_within_ten_seconds() {
     let server = Served::start("n0", &[], |config| config.timers = convoke_core::Timers::default()).await;
     let proxy = Proxy::start(&server.address().to_string()).await;
     let client = Client::builder().seeds([proxy.address()]).connect().await.unwrap();
     let _registration = client.register(orders("orders-1")).await.unwrap();
     let start = Instant::now();
     proxy.block(true);
-    eventually("the client notices", async || !is_connected(&client)).await;
+    eventually("the client detects it", async || !is_connected(&client)).await;
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert_eq!(server.status("orders-1"), Some("up"));
-    // It has learnt from the registry where else to go, and does not need its only seed.
+    // It has learnt other addresses from the registry and does not need its only seed.
     eventually("it is back", async || is_connected(&client)).await;
     let ConnectionState::Connected { address, .. } = client.state() else { panic!("connected") };
     assert_eq!(address, server.address().to_string());
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_in_time_has_not_happened() {
+async fn operations_not_sent_in_time_are_not_executed() {
     let server = Served::alone().await;
-    // An address where nobody listens yet.
+    // An address where nothing listens yet.
     let address = convoke_testkit::free_address();
     let client =
         Client::builder().seeds([address.clone()]).operation_timeout(Duration::from_millis(300)).build().unwrap();
     assert_eq!(client.register(orders("orders-1")).await.unwrap_err().code, ErrorCode::Timeout);
     assert_eq!(client.get("orders-1").await.unwrap_err().code, ErrorCode::Timeout);
-    // Given up by the application itself.
-    let patience = Duration::from_millis(100);
-    assert!(tokio::time::timeout(patience, client.register(orders("orders-2"))).await.is_err());
+    // Cancelled by the application itself.
+    let timeout = Duration::from_millis(100);
+    assert!(tokio::time::timeout(timeout, client.register(orders("orders-2"))).await.is_err());
     let _proxy = Proxy::start_at(&address, &server.address().to_string()).await;
     eventually("connected", async || is_connected(&client)).await;
     client.register(orders("orders-3")).await.unwrap();
@@ -191,7 +191,7 @@ async fn what_cannot_be_sent_in_time_has_not_happened() {
 }
 
 #[tokio::test]
-async fn a_member_taken_over_is_told_and_left_alone() {
+async fn a_takeover_is_reported_and_the_member_is_not_taken_back() {
     let server = Served::alone().await;
     let (first, second) = (client(server.address()).await, client(server.address()).await);
     let registration = first.register(orders("orders-1")).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_member_taken_over_is_told_and_left_alone() {
 }
 
 #[tokio::test]
-async fn bad_filters_and_seeds_are_rejected_at_once() {
+async fn invalid_filters_and_seeds_are_rejected_immediately() {
     let client = Client::builder().build().unwrap();
     let error = client.watch("servce == \"orders\"").unwrap_err();
     assert_eq!((error.code, error.field.as_deref()), (ErrorCode::InvalidFilter, Some("filter")));

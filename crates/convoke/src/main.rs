@@ -103,8 +103,8 @@ fn print(arguments: &PrintArgs) -> Result {
         };
     }
     let loaded = Loaded::effective(arguments.config.as_deref(), &[])?;
-    for doubt in &loaded.doubts {
-        eprintln!("convoke: {doubt}");
+    for warning in &loaded.warnings {
+        eprintln!("convoke: {warning}");
     }
     if arguments.json {
         output::print_json(&config::print::effective_json(&loaded))

@@ -1,4 +1,4 @@
-//! What is in `packaging/`, given to the parser and the checks that a node's own command line goes through.
+//! Checks the files in `packaging/` with the parser and the checks of the command line.
 
 use crate::args::{Arguments, Command};
 use crate::config::Loaded;
@@ -15,7 +15,7 @@ fn packaged(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What a node with this command line and environment would be started with.
+/// Returns the plan of a node with this command line and environment.
 fn plan(arguments: &[&str], environment: &[(&str, &str)]) -> (Plan, Loaded) {
     let line = ["convoke"].iter().chain(arguments);
     let parsed = Arguments::try_parse_from(line).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
@@ -23,7 +23,7 @@ fn plan(arguments: &[&str], environment: &[(&str, &str)]) -> (Plan, Loaded) {
     let mut loaded = Loaded::default();
     loaded.environment(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))).unwrap();
     loaded.flags(&start.settings.0).unwrap();
-    assert!(loaded.doubts.is_empty(), "{:?}", loaded.doubts);
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     (Plan::start(&loaded).unwrap_or_else(|error| panic!("{arguments:?}: {error}")), loaded)
 }
 
@@ -35,7 +35,7 @@ fn table(value: &Yaml) -> &Hash {
     value.as_hash().expect("a table")
 }
 
-/// A list in brackets with texts in quotes, as Dockerfiles have them.
+/// Parses a list in brackets with quoted strings, as in Dockerfiles.
 fn list(line: &str) -> Vec<String> {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))
 }
@@ -59,31 +59,31 @@ fn the_nodes_of_the_compose_file_form_one_cluster() {
         assert_eq!(
             (settings.id.as_str(), settings.advertise.as_str()),
             (name, name),
-            "its name in the network is its id"
+            "the network name of the container is the node id"
         );
         let join: BTreeSet<String> = plan.parts.node.join.iter().cloned().collect();
         let all: BTreeSet<String> = names.iter().map(|name| format!("{name}:{PEER_PORT}")).collect();
-        assert_eq!(join, all, "the list has everybody, {name} among them: they form one log");
-        assert_eq!((settings.bind.as_str(), settings.insecure_public), ("0.0.0.0", true), "others reach it");
+        assert_eq!(join, all, "the list contains all nodes, including {name}: they form one log");
+        assert_eq!((settings.bind.as_str(), settings.insecure_public), ("0.0.0.0", true), "other nodes can connect");
         for port in texts(&service["ports"]) {
             let [host, outside, inside] = port.split(':').collect::<Vec<_>>()[..] else { panic!("{port}") };
-            assert_eq!(host, "127.0.0.1", "nobody elsewhere is let in");
+            assert_eq!(host, "127.0.0.1", "only this machine can connect");
             let ours = [(settings.client_port, ""), (settings.dns_port, "/udp"), (settings.dns_port, "/tcp")];
-            assert!(ours.iter().any(|(port, kind)| inside == format!("{port}{kind}")), "nobody listens on {port}");
+            assert!(ours.iter().any(|(port, kind)| inside == format!("{port}{kind}")), "no listener on {port}");
             assert!(published.insert((outside, inside.rsplit('/').next())), "{outside} is published twice");
         }
         let directory = settings.data_dir.to_str().unwrap();
         for volume in texts(&service["volumes"]) {
             let (named, at) = volume.split_once(':').unwrap();
             assert_eq!(at, directory);
-            assert!(!file["volumes"][named].is_badvalue(), "{named} is no volume of the file");
+            assert!(!file["volumes"][named].is_badvalue(), "{named} is not a volume of the file");
         }
         assert_eq!(service["<<"]["build"]["dockerfile"].as_str(), Some("packaging/docker/Dockerfile"));
     }
 }
 
 #[test]
-fn the_image_has_the_binary_where_it_is_started() {
+fn the_image_starts_the_binary_from_its_path() {
     let file = packaged("docker/Dockerfile");
     let line = |word: &str| {
         let found = file.lines().filter_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
@@ -117,7 +117,7 @@ fn the_unit_starts_a_node() {
     let line: Vec<&str> = value("ExecStart").split(' ').skip(1).collect();
     let (_, loaded) = plan(&line, &[]);
     assert_eq!(loaded.settings.data_dir, Path::new("/var/lib").join(value("StateDirectory")));
-    assert_eq!(value("Type"), "notify", "the node says when it is ready");
+    assert_eq!(value("Type"), "notify", "the node notifies systemd when it is ready");
     let stop: u64 = value("TimeoutStopSec").parse().unwrap();
     let handover = std::time::Duration::from(loaded.settings.timers.handover_timeout);
     assert!(stop > handover.as_secs(), "the node hands its clients over before systemd kills it");

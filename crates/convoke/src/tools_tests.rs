@@ -11,7 +11,7 @@ fn demo_timers_are_valid_at_every_speed() {
         let text = |text: &OsString| text.to_str().unwrap().to_owned();
         let variables = convoke_tools::demo_timers(speed).unwrap();
         loaded.environment(variables.iter().map(|(name, value)| (text(name), text(value)))).unwrap();
-        assert!(loaded.doubts.is_empty(), "{:?}", loaded.doubts);
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
         let plan = Plan::start(&loaded).unwrap();
         plan.parts.node.validate().unwrap();
     }

@@ -1,4 +1,4 @@
-//! `convoke bench`: that it counts right and leaves nothing behind, not how fast anything is.
+//! `convoke bench`: its counts are correct and it leaves nothing behind. Speed is not tested here.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -8,9 +8,9 @@ use convoke_testkit::{NodeProcess, Process, free_address, until};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use support::{ask, convoke, failure};
+use support::{convoke, failure, query};
 
-/// Runs to the end and returns the report.
+/// Runs a benchmark and returns its report.
 #[track_caller]
 fn bench(arguments: &[&str]) -> Value {
     let dir = tempfile::tempdir().unwrap();
@@ -32,7 +32,7 @@ fn bench(arguments: &[&str]) -> Value {
     report
 }
 
-/// Neither a file in this directory nor a process that uses it.
+/// Checks that there is neither a file in this directory nor a process that uses it.
 #[track_caller]
 fn assert_nothing_left(dir: &Path) {
     assert_eq!(processes(dir), Vec::<String>::new());
@@ -40,7 +40,7 @@ fn assert_nothing_left(dir: &Path) {
     assert!(names.is_empty(), "{names:?}");
 }
 
-/// Command lines that name this directory.
+/// Returns the command lines that contain this directory.
 fn processes(dir: &Path) -> Vec<String> {
     let dir = dir.to_str().unwrap();
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
@@ -49,7 +49,7 @@ fn processes(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn registrations_end_with_the_members() {
+fn registrations_are_counted_and_unregistered() {
     let report = bench(&["register", "--clients", "3", "--pipeline", "8", "--members", "300", "--duration", "60s"]);
     assert_eq!(report["operations"], 300);
     assert_eq!(report["nodes"], 2);
@@ -118,7 +118,7 @@ fn keys_over_http() {
 }
 
 #[test]
-fn nodes_of_others_are_left_as_they_were() {
+fn existing_nodes_are_left_unchanged() {
     let node = NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
     for arguments in [
         &["register", "--clients", "2", "--members", "100"][..],
@@ -129,31 +129,34 @@ fn nodes_of_others_are_left_as_they_were() {
         all.extend(["--addr", &node.clients]);
         let report = bench(&all);
         assert_eq!((report["nodes"].as_u64(), report.get("server_cpu_us")), (Some(1), None));
-        assert_eq!(ask(&node, &["members"])["members"].as_array().unwrap().len(), 1, "only the node itself is left");
+        assert_eq!(query(&node, &["members"])["members"].as_array().unwrap().len(), 1, "only the node itself is left");
     }
     let error = failure(&convoke(&["bench", "join", "--addr", &node.clients]).output().unwrap(), 2);
     assert!(error.contains("leave out --addr"), "{error}");
 }
 
-/// A node that is not there is said at once, and one that does not answer while it is waited for; neither is a failure of the load.
+/// An unreachable node is reported immediately, and a silent one while the command waits for it. Neither is an error of the load.
 #[test]
-fn nobody_there_is_3() {
-    let nobody = free_address();
+fn an_unreachable_node_is_exit_code_3() {
+    let unreachable_address = free_address();
     for kind in ["register", "heartbeat", "propagate", "watch", "log", "http-lookup"] {
-        let error = failure(&convoke(&["bench", kind, "--addr", &nobody]).output().unwrap(), 3);
-        assert!(error.starts_with(&format!("cannot reach a node at {nobody} (connection refused)")), "{kind}: {error}");
+        let error = failure(&convoke(&["bench", kind, "--addr", &unreachable_address]).output().unwrap(), 3);
+        assert!(
+            error.starts_with(&format!("cannot reach a node at {unreachable_address} (connection refused)")),
+            "{kind}: {error}"
+        );
     }
-    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = deaf.local_addr().unwrap().to_string();
+    let silent_listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent_listener.local_addr().unwrap().to_string();
     let output = convoke(&["bench", "register", "--addr", &address]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.starts_with(&format!("convoke: waiting for an answer of {address}, 5 s at most\n")), "{said}");
-    assert!(said.contains(&format!("cannot reach a node at {address} (no answer within 5.0 s)")), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{printed}");
+    assert!(printed.starts_with(&format!("convoke: waiting for an answer of {address}, 5 s at most\n")), "{printed}");
+    assert!(printed.contains(&format!("cannot reach a node at {address} (no answer within 5.0 s)")), "{printed}");
 }
 
 #[test]
-fn interrupted_it_leaves_nothing() {
+fn an_interrupted_benchmark_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = convoke(&["bench", "register", "--nodes", "2", "--duration", "1h", "--members", "1000000000"]);
     let mut bench = Process::spawn(command.env("TMPDIR", dir.path()));
@@ -164,9 +167,9 @@ fn interrupted_it_leaves_nothing() {
     assert_nothing_left(dir.path());
 }
 
-/// Nobody is left to clean up its directory, but no node goes on without it.
+/// Its directory remains, but none of its nodes keeps running.
 #[test]
-fn killed_it_takes_its_nodes_along() {
+fn a_killed_benchmark_ends_its_nodes() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = convoke(&["bench", "register", "--nodes", "2", "--duration", "1h", "--members", "1000000000"]);
     let mut bench = Process::spawn(command.env("TMPDIR", dir.path()));

@@ -1,4 +1,4 @@
-//! Clients that are killed, or lose their connection.
+//! Clients that are killed or lose their connection.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use support::plan;
 use support::seen::Seen;
 
-/// R-11, scaled down: 3 s of silence are `down`, 2 s more are `left`.
+/// R-11 with shorter timers: `down` after 3 s of silence, `left` after 2 s more.
 #[test]
-fn a_killed_client_is_down_and_then_gone() {
+fn the_member_of_a_killed_client_goes_down_and_expires() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan(dir.path())
         .environment("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "3s")
@@ -28,7 +28,7 @@ fn a_killed_client_is_down_and_then_gone() {
     seen.event("unregister", "web-1");
     let left = killed.elapsed();
     println!("down {:.2} s after the kill, left {:.2} s later", down.as_secs_f64(), (left - down).as_secs_f64());
-    // The last heartbeat was up to an interval of 0.5 s before the kill. Nothing may come early; late is the machine.
+    // The last heartbeat was up to one interval (0.5 s) before the kill. Nothing may happen early; delays depend on the machine.
     assert!(down > Duration::from_millis(2_400), "{down:?}");
     assert!(left - down > Duration::from_millis(1_900), "{left:?}");
     assert!(left < Duration::from_secs(20), "{left:?}");
@@ -37,13 +37,13 @@ fn a_killed_client_is_down_and_then_gone() {
     assert_eq!(other.len(), 1);
 }
 
-/// a lost connection changes nothing, wherever the client comes back.
+/// a lost connection has no effect, whichever node the client reconnects to.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_connection_is_nothing() {
+async fn a_dropped_connection_has_no_effect() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = plan(dir.path()).start(2).unwrap();
     let seen = Seen::at(&cluster, 1, "service == \"web\"");
-    // Closed, and a way that swallows everything without an end of file.
+    // A closed connection, and one that swallows everything without an end of file.
     let closed = |proxy: &Proxy| proxy.drop_connections();
     let swallowing = |proxy: &Proxy| proxy.block(true);
     let mut clients = Vec::new();
@@ -56,13 +56,13 @@ async fn a_dropped_connection_is_nothing() {
         until("it has attached again", || attaches(&cluster, id) > 1);
         clients.push((client, proxy));
     }
-    // Longer than anybody is waited for.
+    // Longer than the heartbeat and reconnect timeouts.
     tokio::time::sleep(Duration::from_secs(7)).await;
-    seen.nothing_bad();
+    seen.assert_undisturbed();
     seen.all_up(2);
 }
 
-/// How often the client of a member has attached.
+/// Returns how often the client of a member has attached.
 fn attaches(cluster: &ProcessCluster, id: &str) -> u64 {
     cluster.ask(1, &["explain", id]).unwrap()["claim"].as_u64().unwrap()
 }

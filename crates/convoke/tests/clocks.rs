@@ -1,4 +1,4 @@
-//! Wall clocks that are hours apart and step back: they change what is displayed and nothing else.
+//! Wall clocks that are hours apart and step back change only what is displayed.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -35,7 +35,7 @@ async fn clocks_hours_apart_that_step_back_change_nothing() {
     }
     cluster.wait_meshed();
     let seen = Seen::at(&cluster, 2, "service == \"web\"");
-    // At the fast node, and then, always later, at the others: the last write counts, whatever the clocks say.
+    // Writes at the fast node, then later ones at the others: the last write counts, whatever the clocks show.
     let fast = Client::builder().seeds([cluster.clients(0)]).build().unwrap();
     let member = fast.register(MemberSpec::new("web-1", "web").metadata("written", "first")).await.unwrap();
     seen.all_up(1);
@@ -53,10 +53,10 @@ async fn clocks_hours_apart_that_step_back_change_nothing() {
     for index in 0..3 {
         until("the last write counts", || written(index) == "a hundred days ago");
     }
-    // The clocks are really wrong.
+    // Checks that the clocks are really wrong.
     let status = |index: usize| cluster.ask(index, &["member", "convoke.n1"]).unwrap()["created"].as_u64().unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
-    assert!(u128::from(status(2)) > now + 3_000_000, "n1 believed to start an hour from now");
+    assert!(u128::from(status(2)) > now + 3_000_000, "the clock of n1 is an hour ahead");
     taken.unregister().await.unwrap();
     seen.event("unregister", "web-1");
     for index in 0..3 {

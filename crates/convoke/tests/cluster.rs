@@ -1,4 +1,4 @@
-//! Nodes that find, lose and replace each other.
+//! Nodes that join, fail, return and are replaced.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -6,42 +6,42 @@ mod support;
 
 use convoke_testkit::{NodeProcess, Process, until};
 use std::time::Duration;
-use support::{ask, cluster, member_status, output, registered, start, state, watch};
+use support::{cluster, member_status, output, query, registered, start, state, watch};
 
 #[test]
-fn a_killed_node_is_noticed_forgotten_and_replaced() {
+fn a_killed_node_is_detected_forgotten_and_restarted() {
     let dir = tempfile::tempdir().unwrap();
     let mut nodes = cluster(dir.path(), 3);
     let mut third = nodes.pop().unwrap();
     third.process.kill();
     until("both others notice", || nodes.iter().all(|node| ["lost", "failed"].contains(&state(node, "n3").as_str())));
-    // Connected nodes are not forgotten; lost ones are.
+    // Connected nodes cannot be forgotten; lost ones can.
     let error = support::fails(&["nodes", "forget", "n2", "--addr", &nodes[0].clients], 5);
     assert!(error.contains("n2 is connected; stop it first"), "{error}");
     assert_eq!(output(&["nodes", "forget", "n3", "--json", "--addr", &nodes[0].clients]), "{\"forgotten\":\"n3\"}\n");
 
-    // The same directory is the same node, in another run.
+    // The same data directory is the same node with another incarnation.
     let third = NodeProcess::spawn(&mut start(&dir.path().join("n3"), &["--join", &nodes[0].peers])).ready();
-    let status = ask(&third, &["status"]);
+    let status = query(&third, &["status"]);
     assert_eq!((status["id"].as_str(), status["incarnation"].as_u64()), (Some("n3"), Some(2)));
     until("it is back", || nodes.iter().all(|node| state(node, "n3") == "up"));
 }
 
 #[test]
-fn of_two_with_one_name_one_gives_up() {
+fn one_of_two_nodes_with_one_id_stops() {
     let dir = tempfile::tempdir().unwrap();
     let mut first = NodeProcess::spawn(&mut start(&dir.path().join("a"), &["--id", "n1"])).ready();
     let arguments = ["--id", "n1", "--join", &first.peers];
     let mut second = NodeProcess::spawn(&mut start(&dir.path().join("b"), &arguments));
     let given_up =
         |node: &NodeProcess| node.process.stderr().contains("uses the node id n1: give each node its own id");
-    until("one gives up", || given_up(&first) || given_up(&second));
+    until("one of them stops", || given_up(&first) || given_up(&second));
     let loser = if given_up(&first) { &mut first } else { &mut second };
     assert_eq!(loser.process.wait().code(), Some(5));
 }
 
 #[test]
-fn a_graceful_stop_leaves_nothing() {
+fn a_graceful_stop_hands_clients_over_and_unregisters_the_node() {
     let dir = tempfile::tempdir().unwrap();
     let mut nodes = cluster(dir.path(), 2);
     let seen = watch(&nodes[1].clients, "");
@@ -60,36 +60,37 @@ fn a_graceful_stop_leaves_nothing() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_node_immediately() {
     let dir = tempfile::tempdir().unwrap();
     let first = NodeProcess::spawn(&mut start(&dir.path().join("n1"), &["--id", "n1"])).ready();
     let mut command = start(&dir.path().join("n2"), &["--id", "n2", "--join", &first.peers]);
     let mut second = NodeProcess::spawn(command.env("CONVOKE_TIMERS_HANDOVER_TIMEOUT", "1h")).ready();
-    // A client that does not move, because it cannot.
+    // A stopped client, which cannot move to another node.
     let stuck = registered(&second.clients, "web-1");
     stuck.pause();
     second.process.terminate();
     until("it is stopping", || second.process.stderr().contains("signal=SIGTERM"));
     second.process.terminate();
     assert_eq!(second.process.wait().code(), Some(1));
-    assert!(second.process.stderr().contains("SIGTERM: stopped at once"), "{}", second.process.stderr());
+    assert!(second.process.stderr().contains("SIGTERM: stopped immediately"), "{}", second.process.stderr());
 }
 
-/// Whoever starts with the id of a node that lives says so at once, tries for a while, and stops; the other one stays (N4).
+/// A process that starts with the id of a live node reports that immediately, retries for a while and stops. The other
+/// process keeps running (N4).
 #[test]
-fn a_second_process_with_the_id_of_a_living_node_stops() {
+fn a_second_process_with_the_id_of_a_live_node_stops() {
     let dir = tempfile::tempdir().unwrap();
     let nodes = cluster(dir.path(), 2);
     let mut second = Process::spawn(&mut start(&dir.path().join("second"), &["--id", "n1", "--join", &nodes[1].peers]));
-    until("it says why it waits", || second.stderr().contains("node id in use patience_s=6"));
+    until("it reports why it waits", || second.stderr().contains("node id in use stops_after_s=6"));
     assert_eq!(second.wait().code(), Some(5));
     assert!(second.stderr().contains("give each node its own id (--id)"), "{}", second.stderr());
     assert_eq!((state(&nodes[0], "n2").as_str(), state(&nodes[1], "n1").as_str()), ("up", "up"));
 }
 
-/// A short sleep, as seen from another node.
+/// A short pause, as seen from another node.
 #[test]
-fn a_node_that_sleeps_takes_nobody_down() {
+fn a_paused_node_makes_no_member_down() {
     let dir = tempfile::tempdir().unwrap();
     let nodes = cluster(dir.path(), 2);
     let seen = watch(&nodes[1].clients, "service == \"web\"");
@@ -106,9 +107,9 @@ fn a_node_that_sleeps_takes_nobody_down() {
     assert!(!seen.stdout().contains("\"status\":\"down\""), "{}", seen.stdout());
 }
 
-/// A sleep longer than the heartbeat timeout, alone: nobody else could have heard its clients.
+/// A pause longer than the heartbeat timeout of the only node: no other node could receive its clients' heartbeats.
 #[test]
-fn a_node_that_slept_for_long_gives_its_clients_time() {
+fn a_node_gives_its_clients_time_after_a_long_pause() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = start(dir.path(), &["--id", "n1"]);
     let node = NodeProcess::spawn(command.env("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "3s")).ready();
@@ -116,19 +117,19 @@ fn a_node_that_slept_for_long_gives_its_clients_time() {
     let _web = registered(&node.clients, "web-1");
     seen.line("web-1", |line| line.contains("\"register\""));
     node.process.pause();
-    // Not to wait for anything: this is how long the fault lasts.
+    // The duration of the fault, not a wait for a condition.
     std::thread::sleep(Duration::from_secs(4));
     node.process.resume();
     let _other = registered(&node.clients, "web-2");
-    seen.line("the watch goes on", |line| line.contains("web-2"));
-    until("the client is back", || ask(&node, &["status"])["counts"]["sessions"].as_u64() == Some(3));
+    seen.line("the watch continues", |line| line.contains("web-2"));
+    until("the client is back", || query(&node, &["status"])["counts"]["sessions"].as_u64() == Some(3));
     assert_eq!(member_status(&node, "web-1").as_deref(), Some("up"));
     assert!(!seen.stdout().contains("\"status\":\"down\""), "{}", seen.stdout());
 }
 
-/// The tests above look for this line: it does come when it should.
+/// Shows that the line whose absence the tests above check does appear.
 #[test]
-fn a_dead_client_is_down() {
+fn the_member_of_a_dead_client_is_down() {
     let dir = tempfile::tempdir().unwrap();
     let nodes = cluster(dir.path(), 2);
     let seen = watch(&nodes[1].clients, "service == \"web\"");

@@ -1,6 +1,6 @@
-//! Programs that others wrote find members through a node: HAProxy by DNS, Prometheus by HTTP.
+//! Third-party programs find members through a node: HAProxy by DNS, Prometheus by HTTP.
 //!
-//! A program that is not installed is said so, and its test passes without having tried anything; `.ci/run` installs them all.
+//! If a program is not installed, its test reports that and passes without a check. `.ci/run` installs all of them.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use support::{ask, convoke, output, register};
+use support::{convoke, output, query, register};
 
 fn installed(program: &str) -> bool {
     let found =
         Command::new(program).arg("-v").output().is_ok() || Command::new(program).arg("--version").output().is_ok();
     if !found {
-        eprintln!("NOT TRIED: {program} is not installed (.ci/run installs it)");
+        eprintln!("NOT TESTED: {program} is not installed (.ci/run installs it)");
     }
     found
 }
@@ -32,10 +32,10 @@ fn node() -> NodeProcess {
 }
 
 fn dns_of(node: &NodeProcess) -> String {
-    format!("127.0.0.1:{}", ask(node, &["status"])["ports"]["dns"])
+    format!("127.0.0.1:{}", query(node, &["status"])["ports"]["dns"])
 }
 
-/// A GET; `None` if anything but 200 came back.
+/// Sends a GET request. Returns `None` unless the status is 200.
 fn get(address: &str, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
@@ -46,7 +46,7 @@ fn get(address: &str, path: &str) -> Option<String> {
     head.split_once(' ')?.1.starts_with("200").then(|| body.to_owned())
 }
 
-/// A server that says its name, registered as a member of `web`.
+/// A server that answers with its name, registered as a member of `web`.
 struct Backend {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -59,7 +59,7 @@ impl Backend {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, said) = (stop.clone(), name.to_owned());
+        let (stopped, printed) = (stop.clone(), name.to_owned());
         let serving = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if stopped.load(Ordering::Relaxed) {
@@ -67,9 +67,9 @@ impl Backend {
                 }
                 let mut stream = stream.unwrap();
                 let _ = stream.read(&mut [0; 4_096]);
-                let length = said.len();
+                let length = printed.len();
                 let _ =
-                    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{said}");
+                    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{printed}");
             }
         });
         let registration = register(&node.clients, name, &["--address", &address.to_string()]);
@@ -81,7 +81,7 @@ impl Backend {
 impl Drop for Backend {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes it up.
+        // Unblocks the accept call.
         let _ = TcpStream::connect(self.address);
         if let Some(serving) = self.serving.take() {
             serving.join().unwrap();
@@ -89,7 +89,7 @@ impl Drop for Backend {
     }
 }
 
-/// Which backends answer in a row of requests; all of which must be answered.
+/// Returns the backends that answer a series of requests, all of which must succeed.
 fn answering(frontend: &str) -> BTreeSet<String> {
     (0..20).map(|_| get(frontend, "/").expect("a request through HAProxy failed")).collect()
 }
@@ -120,9 +120,9 @@ fn haproxy_follows_a_service() {
         get(&frontend, "/").is_some() && answering(&frontend) == names(&["web-1", "web-2"])
     });
 
-    // Drained: no more requests go there, and only then it is stopped. Not one request fails.
+    // A drained backend gets no more requests and is stopped only then. No request fails.
     output(&["drain", "web-2", "--addr", &node.clients]);
-    until("the drained one is left alone", || answering(&frontend) == names(&["web-1"]));
+    until("the drained backend gets no requests", || answering(&frontend) == names(&["web-1"]));
     second.registration.terminate();
     second.registration.wait();
     drop(second);
@@ -131,7 +131,7 @@ fn haproxy_follows_a_service() {
     let third = Backend::start(&node, "web-3");
     until("the new one is found", || answering(&frontend) == names(&["web-1", "web-3"]));
     output(&["drain", "web-1", "--addr", &node.clients]);
-    until("the last of the old ones is left alone", || answering(&frontend) == names(&["web-3"]));
+    until("the last old backend gets no requests", || answering(&frontend) == names(&["web-3"]));
     drop(first);
     assert_eq!(answering(&frontend), names(&["web-3"]));
     drop(third);
@@ -143,7 +143,7 @@ fn prometheus_discovers_and_scrapes() {
         return;
     }
     let node = node();
-    // The node itself is something to scrape.
+    // The node itself is the scrape target.
     let mut registration = register(&node.clients, "scraped", &["--address", &node.clients, "--meta", "team=blue"]);
     registration.line("is registered", |line| line.contains("is registered"));
     let (listening, dir) = (free_address(), tempfile::tempdir().unwrap());
@@ -173,5 +173,5 @@ fn prometheus_discovers_and_scrapes() {
     });
     registration.terminate();
     registration.wait();
-    until("what is gone is not scraped", || targets().is_empty());
+    until("unregistered members are not scraped", || targets().is_empty());
 }

@@ -1,6 +1,6 @@
-//! A crowd of clients that loses its node at once, or is sent elsewhere by it.
-//! `CROWD=10000 cargo test --release -p convoke --test crowd -- --nocapture --test-threads 1` is the whole of it; without the
-//! variable it is a smaller one.
+//! Many clients that lose their node at once or are handed over by it.
+//! `CROWD=10000 cargo test --release -p convoke --test crowd -- --nocapture --test-threads 1` runs the full test. Without the
+//! variable the number of clients is smaller.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -18,12 +18,12 @@ use support::seen::Seen;
 use support::{binary, plan};
 
 const CLIENTS: usize = 500;
-/// How long lookups are measured while nothing happens; the whole crowd takes about as long to come back.
+/// Duration of the measurement of lookups without load; the full number of clients needs about as long to reconnect.
 const QUIET: Duration = Duration::from_secs(3);
 const QUIET_WHOLE: Duration = Duration::from_secs(10);
 
-/// The whole crowd meets the timers that nodes have by default, 20 s until somebody is down; the smaller one short ones.
-/// Also how long it takes until somebody is down.
+/// The full test uses the default timers of nodes (20 s to `down`), the smaller one short timers.
+/// Also returns the time after which a member is down.
 fn cluster(dir: &Path, whole: bool) -> (ProcessCluster, Duration) {
     match whole {
         true => (ProcessCluster::plan(binary(), dir).start(3).unwrap(), Duration::from_secs(20)),
@@ -36,24 +36,24 @@ fn cluster(dir: &Path, whole: bool) -> (ProcessCluster, Duration) {
     }
 }
 
-/// How the node of the crowd ends.
+/// How the node of the clients ends.
 enum End {
     Killed,
-    Told,
+    Stopped,
 }
 
 #[test]
-fn a_crowd_loses_its_node_and_nobody_is_down() {
+fn many_clients_lose_their_node_and_no_member_is_down() {
     run(End::Killed);
 }
 
 #[test]
-fn a_crowd_is_sent_elsewhere_and_nobody_is_down() {
-    run(End::Told);
+fn many_clients_are_handed_over_and_no_member_is_down() {
+    run(End::Stopped);
 }
 
 fn run(end: End) {
-    // Ten thousand clients have machines of their own. Here they share one with the nodes, and come after them.
+    // In production the clients run on other machines. Here they share one with the nodes and get a lower priority.
     let low = || assert!(rustix::process::nice(10).is_ok());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(low).build().unwrap();
     runtime.block_on(lose_a_node(end));
@@ -67,7 +67,7 @@ async fn lose_a_node(end: End) {
     let began = Instant::now();
     let fleet = Fleet::start("web", count, cluster.clients(2)).await;
     println!("{count} clients attached to one node within {:.1} s", began.elapsed().as_secs_f64());
-    // On a busy machine some may have gone elsewhere already.
+    // On a busy machine some clients may have connected to other nodes already.
     assert!(fleet.at("n3") > count / 2, "{}", fleet.at("n3"));
     let seen = Seen::at(&cluster, 0, "service == \"web\"");
     seen.all_up(count);
@@ -75,11 +75,11 @@ async fn lose_a_node(end: End) {
     let quiet = Lookups::start(cluster.clients(0));
     tokio::time::sleep(if whole.is_some() { QUIET_WHOLE } else { QUIET }).await;
     let quiet = quiet.stop();
-    let stormy = Lookups::start(cluster.clients(0));
+    let busy = Lookups::start(cluster.clients(0));
     let ended = Instant::now();
     match end {
         End::Killed => cluster.kill(2),
-        End::Told => {
+        End::Stopped => {
             let (status, stderr) = tokio::task::block_in_place(|| cluster.stop(2));
             assert!(status.success(), "{stderr}");
             println!("it stopped after {:.1} s", ended.elapsed().as_secs_f64());
@@ -87,20 +87,22 @@ async fn lose_a_node(end: End) {
     }
     fleet.all_elsewhere("n3").await;
     let back = ended.elapsed();
-    let stormy = stormy.stop();
+    let busy = busy.stop();
     println!("all {count} were back after {:.1} s", back.as_secs_f64());
-    for (name, quiet, stormy) in [("p50", quiet[0], stormy[0]), ("p99", quiet[1], stormy[1])] {
-        let times = stormy.as_secs_f64() / quiet.as_secs_f64();
-        println!("lookups at a surviving node, {name}: quiet {quiet:.2?}, meanwhile {stormy:.2?}, {times:.1} times");
+    for (name, quiet, busy) in [("p50", quiet[0], busy[0]), ("p99", quiet[1], busy[1])] {
+        let times = busy.as_secs_f64() / quiet.as_secs_f64();
+        println!(
+            "lookups at a surviving node, {name}: before {quiet:.2?}, during the reconnects {busy:.2?}, {times:.1} times"
+        );
     }
-    // Beyond the heartbeat timeout: whoever was missed would be down by now.
+    // After the heartbeat timeout, a member that was not re-attached would be down.
     tokio::time::sleep((timeout + Duration::from_secs(1)).saturating_sub(ended.elapsed())).await;
-    seen.nothing_bad();
+    seen.assert_undisturbed();
     seen.all_up(count);
-    fleet.none_lost();
+    fleet.assert_none_lost();
 }
 
-/// Somebody who looks a service up every few milliseconds, from a thread of his own.
+/// Looks a service up every few milliseconds on a separate thread.
 struct Lookups {
     stop: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<Vec<Duration>>,
@@ -129,7 +131,7 @@ impl Lookups {
         Lookups { stop, thread }
     }
 
-    /// The median and the 99th percentile.
+    /// Returns the median and the 99th percentile.
     fn stop(self) -> [Duration; 2] {
         self.stop.store(true, Ordering::Relaxed);
         let mut took = self.thread.join().unwrap();

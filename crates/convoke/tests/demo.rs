@@ -1,4 +1,4 @@
-//! `convoke demo`: tells what happened to real nodes, and leaves nothing behind (docs/demo-and-clusters.md).
+//! `convoke demo`: reports what happens to real nodes and leaves nothing behind (docs/demo-and-clusters.md).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -16,7 +16,7 @@ fn of(line: &str, event: &str) -> bool {
 }
 
 #[test]
-fn a_partition_and_a_crash_are_told_as_they_were() {
+fn a_partition_and_a_crash_are_reported() {
     let world = World::new();
     let mut demo = world.spawn(&mut world.command(&["demo", "--json", "--speed", "3", "--seed", "7"]));
     let started: Value = serde_json::from_str(&demo.line("started", |line| of(line, "started"))).unwrap();
@@ -32,15 +32,15 @@ fn a_partition_and_a_crash_are_told_as_they_were() {
     assert_eq!(back["same"], true, "{back}");
     demo.interrupt();
     assert!(demo.wait().success(), "{}", demo.stderr());
-    let told = lines(&demo.stdout());
-    let ended = told.last().unwrap();
+    let events = lines(&demo.stdout());
+    let ended = events.last().unwrap();
     assert_eq!(ended["event"], "ended");
-    let flaps: u64 = told[..told.len() - 1].iter().filter_map(|line| line["flaps"].as_u64()).sum();
-    assert_eq!(ended["flaps"].as_u64().unwrap() == 0, flaps == 0, "the sum is of what was told");
-    assert!(told.iter().any(|line| line["event"] == "moved" && line["complete"] == true));
-    let log = told.iter().find(|line| line["event"] == "log").expect("the log goes on after the crash");
+    let flaps: u64 = events[..events.len() - 1].iter().filter_map(|line| line["flaps"].as_u64()).sum();
+    assert_eq!(ended["flaps"].as_u64().unwrap() == 0, flaps == 0, "the total matches the reported events");
+    assert!(events.iter().any(|line| line["event"] == "moved" && line["complete"] == true));
+    let log = events.iter().find(|line| line["event"] == "log").expect("the log works after the crash");
     assert_eq!(log["lost"], 0, "{log}");
-    assert!(log["leader"].is_string() && log["leader"] != back["node"], "a dead node leads nothing: {log}");
+    assert!(log["leader"].is_string() && log["leader"] != back["node"], "a dead node does not lead: {log}");
     assert!(ended["entries"].as_u64().unwrap() >= 1 && ended["lost"] == 0, "{ended}");
     drop(demo);
     world.nothing_left();
@@ -57,8 +57,8 @@ fn the_same_seed_does_the_same_in_the_same_order() {
         demo.line("the first fault", |line| of(line, "partition"));
         demo.terminate();
         assert!(demo.wait().success(), "{}", demo.stderr());
-        let told = lines(&demo.stdout());
-        let done = told
+        let events = lines(&demo.stdout());
+        let done = events
             .iter()
             .filter(|line| ["join", "leave", "update", "move", "partition"].iter().any(|e| line["event"] == *e));
         let done: Vec<_> =
@@ -72,7 +72,7 @@ fn the_same_seed_does_the_same_in_the_same_order() {
 }
 
 #[test]
-fn quiet_text_is_for_people_and_a_closed_pipe_ends_it() {
+fn quiet_output_is_text_and_a_closed_pipe_ends_the_demo() {
     let world = World::new();
     let mut demo = world.spawn(&mut world.command(&["demo", "--quiet", "--speed", "10", "--seed", "3"]));
     demo.line("the dashboard", |line| line.contains("/ui/"));
@@ -90,7 +90,7 @@ fn quiet_text_is_for_people_and_a_closed_pipe_ends_it() {
 }
 
 #[test]
-fn what_makes_no_sense_is_rejected() {
+fn invalid_arguments_are_rejected() {
     let world = World::new();
     for arguments in [["demo", "--speed", "0"], ["demo", "--speed", "100"], ["demo", "--seed", "x"]] {
         let output = world.command(&arguments).output().unwrap();

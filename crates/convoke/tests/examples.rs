@@ -16,7 +16,7 @@ fn files(cluster: &str) -> Vec<PathBuf> {
     files
 }
 
-/// All at once, as they are but for the client, peer and DNS ports, which others on this machine may use.
+/// Starts all configurations at once, unchanged except for the client, peer and DNS ports, which may be in use here.
 fn start(cluster: &str) -> (TempDir, Vec<NodeProcess>) {
     let files = files(cluster);
     let dir = tempfile::tempdir().unwrap();
@@ -40,7 +40,7 @@ fn start(cluster: &str) -> (TempDir, Vec<NodeProcess>) {
         .collect();
     let nodes: Vec<NodeProcess> = nodes.into_iter().map(NodeProcess::ready).collect();
     for node in &nodes {
-        // Nodes of other regions are linked by some only.
+        // Only some nodes connect to other regions.
         until("every node is up or distant for every other", || {
             let states = states(node);
             states.len() == nodes.len() && states.iter().all(|(_, state)| state == "up" || state == "distant")
@@ -63,7 +63,7 @@ fn three_nodes() {
 fn two_regions() {
     let (_dir, nodes) = start("two-regions");
     assert_eq!(nodes.len(), 4);
-    let regions = support::ask(&nodes[0], &["nodes"]);
+    let regions = support::query(&nodes[0], &["nodes"]);
     let of = |id: &str| {
         let nodes = regions["nodes"].as_array().unwrap();
         nodes.iter().find(|node| node["id"] == id).unwrap()["region"].clone()

@@ -1,4 +1,4 @@
-//! Every class of failure has its exit code and one sentence on stderr.
+//! Every class of error has its exit code and one sentence on stderr.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -8,7 +8,7 @@ use convoke_testkit::{NodeProcess, free_address};
 use support::{convoke, fails, failure, output, start};
 
 #[test]
-fn bad_usage_is_2() {
+fn invalid_usage_is_exit_code_2() {
     for arguments in [
         ["members", "--no-such-flag"].as_slice(),
         &["nonsense"],
@@ -30,18 +30,20 @@ fn bad_usage_is_2() {
     }
     for flag in ["--nosuch", "--lease=5", "-x"] {
         let output = convoke(&["kv", "put", "k", flag]).output().unwrap();
-        let (said, name) = (String::from_utf8(output.stderr).unwrap(), flag.split('=').next().unwrap());
-        assert!(said.contains(&format!("to pass '{name}' as a value, use '-- {name}'")), "{said}");
+        let (printed, name) = (String::from_utf8(output.stderr).unwrap(), flag.split('=').next().unwrap());
+        assert!(printed.contains(&format!("to pass '{name}' as a value, use '-- {name}'")), "{printed}");
     }
-    let nobody = convoke_testkit::free_address();
-    for (command, addresses) in [("status", "two words".to_owned()), ("top", format!("{nobody},two words"))] {
+    let unreachable_address = convoke_testkit::free_address();
+    for (command, addresses) in
+        [("status", "two words".to_owned()), ("top", format!("{unreachable_address},two words"))]
+    {
         let error = fails(&[command, "--json", "--addr", &addresses], 2);
         assert!(error.contains("use HOST:PORT"), "{error}");
     }
 }
 
 #[test]
-fn bad_configuration_is_2_and_names_the_place() {
+fn invalid_configuration_is_exit_code_2_with_its_origin() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("convoke.toml");
     let path = file.to_str().unwrap();
@@ -77,10 +79,10 @@ fn bad_configuration_is_2_and_names_the_place() {
     ] {
         let error = check(text);
         assert!(error.ends_with(&words), "{error}");
-        assert_eq!(fails(&["start", "--config", path], 2), error, "start says the same");
+        assert_eq!(fails(&["start", "--config", path], 2), error, "start reports the same error");
     }
     check("[timers]\nheartbeat_timeout = \"10s\"\n");
-    // The same when it comes to starting, from wherever it comes.
+    // The node reports the same when it starts, whatever the origin of the value is.
     let error = failure(&convoke(&["start", "--config", path]).output().unwrap(), 2);
     assert!(error.contains(&format!("from {path} line 2")), "{error}");
     let error = failure(&convoke(&["start"]).env("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "10s").output().unwrap(), 2);
@@ -96,26 +98,26 @@ fn bad_configuration_is_2_and_names_the_place() {
 }
 
 #[test]
-fn nobody_there_is_3() {
-    let nobody = free_address();
-    let error = fails(&["status", "--addr", &nobody], 3);
+fn an_unreachable_node_is_exit_code_3() {
+    let unreachable_address = free_address();
+    let error = fails(&["status", "--addr", &unreachable_address], 3);
     assert_eq!(
         error,
         format!(
-            "cannot reach a node at {nobody} (connection refused): start one with `convoke dev`, or use another address with --addr"
+            "cannot reach a node at {unreachable_address} (connection refused): start one with `convoke dev`, or use another address with --addr"
         )
     );
-    fails(&["watch", "--addr", &nobody, "--timeout", "300ms"], 3);
-    fails(&["register", "--id", "a", "--service", "web", "--addr", &nobody, "--timeout", "300ms"], 3);
-    // Somebody who does not answer.
-    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = deaf.local_addr().unwrap().to_string();
+    fails(&["watch", "--addr", &unreachable_address, "--timeout", "300ms"], 3);
+    fails(&["register", "--id", "a", "--service", "web", "--addr", &unreachable_address, "--timeout", "300ms"], 3);
+    // A listener that never answers.
+    let silent_listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent_listener.local_addr().unwrap().to_string();
     let error = fails(&["status", "--addr", &address, "--timeout", "300ms"], 3);
     assert!(error.contains("no answer within 0.3 s"), "{error}");
 }
 
 #[test]
-fn not_found_is_4_and_bad_input_is_2() {
+fn not_found_is_exit_code_4_and_invalid_input_is_2() {
     let node =
         NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let at = ["--addr", &node.clients];
@@ -134,7 +136,7 @@ fn not_found_is_4_and_bad_input_is_2() {
 }
 
 #[test]
-fn a_data_directory_has_one_node_at_a_time() {
+fn a_data_directory_is_used_by_one_node_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeProcess::spawn(&mut start(dir.path(), &["--id", "n1"])).ready();
     let error = failure(&start(dir.path(), &["--log-level", "off"]).output().unwrap(), 1);
@@ -145,18 +147,18 @@ fn a_data_directory_has_one_node_at_a_time() {
 }
 
 #[test]
-fn what_needs_no_node_works_without() {
+fn commands_that_need_no_node_work_without_one() {
     assert_eq!(output(&["version"]), format!("convoke {}\n", env!("CARGO_PKG_VERSION")));
     assert!(output(&["version", "--json"]).starts_with("{\"version\":"));
     for shell in ["bash", "zsh", "fish"] {
         assert!(output(&["completions", shell]).contains("convoke"));
     }
     assert!(output(&["config", "print"]).contains("client_port = 7700\n"));
-    let doubtful = convoke(&["config", "print"]).env("CONVOKE_NOSUCH", "1").output().unwrap();
-    let said = String::from_utf8(doubtful.stderr).unwrap();
+    let warned = convoke(&["config", "print"]).env("CONVOKE_NOSUCH", "1").output().unwrap();
+    let printed = String::from_utf8(warned.stderr).unwrap();
     assert!(
-        doubtful.status.success() && said.starts_with("convoke: ignored unknown variable CONVOKE_NOSUCH"),
-        "{said}"
+        warned.status.success() && printed.starts_with("convoke: ignored unknown variable CONVOKE_NOSUCH"),
+        "{printed}"
     );
     for arguments in [["config", "print", "--json"].as_slice(), &["config", "print", "--defaults", "--json"]] {
         let shown: serde_json::Value = serde_json::from_str(&output(arguments)).unwrap();

@@ -1,4 +1,4 @@
-//! Nodes that find each other by `--join` alone.
+//! Nodes that form a cluster with `--join` alone.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -18,14 +18,14 @@ fn three_nodes_by_join_alone() {
     }
 }
 
-/// All three at the same moment, each with the same list, itself among them.
+/// All three start at once with the same list, which includes their own address.
 #[test]
 fn three_at_once_with_the_same_list() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = patient_plan(dir.path()).start_at_once(3).unwrap();
     let seen = Seen::at(&cluster, 0, "service == \"convoke\"");
     seen.all_up(3);
-    // One of them went ahead; the other two waited for it.
+    // One node becomes ready first; the other two wait for it.
     let alone = |index: &usize| cluster.node(*index).process.stderr().contains("node ready alone=true");
     assert_eq!((0..3).filter(alone).count(), 1);
 }

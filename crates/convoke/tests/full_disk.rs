@@ -1,4 +1,4 @@
-//! A log that cannot be written any more ends its node, and loses nothing that was acknowledged (docs/log-replicas.md).
+//! A log that cannot be written ends its node and loses no acknowledged write (docs/log-replicas.md).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -7,13 +7,12 @@ mod support;
 use convoke_testkit::{NodeProcess, skip, until};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{ask, binary, convoke, output, registered, start};
+use support::{binary, convoke, output, query, registered, start};
 
-/// A file of this node can grow to so many blocks: what comes behind fails as on a full disk.
+/// Largest file size of this node in blocks. Writes beyond it fail as on a full disk.
 const BLOCKS: &str = "1024";
 
-/// The same command under a limit on the size of files. The signal that comes with reaching it is ignored, so that the
-/// write fails instead.
+/// Runs a command with a limit of the file size. The signal at the limit is ignored, so that the write fails instead.
 fn limited(command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"trap "" XFSZ; ulimit -f "$0"; exec "$@""#, BLOCKS]).arg(binary()).args(command.get_args());
@@ -26,7 +25,7 @@ fn limited(command: &Command) -> Command {
     shell
 }
 
-/// Writes until it is rejected; how many were acknowledged.
+/// Writes until a write fails. Returns the number of acknowledged writes.
 fn fill(address: &str) -> usize {
     let value = "v".repeat(64 * 1024);
     for number in 0.. {
@@ -35,34 +34,34 @@ fn fill(address: &str) -> usize {
         if !put.status.success() {
             return number;
         }
-        assert!(number < 1_000, "the disk is never full");
+        assert!(number < 1_000, "the disk does not become full");
     }
-    unreachable!("the loop has no end")
+    unreachable!("the loop returns")
 }
 
 fn owner(node: &NodeProcess, id: &str) -> String {
-    ask(node, &["member", id])["owner"]["node"].as_str().unwrap_or_default().to_owned()
+    query(node, &["member", id])["owner"]["node"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A node writes until it cannot; it ends, its client goes on elsewhere, and when the disk has room again everything acknowledged is
-/// there.
-fn story(dir: &Path, data: &Path, mut command: Command, error: &str, mend: impl FnOnce()) {
+/// A node writes until its disk is full. It stops, its client continues at another node, and after a restart with free
+/// space every acknowledged write is there.
+fn scenario(dir: &Path, data: &Path, mut command: Command, error: &str, mend: impl FnOnce()) {
     let mut full = NodeProcess::spawn(&mut command).ready();
     let other = NodeProcess::spawn(&mut start(&dir.join("n2"), &["--id", "n2", "--join", &full.peers])).ready();
     let _web = registered(&full.clients, "web-1");
-    until("the other node knows the member", || support::member_status(&other, "web-1").as_deref() == Some("up"));
+    until("the other node has the member", || support::member_status(&other, "web-1").as_deref() == Some("up"));
     assert_eq!(owner(&other, "web-1"), "n1");
 
     let acknowledged = fill(&full.clients);
     assert!(acknowledged > 0);
     assert_eq!(full.process.wait().code(), Some(1));
-    let said = full.process.stderr();
+    let printed = full.process.stderr();
     let file = data.join("log").join("0000000000000001.log");
-    let last = said.lines().last().unwrap();
-    assert!(last.starts_with("convoke: node n1 stopped because its replicated log failed: "), "{said}");
-    assert!(last.contains(file.to_str().unwrap()) && last.contains(error), "{said}");
-    assert!(said.contains("ERROR"), "{said}");
-    until("its client has gone on at the other node", || owner(&other, "web-1") == "n2");
+    let last = printed.lines().last().unwrap();
+    assert!(last.starts_with("convoke: node n1 stopped because its replicated log failed: "), "{printed}");
+    assert!(last.contains(file.to_str().unwrap()) && last.contains(error), "{printed}");
+    assert!(printed.contains("ERROR"), "{printed}");
+    until("its client continues at the other node", || owner(&other, "web-1") == "n2");
     assert_eq!(support::member_status(&other, "web-1").as_deref(), Some("up"));
 
     mend();
@@ -76,13 +75,13 @@ fn story(dir: &Path, data: &Path, mut command: Command, error: &str, mend: impl 
 }
 
 #[test]
-fn a_log_that_may_not_grow_ends_the_node_and_it_comes_back_with_everything_acknowledged() {
+fn a_limited_log_ends_the_node_and_no_acknowledged_write_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("n1");
-    story(dir.path(), &data, limited(&start(&data, &["--id", "n1"])), "File too large", || {});
+    scenario(dir.path(), &data, limited(&start(&data, &["--id", "n1"])), "File too large", || {});
 }
 
-/// A file system of its own, so small that it is soon full. Gone with this value.
+/// A separate file system that is soon full. It is unmounted on drop.
 struct Small(PathBuf);
 
 impl Small {
@@ -100,18 +99,18 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // Lazily: a node that a failed test left behind may still use it.
+        // A lazy unmount, because a node left by a failed test may still use it.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 
 #[test]
-fn a_full_disk_ends_the_node_and_it_comes_back_with_everything_acknowledged() {
+fn a_full_disk_ends_the_node_and_no_acknowledged_write_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("n1");
     let Some(disk) = Small::mount(data.clone()) else {
-        let test = "a_full_disk_ends_the_node_and_it_comes_back_with_everything_acknowledged";
-        return skip(test, "a file system of its own cannot be mounted here");
+        let test = "a_full_disk_ends_the_node_and_no_acknowledged_write_is_lost";
+        return skip(test, "cannot mount a file system here");
     };
-    story(dir.path(), &data, start(&data, &["--id", "n1"]), "No space left on device", || disk.grow());
+    scenario(dir.path(), &data, start(&data, &["--id", "n1"]), "No space left on device", || disk.grow());
 }

@@ -1,4 +1,4 @@
-//! Garbage and oversized frames on every port: the process stays up, serves others, and counts it.
+//! Garbage and oversized frames on every port: the process keeps running, serves others and counts them.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -36,7 +36,7 @@ fn garbage_on_every_port_is_rejected_and_counted() {
         let before = metric(clients, name);
         send();
         let after = || metric(clients, name);
-        until(&format!("{name} moves"), || after() > before);
+        until(&format!("{name} increases"), || after() > before);
     };
 
     // HTTP on the client port.
@@ -47,7 +47,7 @@ fn garbage_on_every_port_is_rejected_and_counted() {
         let (status, body) = request(clients, "POST", "/api/v1/sessions", &"x".repeat(5_000_000));
         assert!(status == 413 && body.contains("TOO_LARGE"), "{status} {body}");
     });
-    // gRPC on the client port: no HTTP/2, a frame larger than allowed, a headers frame that cannot be decoded.
+    // gRPC on the client port: not HTTP/2, a frame larger than allowed, a headers frame that cannot be decoded.
     for frames in [
         noise.as_slice(),
         b"\xff\xff\xff\x00\x00\x00\x00\x00\x01",
@@ -55,7 +55,7 @@ fn garbage_on_every_port_is_rejected_and_counted() {
     ] {
         counted("convoke_client_connections_malformed_total", &|| drop(raw(clients, &joined(&[HTTP2, frames]))));
     }
-    // The peer port: no peer; a frame of 4 GiB; a wrong checksum; a frame that is no message; one cut short.
+    // The peer port: another protocol, a frame of 4 GiB, a wrong checksum, a frame without a message, a truncated frame.
     let header = header(&[&noise]);
     let mut damaged = header;
     damaged[7] ^= 1;
@@ -75,10 +75,10 @@ fn garbage_on_every_port_is_rejected_and_counted() {
 
     cluster.wait_meshed();
     assert_eq!(cluster.ask(1, &["member", "web-1"]).unwrap()["status"], "up");
-    assert_eq!(cluster.ask(0, &["status"]).unwrap()["incarnation"], 1, "the same run as before");
+    assert_eq!(cluster.ask(0, &["status"]).unwrap()["incarnation"], 1, "the same incarnation as before");
 }
 
-/// A message within an Attach or a Watch that is larger than allowed, or no message at all.
+/// A message in an attach or watch stream that is too large, or not a message.
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_grpc_messages_end_their_call_only() {
     use convoke_proto::v1;
@@ -98,6 +98,6 @@ async fn bad_grpc_messages_end_their_call_only() {
     let rejected = answers.message().await.unwrap_err();
     assert_eq!(rejected.code(), tonic::Code::InvalidArgument, "{rejected:?}");
     let list = client.list(v1::ListRequest::default()).await.unwrap().into_inner();
-    assert_eq!(list.members.len(), 1, "the same connection serves on");
+    assert_eq!(list.members.len(), 1, "the same connection still works");
     assert!(metric(cluster.clients(0), "convoke_grpc_requests_total") >= 3.0);
 }

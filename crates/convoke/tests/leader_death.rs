@@ -1,4 +1,4 @@
-//! Leaders of the log that are killed, one after the other, while clients write and read.
+//! Leaders of the log that are killed in turn while clients write and read.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -14,13 +14,13 @@ use support::three::Three;
 
 const CLIENTS: u64 = 6;
 
-/// What all clients of a run did and saw.
+/// Operations and results of all clients.
 struct Recorded {
     history: Mutex<History<String>>,
     start: Instant,
-    /// Writes that took effect, by key.
+    /// Effective writes by key.
     applied: Mutex<BTreeMap<String, u64>>,
-    /// The last write that was acknowledged, and the longest pause before any.
+    /// Time of the last acknowledged write, and the longest interval between two of them.
     writes: Mutex<(Instant, Duration)>,
 }
 
@@ -49,15 +49,15 @@ impl Recorded {
         *last = Instant::now();
     }
 
-    /// The longest time without an acknowledged write since this was last asked.
+    /// Returns the longest time without an acknowledged write since the last call.
     fn longest_pause(&self) -> Duration {
         std::mem::take(&mut self.writes.lock().unwrap().1)
     }
 }
 
-/// with the timers that nodes have by default.
+/// with the default timers of nodes.
 #[tokio::test(flavor = "multi_thread")]
-async fn leaders_killed_under_load_lose_nothing_and_repeat_nothing() {
+async fn killed_leaders_lose_and_repeat_no_write_under_load() {
     let dir = tempfile::tempdir().unwrap();
     let mut three = Three::start(dir.path());
     three.leader();
@@ -74,8 +74,8 @@ async fn leaders_killed_under_load_lose_nothing_and_repeat_nothing() {
         recorded.longest_pause();
         three.kill(leader);
         let before = recorded.answered();
-        eventually("writes go on", async || recorded.answered() > before + 300).await;
-        println!("a leader was killed: no write was acknowledged for {} ms", recorded.longest_pause().as_millis());
+        eventually("writes continue", async || recorded.answered() > before + 300).await;
+        println!("a leader was killed: no write acknowledged for {} ms", recorded.longest_pause().as_millis());
         three.spawn(dir.path(), leader);
     }
     stop.send_replace(true);
@@ -86,14 +86,14 @@ async fn leaders_killed_under_load_lose_nothing_and_repeat_nothing() {
     let applied = recorded.applied.lock().unwrap().clone();
     for (key, applied) in applied {
         let record = kv.get(key.clone()).await.unwrap().unwrap();
-        assert_eq!(record.version, applied, "{key}: every write that took effect did so once, and no other");
+        assert_eq!(record.version, applied, "{key}: every effective write took effect exactly once");
     }
     let history = recorded.history.lock().unwrap();
-    assert_eq!(history.unknown(), 0, "everything was resolved");
+    assert_eq!(history.unknown(), 0, "all requests were resolved");
     history.check().unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// Writes and reads a few keys; drops every seventh write on its way and asks what became of it.
+/// Writes and reads a few keys. Every seventh write is dropped and its fate is resolved.
 async fn one_client(
     client: u64,
     ambassador: Ambassador,
@@ -116,14 +116,14 @@ async fn one_client(
         let id = recorded.history.lock().unwrap().call(client, key.clone(), Call::put(value), recorded.at());
         let mut write = kv.put(key.clone(), value.to_le_bytes().to_vec());
         if value.is_multiple_of(7) {
-            // Given up before, while or after it is sent; the next one tells.
-            let patience = Duration::from_micros(random.u64(..3_000));
-            let answered = tokio::time::timeout(patience, &mut write).await.is_ok();
+            // Abandoned before, while or after it is sent; the next request returns its fate.
+            let timeout = Duration::from_micros(random.u64(..3_000));
+            let answered = tokio::time::timeout(timeout, &mut write).await.is_ok();
             let given_up = if answered { None } else { write.abandon() };
             let fence = kv.put(format!("fence-{client}"), "").await.unwrap();
             let applied = match fence.abandoned {
                 Some((request, fate)) if Some(request) == given_up => fate.kind() == FateKind::Applied,
-                // Without a number it never left; with one it was answered in the moment it was given up.
+                // A request without a number was never sent; one with a number was answered when it was abandoned.
                 _ => answered || given_up.is_some(),
             };
             let mut history = recorded.history.lock().unwrap();

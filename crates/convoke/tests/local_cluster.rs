@@ -1,4 +1,4 @@
-//! `convoke cluster`: clusters on this machine, with faults (docs/demo-and-clusters.md).
+//! `convoke cluster`: local clusters with fault injection (docs/demo-and-clusters.md).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use support::http::request;
 use support::lab::World;
 
-/// Timers short enough for tests that wait for them.
+/// Short timers for tests that wait for them.
 const QUICK: &[&str] = &[
     "--set",
     "timers.ping_interval=100ms",
@@ -56,12 +56,12 @@ fn create_partition_health_heal_delete() {
     assert!(healthy, "{report}");
     assert_eq!(report["members"], 3, "the nodes themselves");
 
-    // A change that only one side sees.
+    // A change that only one side of the partition receives.
     world.json(&["fault", "partition", "n1"]);
     let n1 = created["nodes"][0]["address"].as_str().unwrap();
     let member = support::register(n1, "web-1", &[]);
     member.line("registered", |line| line.contains("web-1"));
-    until("the cut is noticed, and views differ", || {
+    until("the partition is detected and views differ", || {
         let (healthy, report) = health(&world, &[]);
         let problems = report["problems"].to_string();
         !healthy && report["equal"] == false && problems.contains("n2 sees n1 as") && problems.contains("n1 sees n3 as")
@@ -78,15 +78,15 @@ fn create_partition_health_heal_delete() {
     world.nothing_left();
 }
 
-/// The log of a local cluster survives the loss of the node that began it, and a node that is removed leaves its group.
+/// The log of a local cluster survives the loss of its first node, and a removed node leaves the group.
 #[test]
 fn the_log_has_three_voters() {
     let world = World::new();
     let created = create(&world, "log", "4");
     let address = |node: usize| created["nodes"][node]["address"].as_str().unwrap().to_owned();
     let voters = |node: usize| {
-        let said = support::output(&["log", "status", "--json", "--timeout", "30s", "--addr", &address(node)]);
-        let status = serde_json::from_str::<Value>(&said).unwrap();
+        let printed = support::output(&["log", "status", "--json", "--timeout", "30s", "--addr", &address(node)]);
+        let status = serde_json::from_str::<Value>(&printed).unwrap();
         let mut voters: Vec<String> = serde_json::from_value(status["voters"].clone()).unwrap();
         voters.sort();
         voters
@@ -102,9 +102,10 @@ fn the_log_has_three_voters() {
     world.nothing_left();
 }
 
-/// Where one node alone has the log, it is handed on before the node goes; if it cannot be, the node stays unless that is wanted.
+/// If one node holds the only replica, the log moves to another node before the removal. If that is impossible, the node
+/// stays unless the removal is forced.
 #[test]
-fn a_log_does_not_go_with_a_node() {
+fn the_log_survives_the_removal_of_its_only_replica() {
     let world = World::new();
     let created = create(&world, "pair", "2");
     let address = |node: usize| created["nodes"][node]["address"].as_str().unwrap().to_owned();
@@ -118,14 +119,17 @@ fn a_log_does_not_go_with_a_node() {
     let added = world.json(&["add"]);
     world.json(&["fault", "kill", "n2"]);
     world.json(&["fault", "pause", "n3"]);
-    let (exit, said) = world.rejected(&["remove", "n2"]);
-    let nobody = "the voters of the log of pair are unknown (no answer from n2, n3), and n2 may be the only one";
-    assert!(exit == 5 && said.contains(nobody), "{said}");
+    let (exit, printed) = world.rejected(&["remove", "n2"]);
+    let unreachable_address =
+        "the voters of the log of pair are unknown (no answer from n2, n3), and n2 may be the only one";
+    assert!(exit == 5 && printed.contains(unreachable_address), "{printed}");
     world.json(&["fault", "resume", "n3"]);
-    let (exit, said) = world.rejected(&["remove", "n2"]);
+    let (exit, printed) = world.rejected(&["remove", "n2"]);
     assert!(
-        exit == 5 && said.contains("n2 is the only voter of the log of pair") && said.contains("n2 is not running"),
-        "{said}"
+        exit == 5
+            && printed.contains("n2 is the only voter of the log of pair")
+            && printed.contains("n2 is not running"),
+        "{printed}"
     );
     let left = world.json(&["remove", "n2", "--force"]);
     assert_eq!(left, json!({ "removed": "n2" }), "{added}");
@@ -133,67 +137,67 @@ fn a_log_does_not_go_with_a_node() {
     world.nothing_left();
 }
 
-/// A node that cannot take over does not keep the one that is removed in the group, where its vote would be missed.
+/// If the successor cannot take over, the removed node still leaves the group, where its vote would be missing.
 #[test]
-fn who_is_removed_votes_no_more_even_if_its_successor_cannot() {
+fn a_removed_node_loses_its_vote_even_without_a_successor() {
     let world = World::new();
     let created = create(&world, "four", "4");
     let n1 = created["nodes"][0]["address"].as_str().unwrap();
     let at_n1 = |arguments: &[&str]| support::output(&[arguments, &["--timeout", "60s", "--addr", n1]].concat());
-    // It has what it had as a replica, and is rejected as a new one.
+    // It still holds a replica and is rejected as a new one.
     at_n1(&["log", "remove", "n3"]);
     world.json(&["remove", "n2"]);
     let status: Value = serde_json::from_str(&at_n1(&["log", "status", "--json"])).unwrap();
     let mut voters: Vec<String> = serde_json::from_value(status["voters"].clone()).unwrap();
     voters.sort();
-    assert_eq!(voters, ["n1", "n4"], "n3 is passed over");
+    assert_eq!(voters, ["n1", "n4"], "n3 is skipped");
     assert_eq!(at_n1(&["kv", "put", "k", "v"]), "revision 1\n");
     world.json(&["delete", "four"]);
     world.nothing_left();
 }
 
 #[test]
-fn processes_and_ways_fail_as_asked_and_nodes_come_and_go() {
+fn faults_are_injected_and_nodes_are_added_and_removed() {
     let world = World::new();
     create(&world, "lab", "3");
     assert!(health(&world, &["--wait", "30s"]).0);
-    let says = |what: &str| {
+    let reports = |what: &str| {
         until(what, || {
             let (healthy, report) = health(&world, &[]);
             !healthy && report["problems"].to_string().contains(what)
         });
     };
     world.json(&["fault", "pause", "n2"]);
-    says("n2 is paused");
-    says("n1 sees n2 as");
+    reports("n2 is paused");
+    reports("n1 sees n2 as");
     world.json(&["fault", "resume", "n2"]);
     assert!(health(&world, &["--wait", "30s"]).0);
 
     world.json(&["fault", "kill", "n3"]);
-    says("n3 is dead");
-    let (exit, said) = world.rejected(&["fault", "pause", "n3"]);
-    assert_eq!((exit, said.as_str()), (5, "convoke: n3 is not running: start it with restart"));
+    reports("n3 is dead");
+    let (exit, printed) = world.rejected(&["fault", "pause", "n3"]);
+    assert_eq!((exit, printed.as_str()), (5, "convoke: n3 is not running: start it with restart"));
     world.json(&["fault", "restart", "n3"]);
     assert!(health(&world, &["--wait", "30s"]).0);
 
-    // Only what n1 sends to n2 is lost: n2 misses it first.
+    // Only messages from n1 to n2 are lost: n2 detects it first.
     world.json(&["fault", "one-way", "n1", "n2"]);
-    says("n2 sees n1 as");
+    reports("n2 sees n1 as");
     world.json(&["fault", "heal", "n1", "n2"]);
     world.json(&["fault", "blackhole", "n1"]);
-    says("n3 sees n1 as");
+    reports("n3 sees n1 as");
     world.json(&["fault", "heal"]);
     let delayed = world.json(&["fault", "delay", "50ms"]);
     assert_eq!(delayed["faults"].as_array().unwrap().len(), 6, "{delayed}");
     world.json(&["fault", "drop"]);
-    assert!(health(&world, &["--wait", "30s"]).0, "slow is not broken");
+    assert!(health(&world, &["--wait", "30s"]).0, "a slow cluster is healthy");
 
     let added = world.json(&["add", "lab", "--region", "eu"]);
     assert_eq!((&added["id"], &added["region"]), (&json!("n4"), &json!("eu")));
     assert!(health(&world, &["--wait", "30s"]).0);
     world.json(&["remove", "n4"]);
     world.json(&["remove", "n3"]);
-    assert!(health(&world, &["--wait", "30s"]).0, "who was removed is not missed");
+    assert!(health(&world, &["--wait", "30s"]).0, "a removed node is not missing");
     world.json(&["delete", "lab"]);
     world.nothing_left();
 }
@@ -217,8 +221,8 @@ fn several_clusters_and_prometheus_targets() {
     let target = found[0]["targets"][0].as_str().unwrap();
     assert!(support::http::metric(target, "convoke_ready") > 0.0, "a target is scraped at /metrics");
 
-    let (exit, said) = world.rejected(&["info"]);
-    assert_eq!((exit, said.as_str()), (2, "convoke: several clusters exist: name one of one, two"));
+    let (exit, printed) = world.rejected(&["info"]);
+    assert_eq!((exit, printed.as_str()), (2, "convoke: several clusters exist: name one of one, two"));
     assert_eq!(world.json(&["list"])["clusters"].as_array().unwrap().len(), 2);
     world.json(&["delete", "one"]);
     assert_eq!(world.json(&["list"])["clusters"][0]["name"], "two", "the other one stays");
@@ -227,7 +231,7 @@ fn several_clusters_and_prometheus_targets() {
 }
 
 #[test]
-fn clients_come_and_go() {
+fn clients_are_added_and_removed() {
     let world = World::new();
     create(&world, "crowd", "2");
     let info = world.json(&["clients", "6", "--service", "orders"]);
@@ -245,18 +249,18 @@ fn clients_come_and_go() {
     let info = world.json(&["clients", "2", "--service", "orders"]);
     assert_eq!(info["clients"], json!({ "orders": 2, "web": 1 }));
     let (healthy, report) = health(&world, &["--wait", "30s"]);
-    assert!(healthy && report["members"] == 5, "goodbyes are known at once: {report}");
+    assert!(healthy && report["members"] == 5, "unregistrations arrive immediately: {report}");
     assert_eq!(world.json(&["clients", "0"])["clients"], json!({ "orders": 2 }));
-    let (exit, said) = world.rejected(&["clients", "2000"]);
-    assert_eq!((exit, said.as_str()), (2, "convoke: 2002 clients: a cluster has at most 1000"));
-    let (exit, said) = world.rejected(&["clients", "1", "--service", ""]);
-    assert!(exit == 2 && said.contains("service"), "{exit} {said}");
+    let (exit, printed) = world.rejected(&["clients", "2000"]);
+    assert_eq!((exit, printed.as_str()), (2, "convoke: 2002 clients: a cluster has at most 1000"));
+    let (exit, printed) = world.rejected(&["clients", "1", "--service", ""]);
+    assert!(exit == 2 && printed.contains("service"), "{exit} {printed}");
     world.json(&["delete"]);
     world.nothing_left();
 }
 
 #[test]
-fn bad_input_gets_a_clear_answer_and_nothing_falls_over() {
+fn invalid_input_is_rejected_and_the_manager_keeps_running() {
     let world = World::new();
     let rejected = |arguments: &[&str]| world.rejected(arguments);
     let none = "convoke: no clusters: create one with `convoke cluster create`";
@@ -264,18 +268,18 @@ fn bad_input_gets_a_clear_answer_and_nothing_falls_over() {
     assert_eq!(rejected(&["delete", "x"]), (4, none.to_owned()));
     assert!(rejected(&["create", "../x"]).1.contains("is not a valid cluster name"));
     assert_eq!(rejected(&["create", "x", "--set", "data_dir=/tmp/x"]).0, 2);
-    let (exit, said) = rejected(&["create", "x", "--nodes", "33"]);
-    assert_eq!((exit, said.as_str()), (2, "convoke: 33 nodes: use 1 to 32"));
-    let (exit, said) = rejected(&["create", "x", "--set", "timers.ping_timeout=yes"]);
-    assert!(exit == 1 && said.contains("timers.ping_timeout"), "{exit} {said}");
+    let (exit, printed) = rejected(&["create", "x", "--nodes", "33"]);
+    assert_eq!((exit, printed.as_str()), (2, "convoke: 33 nodes: use 1 to 32"));
+    let (exit, printed) = rejected(&["create", "x", "--set", "timers.ping_timeout=yes"]);
+    assert!(exit == 1 && printed.contains("timers.ping_timeout"), "{exit} {printed}");
     world.nothing_left();
 
     create(&world, "a", "1");
     assert_eq!(rejected(&["create", "a"]).0, 5);
-    let (exit, said) = rejected(&["info", "b"]);
-    assert_eq!((exit, said.as_str()), (4, "convoke: no cluster \"b\": use one of a"));
-    let (exit, said) = rejected(&["fault", "kill", "n9"]);
-    assert_eq!((exit, said.as_str()), (4, "convoke: cluster a has no node \"n9\": there are n1"));
+    let (exit, printed) = rejected(&["info", "b"]);
+    assert_eq!((exit, printed.as_str()), (4, "convoke: no cluster \"b\": use one of a"));
+    let (exit, printed) = rejected(&["fault", "kill", "n9"]);
+    assert_eq!((exit, printed.as_str()), (4, "convoke: cluster a has no node \"n9\": there are n1"));
     assert!(rejected(&["fault", "partition", "n1"]).1.contains("all nodes are in one group"));
     assert!(rejected(&["fault", "one-way", "n1", "n1"]).1.contains("from itself"));
     assert!(rejected(&["remove", "n1"]).1.contains("is the last node"));
@@ -299,7 +303,7 @@ fn bad_input_gets_a_clear_answer_and_nothing_falls_over() {
 }
 
 #[test]
-fn a_port_where_somebody_else_listens() {
+fn a_port_of_another_service_is_reported() {
     let world = World::new();
     let node = support::start(world.dir.path(), &["--id", "other"]);
     let mut node = node;
@@ -308,19 +312,19 @@ fn a_port_where_somebody_else_listens() {
     for arguments in [vec!["list"], vec!["create"], vec!["delete"]] {
         let mut command = world.command(&["cluster", "--port", port]);
         let output = command.args(&arguments).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(3), "{said}");
-        assert!(said.contains("another service than a cluster manager"), "{said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{printed}");
+        assert!(printed.contains("another service than a cluster manager"), "{printed}");
     }
 }
 
 #[test]
-fn a_manager_that_was_killed_takes_its_nodes_along_and_the_next_command_cleans_up() {
+fn a_killed_manager_ends_its_nodes_and_the_next_command_cleans_up() {
     let world = World::new();
     let mut serve = world.spawn(&mut world.cluster(&["serve"]));
     serve.line("the manager", |line| line.contains("cluster manager"));
     create(&world, "a", "2");
-    // A paused node ends, too.
+    // A paused node ends as well.
     world.json(&["fault", "pause", "n2"]);
     serve.kill();
     drop(serve);
@@ -329,13 +333,13 @@ fn a_manager_that_was_killed_takes_its_nodes_along_and_the_next_command_cleans_u
 }
 
 #[test]
-fn a_manager_in_the_foreground_ends_everything_when_interrupted() {
+fn an_interrupted_manager_ends_its_clusters() {
     let world = World::new();
     let mut serve: Process = world.spawn(&mut world.cluster(&["serve"]));
     serve.line("the manager", |line| line.contains("cluster manager"));
     create(&world, "a", "2");
     world.json(&["delete"]);
-    assert_eq!(world.json(&["list"])["clusters"], json!([]), "it stays without clusters");
+    assert_eq!(world.json(&["list"])["clusters"], json!([]), "no clusters remain");
     create(&world, "b", "1");
     serve.interrupt();
     assert!(serve.wait().success(), "{}", serve.stderr());

@@ -1,4 +1,4 @@
-//! The log plane as processes: keys, a leader that is killed, backup and restore, the loss of a majority.
+//! The log plane with real processes: keys, a killed leader, backup and restore, the loss of a majority.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -12,21 +12,21 @@ use std::time::Duration;
 use support::three::Three;
 use support::{convoke, fails, failure, output, start_on};
 
-/// Of a session that is kept alive.
+/// TTL of a log session that is kept alive.
 const TTL: Duration = Duration::from_secs(3);
 
 fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&output(arguments)).unwrap()
 }
 
-/// Nothing is done.
+/// Checks for a usage error, which has no effect.
 #[track_caller]
 fn fails_usage(arguments: &[&str]) {
     let output = convoke(arguments).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
 }
 
-/// A command that may have to wait for a leader.
+/// Runs a command that may have to wait for a leader.
 fn eventually_output(arguments: &[&str]) -> String {
     let mut text = None;
     until("the command succeeds", || {
@@ -50,7 +50,7 @@ fn keys_from_the_command_line() {
     let error = fails(&[&["kv", "put", "app/limit", "11", "--if-revision", "0"][..], &at].concat(), 5);
     assert!(error.contains("modify revision 1"), "{error}");
     assert_eq!(run(&["kv", "put", "app/limit", "11", "--if-revision", "1"]), "revision 2\n");
-    // What begins with a dash may be a mistyped flag, unless it is a number or comes after --.
+    // An argument that starts with a dash may be a mistyped flag, unless it is a number or follows --.
     fails_usage(&[&["kv", "put", "app/name", "--if-revison=7"][..], &at].concat());
     let dashed = ["kv", "put", "app/name", at[0], at[1], at[2], at[3], "--", "--x"];
     assert_eq!(output(&dashed), "revision 3\n");
@@ -64,17 +64,17 @@ fn keys_from_the_command_line() {
     let written: Value = serde_json::from_str(&run(&["kv", "put", "a", "-5", "--json"])).unwrap();
     assert_eq!(run(&["kv", "get", "a", "--raw"]), "-5");
     let request = format!("{}/{}", written["request"]["session"], written["request"]["number"]);
-    let told: Value = serde_json::from_str(&run(&["log", "resolve", &request, "--json"])).unwrap();
-    assert_eq!((&told["fate"], &told["final"]), (&"applied".into(), &true.into()));
-    // F8: nobody was told of such a session, so that nothing final can be said about it.
+    let fate: Value = serde_json::from_str(&run(&["log", "resolve", &request, "--json"])).unwrap();
+    assert_eq!((&fate["fate"], &fate["final"]), (&"applied".into(), &true.into()));
+    // F8: no node knows of such a session, so no final fate can be given.
     let error = fails(&[&["log", "resolve", "999999/1"][..], &at].concat(), 4);
     assert!(error.contains("no session 999999"), "{error}");
-    // A1: what no replica could read would end the log.
+    // A1: an entry that replicas cannot decode would stop the log.
     for number in ["18446744073709551615", "72057594037927937"] {
         let error = fails(&[&["kv", "put", "a", "b", "--if-revision", number][..], &at].concat(), 2);
         assert!(error.contains("if_revision"), "{error}");
     }
-    // Every command has ended its session before it ended itself.
+    // Every command has ended its log session.
     assert_eq!(status()["sessions"], 0);
     assert!(run(&["log", "status"]).contains("available"));
     fails(&[&["log", "remove", "dev"][..], &at].concat(), 5);
@@ -83,7 +83,7 @@ fn keys_from_the_command_line() {
     fails(&["kv", "get", "a", "--addr", &free_address(), "--timeout", "300ms"], 3);
 }
 
-/// A value from stdin, byte by byte.
+/// A value from stdin is stored unchanged.
 #[test]
 fn values_from_stdin() {
     use std::io::Write;
@@ -130,43 +130,43 @@ fn a_killed_leader_a_backup_and_a_restored_log() {
     assert!(text.contains("r1 is the only replica of a new log"), "{text}");
     fails(&[&["log", "restore", file.to_str().unwrap()][..], &offline].concat(), 5);
     let port = address.rsplit_once(':').unwrap().1;
-    // As somebody else it is rejected before anything is written; without a name it is who it was restored for.
+    // Another id is rejected before anything is written; without an id the node uses the one of the restore.
     let rejected = start_on(&restored, ["0", port], &["--id", "other"]).output().unwrap();
     let error = failure(&rejected, 2);
     assert!(error.contains("holds the log of node r1, not of other: start the node with --id r1"), "{error}");
-    assert!(!restored.join("incarnation").exists(), "nothing was claimed");
+    assert!(!restored.join("incarnation").exists(), "no incarnation was written");
     let node = NodeProcess::spawn(&mut start_on(&restored, ["0", port], &[])).ready();
     assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "2");
     assert_eq!(json(&["log", "status", "--json", "--addr", &node.clients])["node"], "r1");
 }
 
-/// SIGSTOP and SIGCONT: whoever slept through its own end neither answers for the past nor loses anything.
+/// SIGSTOP and SIGCONT: a leader that was replaced during its pause neither serves old state nor loses writes.
 #[test]
-fn a_leader_that_stands_still_is_replaced_and_answers_with_the_present() {
+fn a_paused_leader_is_replaced_and_serves_current_state_afterwards() {
     let dir = tempfile::tempdir().unwrap();
     let three = Three::start(dir.path());
     let leader = three.leader();
     eventually_output(&["kv", "put", "k", "1", "--addr", &three.addresses()]);
-    let asleep = three.nodes[leader].as_ref().unwrap();
-    asleep.process.pause();
+    let paused = three.nodes[leader].as_ref().unwrap();
+    paused.process.pause();
     let others: Vec<&NodeProcess> =
-        three.nodes.iter().flatten().filter(|node| node.clients != asleep.clients).collect();
+        three.nodes.iter().flatten().filter(|node| node.clients != paused.clients).collect();
     let others = format!("{},{}", others[0].clients, others[1].clients);
     assert_eq!(output(&["kv", "put", "k", "2", "--addr", &others, "--timeout", "60s"]), "revision 2\n");
-    asleep.process.resume();
-    // Asked first thing after it woke, and only it.
-    assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &asleep.clients, "--timeout", "60s"]), "2");
+    paused.process.resume();
+    // The first request after the pause goes only to this node.
+    assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &paused.clients, "--timeout", "60s"]), "2");
     until("it has what it missed", || {
-        let local = ["kv", "get", "k", "--raw", "--consistency", "local", "--addr", &asleep.clients];
+        let local = ["kv", "get", "k", "--raw", "--consistency", "local", "--addr", &paused.clients];
         convoke(&local).output().unwrap().stdout == b"2"
     });
 }
 
-/// Wall clocks jump by days while a session is open and a request has a deadline: neither notices.
+/// Wall clocks jump by days while a log session is open and a request has a deadline. Neither is affected.
 #[tokio::test(flavor = "multi_thread")]
-async fn wall_clocks_that_jump_change_nothing_in_the_log() {
+async fn wall_clock_jumps_do_not_affect_the_log() {
     let Some(library) = support::faketime() else {
-        return skip("wall_clocks_that_jump_change_nothing_in_the_log", "needs libfaketime (package faketime)");
+        return skip("wall_clock_jumps_do_not_affect_the_log", "needs libfaketime (package faketime)");
     };
     let dir = tempfile::tempdir().unwrap();
     let clock = |index: usize| dir.path().join(format!("n{index}.clock"));
@@ -191,15 +191,15 @@ async fn wall_clocks_that_jump_change_nothing_in_the_log() {
         set((leader + 1) % 3, ["-3d", "+10d", "-1h"][round]);
         let written = kv.write(Write::put("k", format!("{round}")).deadline(Duration::from_secs(60))).await;
         assert_eq!(written.unwrap().revision, round as u64 + 2);
-        // Longer than a leader waits for a sign of life, and than the group waits for a leader.
+        // Longer than the session's TTL and than an election.
         tokio::time::sleep(TTL + Duration::from_secs(1)).await;
         assert_eq!(kv.session(), Some(session), "the session was kept alive");
     }
 }
 
-/// M5: one after another every node starts again with another peer port, as containers do with other addresses.
+/// M5: every node in turn restarts with another peer port, as containers do with other addresses.
 #[test]
-fn nodes_that_come_back_at_other_addresses_go_on_with_the_log() {
+fn nodes_that_restart_at_other_addresses_rejoin_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let mut three = Three::start(dir.path());
     three.leader();
@@ -209,7 +209,7 @@ fn nodes_that_come_back_at_other_addresses_go_on_with_the_log() {
         three.peers[index] = free_address();
         three.spawn(dir.path(), index);
         let other = (index + 1) % 3;
-        // Now a majority needs the one that moved.
+        // A majority now needs the node that moved.
         three.kill(other);
         eventually_output(&["kv", "put", "k", &index.to_string(), "--addr", &three.addresses()]);
         three.spawn(dir.path(), other);
@@ -218,7 +218,7 @@ fn nodes_that_come_back_at_other_addresses_go_on_with_the_log() {
 }
 
 #[test]
-fn after_the_loss_of_a_majority_one_node_goes_on_alone_if_told_so_loudly() {
+fn one_node_recovers_alone_from_the_loss_of_a_majority_with_explicit_consent() {
     let dir = tempfile::tempdir().unwrap();
     let mut three = Three::start(dir.path());
     three.leader();
@@ -233,7 +233,7 @@ fn after_the_loss_of_a_majority_one_node_goes_on_alone_if_told_so_loudly() {
     three.kill(2);
     let alone = three.nodes[0].as_ref().unwrap().clients.clone();
     let output_of = |arguments: &[&str]| convoke(arguments).output().unwrap();
-    until("it knows that it is alone", || {
+    until("it has no majority", || {
         !output_of(&["kv", "put", "k", "2", "--addr", &alone, "--timeout", "500ms"]).status.success()
     });
     let path = dir.path().join("n0");
@@ -255,9 +255,10 @@ fn after_the_loss_of_a_majority_one_node_goes_on_alone_if_told_so_loudly() {
     eventually_output(&["kv", "put", "k", "3", "--addr", &node.clients]);
 }
 
-/// A dead node gives its place to another one, and comes back itself: with its old log it cannot, and says why; with an empty one it can.
+/// A dead node is replaced by another one and returns. With its old log it is rejected with the reason; with an empty one
+/// it joins.
 #[test]
-fn a_dead_node_is_replaced_and_comes_back_as_a_new_replica() {
+fn a_dead_node_is_replaced_and_returns_as_a_new_replica() {
     let dir = tempfile::tempdir().unwrap();
     let mut three = Three::start(dir.path());
     let dead = (three.leader() + 1) % 3;
@@ -272,7 +273,7 @@ fn a_dead_node_is_replaced_and_comes_back_as_a_new_replica() {
     let at = ["--addr", &addresses, "--timeout", "60s"];
     let run = |arguments: &[&str]| output(&[arguments, &at, &["--wait", "60s"]].concat());
     let done = run(&["log", "replace", &dead_id, "n3", "--address", &fourth.peers]);
-    assert!(done.starts_with(&format!("n3 has the place of {dead_id}: configuration ")), "{done}");
+    assert!(done.starts_with(&format!("n3 has replaced {dead_id}: configuration ")), "{done}");
     let status = |addresses: &str| json(&["log", "status", "--json", "--addr", addresses]);
     let voters = status(&addresses)["voters"].clone();
     assert!(
@@ -283,13 +284,13 @@ fn a_dead_node_is_replaced_and_comes_back_as_a_new_replica() {
 
     three.spawn(dir.path(), dead);
     let back = three.nodes[dead].take().unwrap().ready();
-    until("it says that it was removed", || status(&back.clients)["role"] == "removed");
+    until("it reports that it was removed", || status(&back.clients)["role"] == "removed");
     let text = output(&["log", "status", "--addr", &back.clients]);
     assert!(text.contains("move its log directory away") && text.contains("`convoke log add"), "{text}");
     assert_eq!(
         output(&["kv", "get", "k", "--raw", "--addr", &back.clients, "--timeout", "60s"]),
         "2",
-        "it knows who leads"
+        "it knows the leader"
     );
     let add = ["log", "add", &dead_id, "--address", &back.peers];
     let error = fails(&[&add[..], &at].concat(), 5);
@@ -311,9 +312,9 @@ fn a_dead_node_is_replaced_and_comes_back_as_a_new_replica() {
     });
 }
 
-/// Whoever waits for a change is told what for.
+/// A command that waits for a change reports the obstacle.
 #[test]
-fn a_change_that_cannot_arrive_says_what_it_waits_for() {
+fn a_blocked_change_reports_what_it_waits_for() {
     let node =
         NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let nowhere = free_address();
@@ -321,33 +322,33 @@ fn a_change_that_cannot_arrive_says_what_it_waits_for() {
     let add = [&["log", "add", "n9", "--address", &nowhere, "--wait", "6s"][..], &at].concat();
     let added = convoke(&add).output().unwrap();
     assert_eq!((added.status.code(), &added.stdout[..]), (Some(1), &b""[..]));
-    let said = String::from_utf8(added.stderr).unwrap();
-    let (waiting, ended) = said.trim_end().split_once('\n').unwrap();
-    assert!(waiting.contains("waiting: ") && waiting.contains(&nowhere), "{said}");
-    assert!(ended.contains("is committed but has not taken effect yet") && ended.contains(&nowhere), "{said}");
+    let printed = String::from_utf8(added.stderr).unwrap();
+    let (waiting, ended) = printed.trim_end().split_once('\n').unwrap();
+    assert!(waiting.contains("waiting: ") && waiting.contains(&nowhere), "{printed}");
+    assert!(ended.contains("is committed but has not taken effect yet") && ended.contains(&nowhere), "{printed}");
     let text = output(&[&["log", "status"][..], &at].concat());
-    assert!(text.contains("not arrived there yet: ") && text.contains(&nowhere), "{text}");
+    assert!(text.contains("not adopted yet: ") && text.contains(&nowhere), "{text}");
     output(&[&["log", "remove", "n9"][..], &at].concat());
 }
 
-/// Only the leader knows what is in the way; whoever asks another node is told all the same.
+/// Only the leader knows the obstacle; a command that uses another node reports it as well.
 #[test]
-fn a_follower_is_asked_and_the_leader_says_what_is_in_the_way() {
+fn the_obstacle_of_the_leader_is_shown_at_a_follower() {
     let dir = tempfile::tempdir().unwrap();
     let three = Three::start(dir.path());
     let follower = (three.leader() + 1) % 3;
     let nowhere = free_address();
     let at = ["--addr", &three.nodes[follower].as_ref().unwrap().clients, "--timeout", "30s"];
     output(&[&["log", "add", "n9", "--address", &nowhere, "--wait", "0s"][..], &at].concat());
-    until("it is said what is in the way", || {
+    until("the obstacle is reported", || {
         let text = output(&[&["log", "status"][..], &at].concat());
-        text.contains("not arrived there yet: ") && text.contains(&nowhere)
+        text.contains("not adopted yet: ") && text.contains(&nowhere)
     });
 }
 
-/// A leader that stands still says nothing and closes nothing. A client that was linked to it, and idle, goes to the next one by itself.
+/// A paused leader sends nothing and closes nothing. An idle client that was linked to it moves to the next leader.
 #[test]
-fn an_idle_client_leaves_a_leader_that_stands_still() {
+fn an_idle_client_leaves_a_paused_leader() {
     let dir = tempfile::tempdir().unwrap();
     let nodes = support::founders(dir.path(), &[("n1", ""), ("n2", ""), ("n3", "")]);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -368,14 +369,14 @@ fn an_idle_client_leaves_a_leader_that_stands_still() {
                 }
             };
             let again = tokio::time::timeout(convoke_testkit::PATIENCE, again).await;
-            again.expect("another one leads, and the client finds it");
-            // After two seconds it asks the others. Without that it would wait eight, until the connection is given up.
+            again.expect("the client finds the new leader");
+            // After two seconds it tries the other nodes. Otherwise it would wait eight seconds, until the connection is closed.
             let took = begin.elapsed();
-            println!("served again {took:?} after the leader stood still");
+            println!("served again {took:?} after the leader was paused");
             assert!(took < Duration::from_secs(7), "{took:?}");
             nodes[leads].process.resume();
             convoke_testkit::eventually("all are there again", async || {
-                let known = |node: &NodeProcess| support::ask(node, &["log", "status"])["available"] == true;
+                let known = |node: &NodeProcess| support::query(node, &["log", "status"])["available"] == true;
                 nodes.iter().all(known)
             })
             .await;

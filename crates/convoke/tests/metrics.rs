@@ -1,4 +1,4 @@
-//! The reference of the metrics, from what a node really says. `UPDATE_GOLDEN=1 cargo test -p convoke --test metrics` writes it.
+//! The metrics reference, generated from the metrics of a node. `UPDATE_GOLDEN=1 cargo test -p convoke --test metrics` writes it.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -72,7 +72,7 @@ struct Metric {
 fn the_reference_of_the_metrics_is_up_to_date() {
     let ports = ["--client-port", "0", "--peer-port", "0", "--dns-port", "0"];
     let node = NodeProcess::spawn(&mut convoke(&[["dev"].as_slice(), &ports].concat())).ready();
-    // What has labels shows them once it was used: over HTTP, and over gRPC.
+    // Metrics with labels appear after the first use: over HTTP and over gRPC.
     assert_eq!(request(&node.clients, "GET", "/healthz", "").0, 200);
     output(&["members", "--addr", &node.clients]);
     let (_, text) = request(&node.clients, "GET", "/metrics", "");
@@ -123,7 +123,7 @@ fn document(metrics: &[Metric]) -> String {
     out
 }
 
-/// By convention the name says it.
+/// Returns the unit, which is part of the name by convention.
 fn unit(name: &str) -> &'static str {
     let name = name.trim_end_matches("_total");
     match () {

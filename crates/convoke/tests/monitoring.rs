@@ -1,4 +1,4 @@
-//! What is shipped for Prometheus and Grafana speaks of metrics that exist.
+//! The files for Prometheus and Grafana use only metrics that exist.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -16,11 +16,11 @@ fn packaged(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(path)
 }
 
-/// Names of all metrics a node serves.
+/// Returns the names of all metrics of a node.
 fn served() -> BTreeSet<String> {
     let node =
         NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
-    // Requests appear in the metrics when the first one over HTTP and over gRPC has been counted.
+    // Request metrics appear after the first request over HTTP and over gRPC.
     assert_eq!(request(&node.clients, "GET", "/healthz", "").0, 200);
     output(&["members", "--addr", &node.clients]);
     let (_, answer) = request(&node.clients, "GET", "/metrics", "");
@@ -28,7 +28,7 @@ fn served() -> BTreeSet<String> {
     types.map(|(family, kind)| series(family, kind)).collect()
 }
 
-/// Names of metrics in a query.
+/// Returns the metric names in a query.
 fn named(query: &str) -> impl Iterator<Item = String> {
     let words = query.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     words.filter(|word| word.starts_with("convoke_")).map(|word| word.trim_end_matches("_bucket").to_owned())
@@ -50,16 +50,16 @@ fn queries(value: &Value, found: &mut Vec<String>) {
 }
 
 #[test]
-fn the_dashboard_and_the_alerts_ask_for_metrics_that_exist() {
+fn the_dashboard_and_the_alerts_use_existing_metrics() {
     let served = served();
     let dashboard = std::fs::read_to_string(packaged("grafana/convoke.json")).unwrap();
-    let mut asked = Vec::new();
-    queries(&serde_json::from_str(&dashboard).unwrap(), &mut asked);
-    assert!(asked.len() > 20, "{asked:?}");
+    let mut expressions = Vec::new();
+    queries(&serde_json::from_str(&dashboard).unwrap(), &mut expressions);
+    assert!(expressions.len() > 20, "{expressions:?}");
     let alerts = std::fs::read_to_string(packaged("prometheus/alerts.yml")).unwrap();
     let rules = alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).map(str::to_owned);
-    asked.extend(rules);
-    for query in asked {
+    expressions.extend(rules);
+    for query in expressions {
         for name in named(&query) {
             assert!(served.contains(&name), "{name} in {query} is not served");
         }
@@ -71,7 +71,7 @@ fn promtool_accepts_the_rules_and_their_tests() {
     let promtool =
         |arguments: &[&str]| Command::new("promtool").args(arguments).current_dir(packaged("prometheus")).output();
     let Ok(tested) = promtool(&["test", "rules", "alerts_test.yml"]) else {
-        eprintln!("NOT TRIED: promtool is not installed (.ci/run installs it with Prometheus)");
+        eprintln!("NOT TESTED: promtool is not installed (.ci/run installs it with Prometheus)");
         return;
     };
     assert!(

@@ -1,6 +1,6 @@
-//! Whatever interrupts a demo or the creation of a cluster, at whatever moment, nothing stays behind.
+//! A demo or the creation of a cluster leaves nothing behind, at whichever moment it is interrupted.
 //!
-//! A few runs each; all fifty: `CONVOKE_TEST_INTERRUPTS=50 cargo test -p convoke --test nothing_left`.
+//! By default a few interruptions each; all fifty: `CONVOKE_TEST_INTERRUPTS=50 cargo test -p convoke --test nothing_left`.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -9,10 +9,10 @@ mod support;
 use std::time::Duration;
 use support::lab::World;
 
-/// How many runs, spread over how long these commands take to come up.
+/// Returns the moments of the interruptions, spread over the start of these commands.
 fn moments(span: Duration) -> impl Iterator<Item = Duration> {
     let runs = std::env::var("CONVOKE_TEST_INTERRUPTS").ok().and_then(|runs| runs.parse::<u32>().ok()).unwrap_or(4);
-    // The golden ratio spreads them evenly however many there are, without repeating any.
+    // Multiples of the golden ratio are spread evenly for any number of runs, without repetition.
     (0..runs).map(move |run| span.mul_f64((f64::from(run) * 0.618_034 + 0.05).fract()))
 }
 
@@ -24,7 +24,7 @@ fn an_interrupted_demo() {
         std::thread::sleep(moment);
         demo.interrupt();
         let status = demo.wait();
-        // In its first milliseconds, before it listens for signals, it just ends.
+        // In its first milliseconds, before it handles signals, the demo ends with the default action.
         assert!(status.success() || status.code().is_none(), "after {moment:?}: {status}: {}", demo.stderr());
         drop(demo);
         world.nothing_left();
@@ -40,7 +40,7 @@ fn an_interrupted_creation() {
         create.interrupt();
         let status = create.wait();
         if status.success() {
-            // It was complete: then it is there, and wanted.
+            // The creation was complete: the cluster exists and is deleted here.
             world.json(&["delete"]);
         } else {
             assert!(status.code().is_none_or(|code| code == 1), "after {moment:?}: {status}: {}", create.stderr());
@@ -58,11 +58,11 @@ fn a_creation_whose_command_is_killed() {
         std::thread::sleep(moment);
         create.kill();
         drop(create);
-        // The manager notices by itself, unless all was complete.
+        // The manager detects it, unless the creation was complete.
         convoke_testkit::until("nothing is being created", || {
             let list = world.run(&["list", "--json"]);
             if String::from_utf8_lossy(&list.stdout).contains("local") {
-                // It may end by itself in this moment.
+                // The manager may end at this moment.
                 world.run(&["delete"]);
             }
             std::net::TcpStream::connect(format!("127.0.0.1:{}", world.port)).is_err()
@@ -73,7 +73,7 @@ fn a_creation_whose_command_is_killed() {
 }
 
 #[test]
-fn a_killed_demo_takes_its_nodes_along_and_the_next_one_cleans_up() {
+fn a_killed_demo_ends_its_nodes_and_the_next_one_cleans_up() {
     let world = World::new();
     let mut demo = world.spawn(&mut world.command(&["demo", "--speed", "10"]));
     demo.line("started", |line| line.contains("registered"));

@@ -1,4 +1,4 @@
-//! Somebody who watches and is away for a while (SIGSTOP), while his node dies and things come, change and go.
+//! A watcher that is paused (SIGSTOP) while its node dies and members change.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -13,9 +13,10 @@ use support::seen::Seen;
 
 const FILTER: &str = "service == \"web\"";
 
-/// R-52, section 8: exact view, told once, and nothing that stayed ever vanishes; at another node, and at one that is new.
+/// R-52, section 8: the view is exact, changes are reported once, and no remaining member ever vanishes, at another node
+/// and at a new one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watcher_who_was_away_is_told_exactly_what_he_missed() {
+async fn a_paused_watcher_receives_exactly_the_changes_it_missed() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = patient_plan(dir.path()).start(2).unwrap();
     let client = Client::builder().seeds([cluster.clients(1)]).build().unwrap();
@@ -50,7 +51,7 @@ async fn a_watcher_who_was_away_is_told_exactly_what_he_missed() {
     assert_eq!(about(missed, "comes"), ["register"]);
     assert_eq!(about(missed, "changes"), ["update"], "several changes of one member may come as one");
 
-    // A node that knows nothing of the watcher's past, except from its peer.
+    // A new node that knows the watcher's past only from its peer.
     let before = seen.events().len();
     seen.process.pause();
     let fresh = cluster.add().unwrap();

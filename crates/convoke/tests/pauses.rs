@@ -1,4 +1,4 @@
-//! Nodes that stand still (SIGSTOP) and go on (SIGCONT): no end of file tells the others.
+//! Nodes that are paused (SIGSTOP) and resumed (SIGCONT): no end of file informs the others.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -15,18 +15,18 @@ use tokio::task::JoinSet;
 
 const CLIENTS: usize = 20;
 
-/// R-14, L5, H13: longer than the heartbeat timeout, with clients. They move; whoever slept accuses nobody.
+/// R-14, L5: a pause longer than the heartbeat timeout. The clients move, and the resumed node reports no member as down.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_sleeps_for_long_takes_nobody_down() {
+async fn a_long_pause_makes_no_member_down() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = plan(dir.path()).start(3).unwrap();
     let sleeping = Fleet::start("a", CLIENTS, cluster.clients(0)).await;
     let awake = Fleet::start("b", CLIENTS, cluster.clients(1)).await;
-    let witnesses = [0, 1, 2].map(|index| Seen::at(&cluster, index, "service == \"web\""));
-    witnesses.iter().for_each(|seen| seen.all_up(2 * CLIENTS));
+    let watchers = [0, 1, 2].map(|index| Seen::at(&cluster, index, "service == \"web\""));
+    watchers.iter().for_each(|seen| seen.all_up(2 * CLIENTS));
     cluster.pause(0);
     sleeping.all_elsewhere("n1").await;
-    // This is how long the fault lasts: the heartbeat timeout is 6 s.
+    // The duration of the fault: the heartbeat timeout is 6 s.
     tokio::time::sleep(Duration::from_secs(8)).await;
     cluster.resume(0);
     cluster.wait_meshed();
@@ -37,20 +37,20 @@ async fn a_node_that_sleeps_for_long_takes_nobody_down() {
             services.iter().any(|service| service["service"] == "web" && service["up"] == 2 * CLIENTS)
         });
     }
-    witnesses.iter().for_each(Seen::nothing_bad);
-    sleeping.none_lost();
-    awake.none_lost();
+    watchers.iter().for_each(Seen::assert_undisturbed);
+    sleeping.assert_none_lost();
+    awake.assert_none_lost();
 }
 
-/// A peer that accepts and never reads costs the others a bound, and catches up when it reads again.
+/// A peer that accepts and never reads costs the others a bounded queue and catches up when it reads again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_reads_nothing_costs_a_bound() {
+async fn a_node_that_reads_nothing_costs_bounded_memory() {
     const WARM_UP: usize = 5;
     const ROUNDS: usize = 35;
     const BYTES: usize = 50_000;
     let dir = tempfile::tempdir().unwrap();
     let plan = plan(dir.path())
-        // Nobody is given up for being slow while this test holds it.
+        // No link is lost for slowness while this test blocks it.
         .environment("CONVOKE_TIMERS_PING_TIMEOUT", "60s")
         .environment("CONVOKE_TIMERS_DEAD_PEER_TIMEOUT", "200s")
         .environment("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "60s")
@@ -70,7 +70,7 @@ async fn a_node_that_reads_nothing_costs_a_bound() {
         let updates: JoinSet<_> = members.iter().map(|member| update(member.clone(), value.clone())).collect();
         updates.join_all().await.into_iter().for_each(|updated| drop(updated.unwrap()));
     };
-    // Until the allocator has what it keeps.
+    // Warm-up, until the allocator's memory is stable.
     for number in 0..WARM_UP {
         round(number).await;
     }
@@ -83,17 +83,17 @@ async fn a_node_that_reads_nothing_costs_a_bound() {
     let written = (ROUNDS - WARM_UP) * members.len() * BYTES / 1024;
     println!("wrote {written} KiB past a peer that reads nothing: n1 grew by {grown} KiB");
     let suspended = support::http::metric(cluster.clients(0), "convoke_registry_pushes_suspended_total");
-    assert!(suspended > 0.0, "it wrote more than systems buffer");
-    // What waits for the peer is bounded by 16 MiB; the rest is the coming and going of an allocator.
+    assert!(suspended > 0.0, "it wrote more than the system buffers");
+    // The queue for the peer is limited to 16 MiB; the rest is variation of the allocator.
     assert!(grown < written / 2, "{grown} KiB of {written} KiB");
     let last = format!("{:04}", ROUNDS - 1);
     let has_last = |index: usize| {
-        // A node that slept for long takes no clients until it knows what it missed.
+        // A node that was paused for long rejects clients until it has caught up.
         let member = cluster.ask(index, &["member", "m-0"]).unwrap_or_default();
         member["metadata"]["payload"].as_str().is_some_and(|payload| payload.starts_with(&last))
     };
     assert!(has_last(0));
-    until("the other peer is not held up", || has_last(1));
+    until("the other peer is not delayed", || has_last(1));
     cluster.resume(2);
     until("it catches up", || has_last(2));
 }

@@ -1,4 +1,4 @@
-//! A client in another language, from the proto files and over HTTP: tests/python.
+//! Clients in another language, with the proto files and over HTTP: tests/python.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -15,7 +15,7 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/python")
 }
 
-/// What `tests/python/prepare` makes.
+/// Directory that `tests/python/prepare` creates.
 fn prepared() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python")
 }
@@ -37,7 +37,7 @@ fn over_http() {
     exercise(&mut Command::new("python3"), "http");
 }
 
-/// It registers, moves to the other node when its own is killed, resumes its watch, and unregisters.
+/// The client registers, moves to the other node when its own is killed, resumes its watch and unregisters.
 fn exercise(python: &mut Command, surface: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = patient_plan(dir.path()).start(2).unwrap();
@@ -52,17 +52,18 @@ fn exercise(python: &mut Command, surface: &str) {
     let status = client.wait();
     assert!(status.success(), "{}\n{}", client.stdout(), client.stderr());
 
-    // What it saw of itself, across the break: each once, in order, and no reset.
-    let said: Vec<Value> = client.stdout().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let said_of = |key: &str| said.iter().filter_map(|line| line[key].as_str().map(str::to_owned)).collect::<Vec<_>>();
-    assert_eq!(said_of("attached"), ["n1", "n2"], "{said:?}");
+    // Events of its own member, across the interruption: each once, in order, without a reset.
+    let printed: Vec<Value> = client.stdout().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let said_of =
+        |key: &str| printed.iter().filter_map(|line| line[key].as_str().map(str::to_owned)).collect::<Vec<_>>();
+    assert_eq!(said_of("attached"), ["n1", "n2"], "{printed:?}");
     let watched = said_of("watch");
     assert_eq!(watched.first().map(String::as_str), Some("caught_up"), "{watched:?}");
     assert_eq!(watched.last().map(String::as_str), Some("unregistered"), "{watched:?}");
     assert!(!watched.contains(&"reset".to_owned()), "{watched:?}");
-    assert!(!said.iter().any(|line| line["member"]["status"] == "STATUS_DOWN"), "{said:?}");
+    assert!(!printed.iter().any(|line| line["member"]["status"] == "STATUS_DOWN"), "{printed:?}");
 
-    // What somebody else saw of it.
+    // The events that another watcher received.
     seen.event("unregister", "python-1");
     let kinds: Vec<_> = seen.events().iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect();
     assert_eq!(kinds, ["caught-up", "register", "owner", "update", "unregister"]);

@@ -12,13 +12,13 @@ fn dev() -> NodeProcess {
 }
 
 #[test]
-fn it_lasts_as_long_as_the_command_and_passes_its_status_on() {
+fn the_registration_lasts_as_long_as_the_command_and_returns_its_status() {
     let node = dev();
     let seen = watch(&node.clients, "service == \"web\"");
     let attributes = ["--address", "127.0.0.1:80", "--meta", "version=v1", "--meta", "a=b=c", "--weight", "3"];
     let command = ["--", "sh", "-c", "read _; exit 7"];
     let mut web = register(&node.clients, "web-1", &[attributes.as_slice(), &command].concat());
-    // Nothing to read: the command ends by itself.
+    // stdin is empty, so the command ends by itself.
     assert_eq!(web.wait().code(), Some(7));
     let line = seen.line("register", |line| line.contains("\"register\""));
     for part in [r#""address":"127.0.0.1:80""#, r#""metadata":{"a":"b=c","version":"v1"}"#, r#""weight":3"#] {
@@ -29,7 +29,7 @@ fn it_lasts_as_long_as_the_command_and_passes_its_status_on() {
 }
 
 #[test]
-fn signals_are_passed_on() {
+fn signals_are_forwarded_to_the_command() {
     let node = dev();
     let script = "trap 'exit 9' TERM; trap 'exit 8' INT; echo running; while :; do sleep 0.05; done";
     let run = |id: &str| {
@@ -61,7 +61,7 @@ fn without_a_command_a_signal_unregisters() {
 }
 
 #[test]
-fn who_cannot_say_that_it_is_registered_unregisters() {
+fn a_registration_that_cannot_be_announced_is_undone() {
     let node = dev();
     let mut web = Process::spawn_unread(&mut convoke(&[
         "register",
@@ -79,7 +79,7 @@ fn who_cannot_say_that_it_is_registered_unregisters() {
 }
 
 #[test]
-fn whoever_comes_second_must_ask_for_a_takeover() {
+fn a_second_client_needs_the_takeover_flag() {
     let node = dev();
     let mut first = registered(&node.clients, "web-1");
     let again = ["register", "--addr", &node.clients, "--id", "web-1", "--service", "web"];
@@ -92,10 +92,10 @@ fn whoever_comes_second_must_ask_for_a_takeover() {
 }
 
 #[test]
-fn own_failures_around_a_command_are_125() {
+fn errors_of_the_wrapper_are_exit_code_125() {
     let node = dev();
     let around = |addr: &str, id: &str, command: &str| {
-        // Nobody will answer there; here somebody will, however busy the machine is.
+        // Nothing answers at that address; this node answers, however busy the machine is.
         let timeout = if addr == node.clients { "30s" } else { "1s" };
         let arguments =
             ["register", "--addr", addr, "--timeout", timeout, "--id", id, "--service", "web", "--", command];
@@ -115,7 +115,7 @@ fn watches_and_registrations_outlive_their_node() {
     let _web = registered(&nodes[0].clients, "web-1");
     seen.line("web-1", |line| line.contains("web-1"));
     nodes[0].process.kill();
-    until("the watch goes on", || seen.stderr().contains("connected to n2"));
+    until("the watch continues", || seen.stderr().contains("connected to n2"));
     let _other = registered(&nodes[1].clients, "web-2");
     seen.line("web-2", |line| line.contains("web-2"));
     seen.line("web-1 at n2", |line| line.contains("web-1") && line.contains("\"node\":\"n2\""));
@@ -123,7 +123,7 @@ fn watches_and_registrations_outlive_their_node() {
 }
 
 #[test]
-fn a_watch_ends_when_it_is_told_to() {
+fn a_watch_ends_on_a_signal() {
     let node = dev();
     let mut seen: Process = watch(&node.clients, "");
     seen.interrupt();

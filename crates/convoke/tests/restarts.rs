@@ -1,4 +1,4 @@
-//! Clusters that are restarted: node by node under load, and as a whole.
+//! Restarts of a cluster: node by node under load, and all at once.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -14,9 +14,9 @@ use support::seen::Seen;
 
 const CLIENTS: usize = 60;
 
-/// nobody is down, no registration is lost, and every acknowledged write is there.
+/// no member is down, no registration is lost, and every acknowledged write is there.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_under_load_is_not_noticed() {
+async fn a_rolling_restart_under_load_is_invisible() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = patient_plan(dir.path()).start(3).unwrap();
     let mut fleet = Fleet { clients: Vec::new() };
@@ -24,8 +24,8 @@ async fn a_rolling_restart_under_load_is_not_noticed() {
         let name = format!("web{index}");
         fleet.clients.extend(Fleet::start(&name, CLIENTS / 3, cluster.clients(index)).await.clients);
     }
-    let witnesses = [0, 1, 2].map(|index| Seen::at(&cluster, index, "service == \"web\""));
-    witnesses.iter().for_each(|seen| seen.all_up(CLIENTS));
+    let watchers = [0, 1, 2].map(|index| Seen::at(&cluster, index, "service == \"web\""));
+    watchers.iter().for_each(|seen| seen.all_up(CLIENTS));
     let stop = Arc::new(AtomicBool::new(false));
     let (clients, registrations): (Vec<_>, Vec<_>) = fleet.clients.into_iter().unzip();
     let writers: Vec<_> =
@@ -55,12 +55,12 @@ async fn a_rolling_restart_under_load_is_not_noticed() {
             });
         }
     }
-    witnesses.iter().for_each(|seen| seen.all_up(CLIENTS));
-    witnesses.iter().for_each(Seen::nothing_bad);
+    watchers.iter().for_each(|seen| seen.all_up(CLIENTS));
+    watchers.iter().for_each(Seen::assert_undisturbed);
     drop(clients);
 }
 
-/// Updates until told to stop, and says how often that was acknowledged.
+/// Updates a member until it is stopped and returns the number of acknowledged updates.
 async fn write(registration: Registration, stop: Arc<AtomicBool>) -> (String, u64) {
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -77,10 +77,9 @@ fn written_last(cluster: &ProcessCluster, index: usize, id: &str) -> String {
     member["metadata"]["count"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Every node dies at once and all start again: clients register everything again by themselves, and nobody needs an
-/// operator.
+/// All nodes die at once and start again: clients register everything again without an operator.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_total_restart_brings_everything_back() {
+async fn members_are_restored_after_a_total_restart() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = patient_plan(dir.path()).start_at_once(3).unwrap();
     let fleet = Fleet::start("web", CLIENTS, cluster.clients(1)).await;
@@ -99,8 +98,8 @@ async fn a_total_restart_brings_everything_back() {
             members.len() == CLIENTS && members.iter().all(|member| member["metadata"]["number"].is_string())
         });
     }
-    fleet.none_lost();
-    // Somebody who watched all the time holds the same in the end.
+    fleet.assert_none_lost();
+    // A watcher that ran all the time has the same members in the end.
     seen.all_up(CLIENTS);
     let down = |event: &serde_json::Value| event["member"]["status"] == "down";
     assert!(!seen.events().iter().any(down));

@@ -1,4 +1,4 @@
-//! `convoke top` in a pseudo-terminal: two sizes with a resize between, keys, and the terminal given back.
+//! `convoke top` in a pseudo-terminal: two sizes with a resize between them, keys, and the restored terminal.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -12,7 +12,7 @@ fn top(node: &NodeProcess, columns: u16, rows: u16) -> Terminal {
 }
 
 #[test]
-fn it_shows_the_cluster_at_two_sizes_and_gives_the_terminal_back() {
+fn top_shows_the_cluster_at_two_sizes_and_restores_the_terminal() {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeProcess::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
     let mut top = top(&node, 80, 24);
@@ -25,11 +25,11 @@ fn it_shows_the_cluster_at_two_sizes_and_gives_the_terminal_back() {
     let member = support::register(&node.clients, "web-1", &[]);
     top.shows("register");
     top.shows("web-1");
-    // Below each other now, side by side after the change.
+    // The panels are stacked now and side by side after the resize.
     let beside = |text: &str| text.lines().any(|line| line.contains("nodes (") && line.contains("changes ("));
     assert!(!beside(&top.text()));
     top.resize(140, 40);
-    until("the wide picture", || beside(&top.text()));
+    until("the wide layout", || beside(&top.text()));
     top.shows("web-1");
     top.resize(30, 5);
     top.shows("too small");
@@ -41,11 +41,11 @@ fn it_shows_the_cluster_at_two_sizes_and_gives_the_terminal_back() {
     top.shows("go on");
     top.press("q");
     assert!(top.ended().success());
-    until("the terminal is as before", || top.is_cooked() && !top.in_alternate_screen());
+    until("the terminal is restored", || top.is_cooked() && !top.in_alternate_screen());
 }
 
 #[test]
-fn it_says_when_the_node_is_gone_and_ctrl_c_quits() {
+fn top_reports_a_lost_node_and_ctrl_c_quits() {
     let dir = tempfile::tempdir().unwrap();
     let mut node = NodeProcess::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
     let mut top = top(&node, 100, 30);
@@ -54,41 +54,41 @@ fn it_says_when_the_node_is_gone_and_ctrl_c_quits() {
     top.shows("no answer");
     top.press("\x03");
     assert!(top.ended().success());
-    until("the terminal is as before", || top.is_cooked() && !top.in_alternate_screen());
+    until("the terminal is restored", || top.is_cooked() && !top.in_alternate_screen());
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back_too() {
+fn a_signal_restores_the_terminal() {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeProcess::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
     let mut top = top(&node, 100, 30);
     top.shows("n1 ready");
     kill_process(Pid::from_raw(top.child.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
     assert!(top.ended().success());
-    until("the terminal is as before", || top.is_cooked() && !top.in_alternate_screen());
+    until("the terminal is restored", || top.is_cooked() && !top.in_alternate_screen());
 }
 
-/// For programs: no terminal, one answer.
+/// For scripts: no terminal, one snapshot.
 #[test]
-fn one_look_as_json() {
+fn one_snapshot_is_printed_as_json() {
     let dir = tempfile::tempdir().unwrap();
     let node = NodeProcess::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
     let _web = support::registered(&node.clients, "web-1");
-    until("there is a log", || support::ask(&node, &["log", "status"])["leader"] == "n1");
-    let nobody = convoke_testkit::free_address();
-    let both = format!("{nobody},{}", node.clients);
-    let said = support::output(&["top", "--json", "--interval", "200ms", "--timeout", "30s", "--addr", &both]);
-    let look: serde_json::Value = serde_json::from_str(&said).unwrap();
+    until("there is a log", || support::query(&node, &["log", "status"])["leader"] == "n1");
+    let unreachable_address = convoke_testkit::free_address();
+    let both = format!("{unreachable_address},{}", node.clients);
+    let printed = support::output(&["top", "--json", "--interval", "200ms", "--timeout", "30s", "--addr", &both]);
+    let look: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((&look["address"], &look["status"]["id"]), (&node.clients.as_str().into(), &"n1".into()), "{look}");
     assert_eq!((&look["nodes"][0]["state"], &look["log"]["leader"]), (&"up".into(), &"n1".into()), "{look}");
     assert_eq!((&look["services"][1]["service"], &look["services"][1]["up"]), (&"web".into(), &1.into()), "{look}");
     assert!(look["per_second"]["bytes_out"].is_f64(), "{look}");
-    let error = support::fails(&["top", "--json", "--addr", &nobody], 3);
-    assert!(error.starts_with(&format!("no node answers ({nobody}: ")), "{error}");
+    let error = support::fails(&["top", "--json", "--addr", &unreachable_address], 3);
+    assert!(error.starts_with(&format!("no node answers ({unreachable_address}: ")), "{error}");
 }
 
 #[test]
-fn it_needs_a_terminal() {
+fn top_needs_a_terminal() {
     let output = support::convoke(&["top"]).stdin(std::process::Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("top needs a terminal"));

@@ -1,4 +1,4 @@
-//! Traces over OTLP (docs/monitoring.md): what a collector gets, and what happens without one.
+//! Traces over OTLP (docs/monitoring.md), with and without a collector.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -17,14 +17,14 @@ use support::start;
 
 const CALLER: &str = "00f067aa0ba902b7";
 
-/// A trace that begins elsewhere, and the header that says so.
+/// Returns the trace id of a trace that begins elsewhere, and its header.
 fn caller(number: u8) -> (String, String) {
     let trace = format!("4bf92f3577b34da6a3ce929d0e0e47{number:02x}");
     let header = format!("00-{trace}-{CALLER}-01");
     (trace, header)
 }
 
-/// A request within a trace; its status and body.
+/// Sends a request in a trace and returns status and body.
 fn traced(address: &str, line: &str, traceparent: &str, body: &str) -> (u16, String) {
     let length = body.len();
     let text = format!(
@@ -41,7 +41,7 @@ fn node(dir: &tempfile::TempDir, id: &str, collector: &str, arguments: &[&str]) 
 }
 
 #[test]
-fn requests_over_http_go_on_with_the_callers_trace() {
+fn http_requests_continue_the_callers_trace() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), Collector::start());
     let node = node(&dir, "n1", &collector.endpoint, &[]);
     let (trace, traceparent) = caller(1);
@@ -54,13 +54,13 @@ fn requests_over_http_go_on_with_the_callers_trace() {
     assert_eq!(attribute("http.route"), "/api/v1/members/{id}");
     assert_eq!(attribute("http.response.status_code"), "404");
     assert_eq!(attribute("error.type"), "NOT_FOUND");
-    assert_eq!(span.span.status, None, "a mistake of the client is no error of the server");
+    assert_eq!(span.span.status, None, "a client error is not a server error");
     assert!(span.span.start_time_unix_nano <= span.span.end_time_unix_nano);
 
-    // A caller that records nothing is followed in that, too.
+    // If the caller does not record its trace, neither does the node.
     let (unsampled, header) = caller(2);
     traced(&node.clients, "GET /api/v1/members", &header.replace("-01", "-00"), "");
-    // Sessions are attached within their request; their secret is nobody's business.
+    // Sessions are attached in the span of their request. Their secret must not appear.
     let (session, header) = caller(3);
     let (_, body) = traced(&node.clients, "POST /api/v1/sessions", &header, r#"{"client":"shop"}"#);
     let attach = collector.find("the attach", |seen| seen.trace() == session && seen.span.name == "session.attach");
@@ -78,7 +78,7 @@ fn requests_over_http_go_on_with_the_callers_trace() {
 }
 
 #[tokio::test]
-async fn calls_over_grpc_go_on_with_the_callers_trace() {
+async fn grpc_calls_continue_the_callers_trace() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), Collector::start());
     let node = node(&dir, "n1", &collector.endpoint, &[]);
     let channel = tonic::transport::Endpoint::new(format!("http://{}", node.clients)).unwrap().connect().await.unwrap();
@@ -99,7 +99,7 @@ async fn calls_over_grpc_go_on_with_the_callers_trace() {
     let not_found = (tonic::Code::NotFound as i32).to_string();
     assert_eq!((span.attribute("rpc.grpc.status_code"), span.span.status), (Some(not_found), None));
 
-    // Whoever attaches through the SDK begins a trace at the node.
+    // An attach through the SDK begins a trace at the node.
     let web = support::registered(&node.clients, "web-1");
     let attach = collector.find("the attach", |seen| seen.span.name == "session.attach");
     assert_eq!((attach.parent().is_empty(), attach.attribute("convoke.members").is_some()), (false, true));
@@ -107,7 +107,7 @@ async fn calls_over_grpc_go_on_with_the_callers_trace() {
 }
 
 #[test]
-fn a_write_to_the_log_is_one_trace_from_the_request_to_the_state() {
+fn a_log_write_is_one_trace_from_the_request_to_the_state_machine() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), Collector::start());
     let node = node(&dir, "n1", &collector.endpoint, &[]);
     until("the log has a leader", || request(&node.clients, "GET", "/readyz?log", "").0 == 200);
@@ -116,20 +116,20 @@ fn a_write_to_the_log_is_one_trace_from_the_request_to_the_state() {
     let find = |name: &str| collector.find(name, |seen| seen.trace() == trace && seen.span.name == name);
     let parents = |child: &Seen, parent: &Seen| assert_eq!(child.parent(), parent.id(), "{child:?}");
     let put = find("PUT /api/v1/kv/{*key}");
-    let (asked, proposed, committed, applied) =
+    let (submitted, proposed, committed, applied) =
         (find("log.request"), find("log.propose"), find("log.commit"), find("log.apply"));
     assert_eq!(put.parent(), CALLER);
-    parents(&asked, &put);
-    parents(&proposed, &asked);
+    parents(&submitted, &put);
+    parents(&proposed, &submitted);
     parents(&committed, &proposed);
     parents(&applied, &proposed);
     assert!(committed.span.end_time_unix_nano <= applied.span.end_time_unix_nano);
     assert!(proposed.attribute("convoke.index").unwrap().parse::<u64>().unwrap() > 0);
 }
 
-/// And what is on its way when a node stops still arrives.
+/// Pending spans are exported when a node stops.
 #[test]
-fn a_node_that_joins_takes_the_registry_in_and_one_that_stops_leaves_no_trace_behind() {
+fn a_full_sync_is_traced_and_a_stopping_node_exports_pending_spans() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), Collector::start());
     let first = node(&dir, "n1", &collector.endpoint, &[]);
     let mut second = node(&dir, "n2", &collector.endpoint, &["--join", &first.peers]);
@@ -140,11 +140,14 @@ fn a_node_that_joins_takes_the_registry_in_and_one_that_stops_leaves_no_trace_be
     traced(&second.clients, "GET /api/v1/status", &traceparent, "");
     second.process.terminate();
     assert_eq!(second.process.wait().code(), Some(0));
-    assert!(collector.spans().iter().any(|seen| seen.trace() == trace), "what ended before the node did is exported");
+    assert!(
+        collector.spans().iter().any(|seen| seen.trace() == trace),
+        "spans that ended before the node are exported"
+    );
 }
 
 #[test]
-fn without_its_collector_a_node_serves_and_counts() {
+fn without_a_collector_a_node_serves_and_counts_dropped_spans() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = format!("http://{}", free_address());
     let mut node = node(&dir, "n1", &endpoint, &[]);
@@ -154,25 +157,25 @@ fn without_its_collector_a_node_serves_and_counts() {
     let lost = || metric(&node.clients, "convoke_trace_spans_dropped_total{reason=\"collector\"}");
     let before = lost();
     until("more of them", || lost() > before);
-    let said = node.process.stderr();
-    let complaints: Vec<&str> = said.lines().filter(|line| line.contains("span export failed")).collect();
-    assert_eq!(complaints.len(), 1, "{said}");
-    assert!(complaints[0].contains(&endpoint) && complaints[0].contains("WARN"), "{said}");
+    let printed = node.process.stderr();
+    let messages: Vec<&str> = printed.lines().filter(|line| line.contains("span export failed")).collect();
+    assert_eq!(messages.len(), 1, "{printed}");
+    assert!(messages[0].contains(&endpoint) && messages[0].contains("WARN"), "{printed}");
     node.process.terminate();
     assert_eq!(node.process.wait().code(), Some(0));
 }
 
-/// Neither requests nor the end of the node wait for it.
+/// Neither requests nor the stop of the node wait for the collector.
 #[test]
-fn a_collector_that_never_answers_is_in_nobodys_way() {
+fn a_silent_collector_delays_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let mut node = node(&dir, "n1", &endpoint, &[]);
     request(&node.clients, "GET", "/api/v1/members", "");
-    let (mut asked, _) = listener.accept().unwrap();
+    let (mut connection, _) = listener.accept().unwrap();
     let mut first = [0; 4];
-    asked.read_exact(&mut first).unwrap();
+    connection.read_exact(&mut first).unwrap();
     assert_eq!(&first, b"POST");
     for _ in 0..100 {
         assert_eq!(request(&node.clients, "GET", "/api/v1/members", "").0, 200);
@@ -182,9 +185,9 @@ fn a_collector_that_never_answers_is_in_nobodys_way() {
     assert!(node.process.stderr().contains("remaining spans dropped"), "{}", node.process.stderr());
 }
 
-/// What the server could not do is an error.
+/// A request that the server cannot serve is an error in the trace.
 #[test]
-fn a_node_without_a_log_says_so_in_the_trace() {
+fn a_request_to_a_node_without_a_log_is_a_traced_error() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), Collector::start());
     let mut command = start(&dir.path().join("n1"), &["--id", "n1", "--otlp-endpoint", &collector.endpoint]);
     let node = NodeProcess::spawn(command.env("CONVOKE_LOG_ENABLED", "false")).ready();

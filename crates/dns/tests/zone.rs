@@ -41,7 +41,7 @@ impl Fixture {
         Message::from_vec(&self.zone.answer(&message.to_vec().unwrap(), transport).unwrap()).unwrap()
     }
 
-    fn ask(&self, name: &str, wanted: RecordType) -> Message {
+    fn resolve(&self, name: &str, wanted: RecordType) -> Message {
         let answer = self.send(&query(name, wanted), Transport::Udp);
         assert_eq!(
             answer.queries,
@@ -52,7 +52,7 @@ impl Fixture {
     }
 
     fn addresses(&self, name: &str) -> BTreeSet<String> {
-        self.ask(name, RecordType::A).answers.iter().map(|record| record.data.to_string()).collect()
+        self.resolve(name, RecordType::A).answers.iter().map(|record| record.data.to_string()).collect()
     }
 }
 
@@ -76,21 +76,24 @@ async fn members_are_found_by_service_locality_and_id() {
     fixture.register(MemberSpec::new("o-5", "orders")).await;
     fixture.register(at("a-1", "b.orders", "", "10.0.0.9:80")).await;
 
-    let answer = fixture.ask("OrDers.service.convoke.", RecordType::A);
+    let answer = fixture.resolve("OrDers.service.convoke.", RecordType::A);
     assert!(answer.metadata.authoritative && !answer.metadata.recursion_available && !answer.metadata.truncation);
     assert_eq!(answer.answers[0].ttl, 3);
     assert_eq!(fixture.addresses("orders.service.convoke."), ["10.0.0.1", "10.0.0.2"].map(str::to_owned).into());
     assert_eq!(fixture.addresses("eu.orders.service.convoke.").len(), 2);
     assert_eq!(fixture.addresses("EU.a.orders.service.convoke."), ["10.0.0.1".to_owned()].into());
     assert_eq!(fixture.addresses("b.orders.service.convoke."), ["10.0.0.9".to_owned()].into(), "a longer service wins");
-    let six = fixture.ask("orders.service.convoke.", RecordType::AAAA);
+    let six = fixture.resolve("orders.service.convoke.", RecordType::AAAA);
     assert_eq!(texts(&six.answers), ["orders.service.convoke. AAAA fd00::3"]);
-    assert_eq!(texts(&fixture.ask("o-2.member.convoke.", RecordType::A).answers), ["o-2.member.convoke. A 10.0.0.2"]);
-    let named = fixture.ask("o-4.member.convoke.", RecordType::A);
+    assert_eq!(
+        texts(&fixture.resolve("o-2.member.convoke.", RecordType::A).answers),
+        ["o-2.member.convoke. A 10.0.0.2"]
+    );
+    let named = fixture.resolve("o-4.member.convoke.", RecordType::A);
     assert_eq!(texts(&named.answers), ["o-4.member.convoke. CNAME db.example.org."]);
     assert_eq!(fixture.addresses("0a000001.addr.convoke."), ["10.0.0.1".to_owned()].into());
 
-    let srv = fixture.ask("_orders._tcp.service.convoke.", RecordType::SRV);
+    let srv = fixture.resolve("_orders._tcp.service.convoke.", RecordType::SRV);
     let answers: BTreeSet<String> = srv.answers.iter().map(|record| record.data.to_string()).collect();
     let expected = [
         "0 1 80 o-1.member.convoke.",
@@ -110,9 +113,9 @@ async fn named_endpoints_and_weights_are_in_srv_records() {
     member.endpoints.insert("metrics".to_owned(), "10.0.0.1:9100".to_owned());
     member.weight = 7;
     fixture.register(member).await;
-    let srv = fixture.ask("_orders._Metrics.service.convoke.", RecordType::SRV);
+    let srv = fixture.resolve("_orders._Metrics.service.convoke.", RecordType::SRV);
     assert_eq!(srv.answers[0].data.to_string(), "0 7 9100 0a000001.addr.convoke.", "the id is not a host name");
-    assert_eq!(fixture.ask("_orders._other.service.convoke.", RecordType::SRV).answers, []);
+    assert_eq!(fixture.resolve("_orders._other.service.convoke.", RecordType::SRV).answers, []);
 }
 
 /// A resolver may look up the target of an SRV record separately. It must get the address that belongs to the port.
@@ -130,10 +133,10 @@ async fn srv_targets_resolve_to_the_address_of_their_endpoint() {
         ("metrics", RecordType::A, "0 1 9100 0a090001.addr.convoke.", "10.9.0.1"),
         ("six", RecordType::AAAA, "0 1 9101 fd000000000000000000000000000009.addr.convoke.", "fd00::9"),
     ] {
-        let found = fixture.ask(&format!("_orders._{endpoint}.service.convoke."), RecordType::SRV);
+        let found = fixture.resolve(&format!("_orders._{endpoint}.service.convoke."), RecordType::SRV);
         assert_eq!(found.answers[0].data.to_string(), srv);
         let target = srv.rsplit(' ').next().unwrap();
-        let separately = fixture.ask(target, wanted);
+        let separately = fixture.resolve(target, wanted);
         let expected = [format!("{target} {wanted} {address}")];
         assert_eq!(texts(&separately.answers), expected, "looked up separately");
         assert_eq!(texts(&found.additionals), expected, "in the additional section");
@@ -155,7 +158,7 @@ async fn answers_contain_only_routable_members() {
     for name in
         ["orders.service.convoke.", "o-1.member.convoke.", "service.convoke.", "_tcp.service.convoke.", "convoke."]
     {
-        let answer = fixture.ask(name, RecordType::A);
+        let answer = fixture.resolve(name, RecordType::A);
         assert_eq!((answer.metadata.response_code, answer.answers.len()), (ResponseCode::NoError, 0), "{name}");
         let RData::SOA(soa) = &answer.authorities[0].data else { panic!("{name}: no SOA") };
         assert_eq!(soa.minimum, 3);
@@ -164,11 +167,11 @@ async fn answers_contain_only_routable_members() {
     for name in
         ["other.service.convoke.", "o-9.member.convoke.", "*.service.convoke.", "x.y.convoke.", "zz.addr.convoke."]
     {
-        let answer = fixture.ask(name, RecordType::A);
+        let answer = fixture.resolve(name, RecordType::A);
         assert_eq!(answer.metadata.response_code, ResponseCode::NXDomain, "{name}");
         assert_eq!(answer.authorities[0].record_type(), RecordType::SOA, "{name}");
     }
-    assert_eq!(fixture.ask("convoke.", RecordType::SOA).answers.len(), 1);
+    assert_eq!(fixture.resolve("convoke.", RecordType::SOA).answers.len(), 1);
 }
 
 #[tokio::test]
@@ -182,7 +185,7 @@ async fn near_members_are_preferred_while_there_are_any() {
         ["10.0.0.2".to_owned()].into(),
         "the query names the locality"
     );
-    let srv = fixture.ask("orders.service.convoke.", RecordType::SRV);
+    let srv = fixture.resolve("orders.service.convoke.", RecordType::SRV);
     let answers: BTreeSet<String> = srv.answers.iter().map(|record| record.data.to_string()).collect();
     let expected = ["0 1 80 o-1.member.convoke.", "1 1 80 o-2.member.convoke."];
     assert_eq!(answers, expected.map(str::to_owned).into());

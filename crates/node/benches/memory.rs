@@ -1,4 +1,4 @@
-//! Resident memory of a whole node with a million members: the core's records and the view its readers use.
+//! Resident memory of a whole node with a million members: the core's records and the view for readers.
 //!
 //! `cargo bench -p convoke-node --bench memory`
 
@@ -28,7 +28,7 @@ async fn main() {
         assert!(attached.rejected.is_empty());
     }
     let counted: usize = node.services().iter().map(|view| view.up).sum();
-    assert_eq!(counted, members + 1, "and the node itself");
+    assert_eq!(counted, members + 1, "the members and the node itself");
     let held = resident_mb();
     println!("{members} members, {PER_SESSION} per session: {held} MB resident ({before} MB at the start)");
     let mut streams = Vec::new();

@@ -1,4 +1,5 @@
-//! Acknowledged registrations, heartbeats and reads through the handle of one node in this process, with the CPU time each takes.
+//! Acknowledged registrations, heartbeats and reads through the handle of one node in this process, with the CPU time of
+//! each operation.
 //!
 //! `cargo bench -p convoke-node --bench throughput`
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use support::{attach, cpu, member, scale};
 
-/// Clients that work at the same time.
+/// Concurrent clients.
 const CLIENTS: usize = 100;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -32,7 +33,7 @@ fn report(what: &str, count: usize, began: Instant, cpu_before: std::time::Durat
     println!("{what:<58} {:>12.0} {used:>9.2} µs", count as f64 / seconds);
 }
 
-/// Every client registers, waits for the answer, registers the next.
+/// Each client registers a member, waits for the answer and registers the next one.
 async fn registrations(batch: usize) {
     let node = Node::start(Config::new("a").unwrap()).await.unwrap();
     let rounds = scale(400_000) / CLIENTS / batch;
@@ -83,7 +84,7 @@ async fn heartbeats(what: &str, answered: bool) {
                         connection.submit(vec![ClientOperation::Heartbeat { session }]).unwrap();
                         assert!(matches!(connection.next().await, Some(Delivery::Answers(_))));
                     } else if connection.heartbeat(session).is_err() {
-                        // The node is busy: others first.
+                        // The node's queue is full: let other tasks run.
                         tokio::task::yield_now().await;
                         connection.heartbeat(session).unwrap_or_default();
                     }

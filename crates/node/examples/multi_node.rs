@@ -1,4 +1,4 @@
-//! Three nodes in one process; one dies and comes back. What the others see, step by step.
+//! Three nodes in one process; one crashes and restarts. Prints what the others observe.
 //!
 //! `cargo run -p convoke-node --example multi_node`
 
@@ -27,17 +27,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("c registered cache/primary; a and b know it");
 
-    println!("c dies (no goodbye)");
+    println!("c crashes");
     let (address, died) = (c.peer_address().to_owned(), Instant::now());
     c.abort();
-    until("a has noticed", || async { state(&a, "c").await != Some(PeerState::Up) }).await?;
-    println!("  a noticed the end of its connection after {:?}", died.elapsed());
+    until("a has detected it", || async { state(&a, "c").await != Some(PeerState::Up) }).await?;
+    println!("  a detected the end of its connection after {:?}", died.elapsed());
     until("a and b agree", || async { state(&a, "c").await == Some(PeerState::Failed) }).await?;
-    println!("  a asked b, and both agree that c has failed");
-    let name = a.lookup("cache/primary").ok_or("a lost node's names stay")?;
-    println!("  its names stay: cache/primary is still said to be at {}", name.location);
+    println!("  a queried b, and both agree that c has failed");
+    let name = a.lookup("cache/primary").ok_or("the names of a lost node stay")?;
+    println!("  its names stay: cache/primary is still at {}", name.location);
 
-    println!("c comes back at its old address, with nothing on disk");
+    println!("c restarts at its old address without a data directory");
     c.stopped().await;
     let mut again = config("c", Some(&seed))?;
     again.bind = address;
@@ -49,9 +49,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let moved = || async { node.lookup("cache/primary").is_some_and(|name| name.location == "c/slot-2") };
         until("the name has moved", moved).await?;
     }
-    println!("  cache/primary is at c/slot-2, and everybody knows");
+    println!("  cache/primary is at c/slot-2 at all nodes");
 
-    println!("what b put on its timeline:");
+    println!("the timeline of b:");
     for event in b.events_after(0) {
         println!("  {:>3}. {}", event.sequence, event.what);
     }
@@ -64,7 +64,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 fn config(id: &str, join: Option<&str>) -> Result<Config, Box<dyn Error>> {
     let mut config = Config::new(id)?;
     config.join.extend(join.map(str::to_owned));
-    // Quicker than usual, so that the story is short.
+    // Shorter than the default, so that the example runs quickly.
     config.timers.peer_retry_interval = Duration::from_millis(200);
     config.timers.ping_interval = Duration::from_millis(200);
     config.timers.ping_timeout = Duration::from_secs(1);
@@ -76,12 +76,14 @@ async fn state(node: &NodeHandle, peer: &str) -> Option<PeerState> {
     nodes.iter().find(|view| view.node.as_str() == peer).map(|view| view.state)
 }
 
-/// Waits for something, but not for ever.
+/// Waits for a condition with a time limit.
 async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) -> Result<(), String> {
     let waiting = async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), waiting).await.map_err(|_| format!("did not happen: {what}"))
+    tokio::time::timeout(Duration::from_secs(30), waiting)
+        .await
+        .map_err(|_| format!("condition not met in time: {what}"))
 }

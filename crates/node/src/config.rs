@@ -25,9 +25,9 @@ pub struct Config {
     /// Directory for the incarnation; `None` = in memory, and a restarted node learns its incarnation from its peers.
     pub data_dir: Option<PathBuf>,
     pub timers: Timers,
-    /// Bounds of the registry.
+    /// Limits of the registry.
     pub limits: Limits,
-    /// Bounds of connections and queues.
+    /// Limits of connections and queues.
     pub network: NetworkLimits,
     /// Share of members or nodes that may be declared gone at once without waiting for confirmation (L6).
     pub mass_failure_share: f64,

@@ -1,4 +1,4 @@
-//! Client connections: operations go in, in batches; answers and notices come out, in order.
+//! Client connections: operations are submitted in batches; answers and notices are delivered in order.
 
 use crate::event_loop::{Input, Operations, ReplyTo, Signal};
 use crate::shared::{Shared, stopped};
@@ -21,7 +21,7 @@ pub enum ClientOperation {
     Register {
         session: SessionId,
         seq: u64,
-        /// Shared: whoever has to submit it again keeps it without a copy.
+        /// Shared, so that a caller that may submit it again keeps it without a copy.
         member: Arc<AttachMember>,
     },
     /// With `expected`: applies only if the member still has that version.
@@ -67,7 +67,7 @@ pub enum Delivery {
         echo: u64,
         result: Result<(), Rejection>,
     },
-    /// A heartbeat that asked for no answer was rejected.
+    /// A heartbeat without a requested answer was rejected.
     HeartbeatRejected {
         session: SessionId,
         rejection: Rejection,
@@ -81,7 +81,7 @@ pub enum CloseReason {
     /// The registry closed the connection.
     Dropped,
     /// The node was paused or began a new incarnation; buffered messages are void (L5). Attach again, at any node.
-    NodeSlept,
+    NodePaused,
     NodeStopped,
     /// Too many notices were not read.
     Overflow,
@@ -115,11 +115,11 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Delivers a message. Returns false if more notices wait than allowed.
     pub(crate) fn deliver(&self, delivery: Delivery, notices_max: usize) -> bool {
-        let unasked = matches!(delivery, Delivery::Notice(_) | Delivery::HeartbeatRejected { .. });
-        if unasked && self.backlog.notices.fetch_add(1, Ordering::Relaxed) >= notices_max {
+        let unsolicited = matches!(delivery, Delivery::Notice(_) | Delivery::HeartbeatRejected { .. });
+        if unsolicited && self.backlog.notices.fetch_add(1, Ordering::Relaxed) >= notices_max {
             return false;
         }
-        // A connection that has just gone takes nothing more; its signal is on the way.
+        // If the connection has just been dropped, the message is lost; the signal of the drop is already queued.
         let _ = self.sender.send(delivery);
         true
     }
@@ -138,7 +138,7 @@ impl ClientConnection {
         self.conn
     }
 
-    /// Submits operations to be carried out in order, in one hand-off. The answers come as one [`Delivery::Answers`].
+    /// Submits operations to be executed in order, in one batch. The answers arrive as one [`Delivery::Answers`].
     pub fn submit(&self, operations: Vec<ClientOperation>) -> Result<(), Rejection> {
         let count = operations.len();
         self.begin(count)?;
@@ -151,8 +151,8 @@ impl ClientConnection {
         self.start(operations)?.await
     }
 
-    /// Submits operations: when this returns, their place in the order of the connection is fixed. The answers are awaited apart from
-    /// the connection, so that more can be submitted meanwhile.
+    /// Submits operations. When this returns, their position in the order of the connection is fixed. The answers are awaited
+    /// separately from the connection, so that more operations can be submitted meanwhile.
     pub fn start(
         &self,
         operations: Vec<ClientOperation>,
@@ -163,12 +163,12 @@ impl ClientConnection {
         Ok(async { answers.await.map_err(|_| stopped()) })
     }
 
-    /// The client lives. Answered only if rejected, with [`Delivery::HeartbeatRejected`].
+    /// Sends a heartbeat. It is answered only if rejected, with [`Delivery::HeartbeatRejected`].
     pub fn heartbeat(&self, session: SessionId) -> Result<(), Rejection> {
         self.shared.submit(Input::Heartbeat { conn: self.conn, session, echo: None })
     }
 
-    /// The client lives, and wants to know that it was heard: [`Delivery::Heartbeat`] brings `echo` back (C5).
+    /// Sends a heartbeat that is answered: [`Delivery::Heartbeat`] returns `echo` (C5).
     pub fn heartbeat_echoed(&self, session: SessionId, echo: u64) -> Result<(), Rejection> {
         self.begin(1)?;
         let input = Input::Heartbeat { conn: self.conn, session, echo: Some(echo) };
@@ -183,7 +183,7 @@ impl ClientConnection {
             return Ok(());
         }
         self.end(count);
-        let message = format!("{limit} operations of this connection are not answered yet; take the answers first");
+        let message = format!("this connection has {limit} unanswered operations; read their answers first");
         Err(Rejection::new(ErrorCode::ResourceExhausted, message).limit(limit))
     }
 
@@ -212,19 +212,19 @@ impl ClientConnection {
     }
 }
 
-/// One operation at a time.
+/// Single operations.
 impl ClientConnection {
     pub async fn attach(&self, attach: Attach) -> Result<Attached, Rejection> {
         match self.call_one(ClientOperation::Attach(Box::new(attach))).await? {
             OperationResult::Attached(result) => result,
-            _ => Err(mixed_up()),
+            _ => Err(mismatched_answer()),
         }
     }
 
     pub async fn reattach(&self, reattach: Reattach) -> Result<Attached, Rejection> {
         match self.call_one(ClientOperation::Reattach(Box::new(reattach))).await? {
             OperationResult::Attached(result) => result,
-            _ => Err(mixed_up()),
+            _ => Err(mismatched_answer()),
         }
     }
 
@@ -253,32 +253,32 @@ impl ClientConnection {
     }
 
     async fn call_one(&self, operation: ClientOperation) -> Result<OperationResult, Rejection> {
-        self.call(vec![operation]).await?.pop().ok_or_else(mixed_up)
+        self.call(vec![operation]).await?.pop().ok_or_else(mismatched_answer)
     }
 
     async fn written(&self, operation: ClientOperation) -> Result<Version, Rejection> {
         match self.call_one(operation).await? {
             OperationResult::Written(result) => result,
-            _ => Err(mixed_up()),
+            _ => Err(mismatched_answer()),
         }
     }
 
     async fn done(&self, operation: ClientOperation) -> Result<(), Rejection> {
         match self.call_one(operation).await? {
             OperationResult::Done(result) => result,
-            _ => Err(mixed_up()),
+            _ => Err(mismatched_answer()),
         }
     }
 }
 
 impl Drop for ClientConnection {
     fn drop(&mut self) {
-        // An error means that the node has ended, and the connection with it.
+        // An error means that the node, and with it the connection, has ended.
         let _ = self.shared.signals.send(Signal::Disconnected(self.conn));
     }
 }
 
 /// Unreachable: every operation has one kind of answer.
-fn mixed_up() -> Rejection {
+fn mismatched_answer() -> Rejection {
     Rejection::new(ErrorCode::InvalidArgument, "the answer does not belong to the request")
 }

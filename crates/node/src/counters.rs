@@ -1,4 +1,4 @@
-//! Counters of the shell, beside those of the core.
+//! Counters of the shell, in addition to those of the core.
 
 pub(crate) use convoke_counters::add;
 

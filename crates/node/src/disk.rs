@@ -36,7 +36,7 @@ impl DataDir {
         Ok(DataDir { path: path.to_owned(), id: id.clone(), written: Mutex::new(written), _lock: lock })
     }
 
-    /// The last incarnation number; 0 if the node never started.
+    /// Returns the last incarnation number; 0 if the node never started.
     pub(crate) fn incarnation(&self) -> u64 {
         *self.lock()
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_incarnation_survives_and_never_falls() {
+    fn the_incarnation_is_durable_and_never_decreases() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
         let data = DataDir::open(&path, &id("a")).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_one_node() {
+    fn a_data_directory_belongs_to_one_process_and_one_node() {
         let dir = tempfile::tempdir().unwrap();
         let data = DataDir::open(dir.path(), &id("a")).unwrap();
         let error = DataDir::open(dir.path(), &id("a")).unwrap_err();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn a_damaged_file_is_reported_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         for (text, what) in [
             ("", "unknown header"),

@@ -48,7 +48,7 @@ pub enum NodeEvent {
 }
 
 impl NodeEvent {
-    /// Whether an operator should look at it.
+    /// Returns whether an operator should look at the event.
     pub fn is_warning(&self) -> bool {
         match self {
             NodeEvent::Registry(event) => matches!(
@@ -73,7 +73,7 @@ impl NodeEvent {
     }
 }
 
-/// The event as a sentence, for people.
+/// The event as a sentence.
 impl fmt::Display for NodeEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -107,7 +107,7 @@ fn registry(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         RegistryEvent::PeerRejected { node: None, reason } => write!(f, "rejected a peer connection: {reason}"),
         RegistryEvent::IdInUse { patience } => write!(
             f,
-            "another process of the cluster uses this node id; this node stops if that does not end within {:.0} s",
+            "another process of the cluster uses this node id; this node stops if it still does after {:.0} s",
             patience.as_secs_f64()
         ),
         RegistryEvent::Ready { alone: true } => f.write_str("ready as the first node"),
@@ -173,7 +173,7 @@ fn registry_line(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Resu
             write!(f, "peer rejected peer={node} reason={reason:?}")
         }
         RegistryEvent::PeerRejected { node: None, reason } => write!(f, "peer rejected reason={reason:?}"),
-        RegistryEvent::IdInUse { patience } => write!(f, "node id in use patience_s={:.0}", patience.as_secs_f64()),
+        RegistryEvent::IdInUse { patience } => write!(f, "node id in use stops_after_s={:.0}", patience.as_secs_f64()),
         RegistryEvent::Ready { alone } => write!(f, "node ready alone={alone}"),
         RegistryEvent::OriginSilent { origin } => write!(f, "node silent origin={origin}"),
         RegistryEvent::OriginReturned { origin } => write!(f, "node returned origin={origin}"),
@@ -222,12 +222,12 @@ pub(crate) struct Timeline {
     node: String,
     kept: Mutex<VecDeque<Arc<TimelineEvent>>>,
     limit: usize,
-    news: broadcast::Sender<Arc<TimelineEvent>>,
+    sender: broadcast::Sender<Arc<TimelineEvent>>,
 }
 
 impl Timeline {
     pub(crate) fn new(node: String, limit: usize) -> Self {
-        Timeline { node, kept: Mutex::default(), limit, news: broadcast::channel(limit.min(1_024)).0 }
+        Timeline { node, kept: Mutex::default(), limit, sender: broadcast::channel(limit.min(1_024)).0 }
     }
 
     pub(crate) fn record(&self, what: NodeEvent) {
@@ -244,7 +244,7 @@ impl Timeline {
         }
         kept.push_back(event.clone());
         // An error means that there are no listeners.
-        let _ = self.news.send(event);
+        let _ = self.sender.send(event);
     }
 
     /// Kept events with a sequence above `after`, oldest first.
@@ -254,7 +254,7 @@ impl Timeline {
     }
 
     pub(crate) fn listen(&self) -> broadcast::Receiver<Arc<TimelineEvent>> {
-        self.news.subscribe()
+        self.sender.subscribe()
     }
 }
 
@@ -264,17 +264,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_events_are_kept_and_new_ones_sent() {
+    fn the_last_events_are_kept_and_new_ones_are_sent() {
         let timeline = Timeline::new("a".to_owned(), 3);
-        let mut news = timeline.listen();
+        let mut receiver = timeline.listen();
         for incarnation in 1..=5 {
             timeline.record(NodeEvent::Started { incarnation });
         }
         let kept: Vec<u64> = timeline.after(0).iter().map(|event| event.sequence).collect();
         assert_eq!(kept, [3, 4, 5]);
         assert_eq!(timeline.after(4).len(), 1);
-        // The listener was slower than the bound: it learns how much it missed.
-        assert!(matches!(news.try_recv(), Err(broadcast::error::TryRecvError::Lagged(_))));
-        assert!(news.try_recv().is_ok());
+        // The listener was slower than the limit and receives the number of missed events.
+        assert!(matches!(receiver.try_recv(), Err(broadcast::error::TryRecvError::Lagged(_))));
+        assert!(receiver.try_recv().is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! A Convoke node on the network, to be embedded in any tokio program.
+//! A Convoke node on the network, for embedding in any tokio program.
 //!
 //! This crate is the thin shell around [`convoke_core`]. One task, the event loop, owns the core. Links, clients and watchers
 //! reach it through one bounded channel. Reads use a published view and never wait.

@@ -1,4 +1,4 @@
-//! Starting a node.
+//! Start of a node.
 
 use crate::config::Config;
 use crate::disk::DataDir;
@@ -77,7 +77,7 @@ impl Drop for Node {
     }
 }
 
-/// Publishes the end of the node once its port and data directory are free for the next one.
+/// Publishes the end of the node once its port and data directory can be used again.
 async fn conclude(owning: JoinHandle<Ending>, accepting: JoinHandle<()>, shared: Arc<Shared>) {
     let ending = owning.await.unwrap_or_else(|error| {
         if error.is_panic() {

@@ -1,5 +1,5 @@
-//! Watches: a slot for one batch between the event loop and each reader. The core's bounded queue is the only
-//! place where events wait, so a slow reader costs what the core allows it, and nobody else waits for it (W5).
+//! Watches: a slot for one batch between the event loop and each reader. Events wait only in the core's bounded queue, so
+//! a slow reader costs what the core allows and does not delay others (W5).
 
 use crate::event_loop::Signal;
 use crate::shared::Shared;
@@ -9,12 +9,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Names a watch within this process; never reused.
+/// Identifies a watch in this process; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StreamId(pub(crate) u64);
 
-/// A stream of batches of events: snapshot, caught-up, changes, marks (W1). Ends when the node drops it: it slept, began
-/// a new run, or stopped. Then watch again, here or elsewhere, with the last mark.
+/// A stream of batches of events: snapshot, caught-up, changes, marks (W1). It ends when the node drops it: after a pause
+/// of the node, a restart or a stop. Resume it at this or another node with the last mark.
 #[derive(Debug)]
 pub struct WatchHandle {
     id: StreamId,
@@ -28,15 +28,15 @@ pub(crate) struct Slot(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     batch: Vec<StreamEvent>,
-    /// There is more at the owner's; whoever empties the slot asks for it.
+    /// The core has more events. The reader that empties the slot requests them.
     more: bool,
     ended: bool,
     reader: Option<Waker>,
 }
 
 impl Slot {
-    /// Puts a batch in if the slot is empty. `fill` says whether there is more. Returns what it said, or `None` if the
-    /// reader has not taken the last batch yet; it will ask then.
+    /// Puts a batch into the slot if it is empty. `fill` returns whether there is more, which this returns. Returns `None` if
+    /// the reader has not taken the last batch yet; it requests the next one when it does.
     pub(crate) fn offer(&self, fill: impl FnOnce(&mut Vec<StreamEvent>) -> bool) -> Option<bool> {
         let mut state = self.lock();
         if !state.batch.is_empty() {
@@ -54,7 +54,7 @@ impl Slot {
         Some(more)
     }
 
-    /// Nothing follows.
+    /// Ends the stream.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.ended = true;
@@ -74,7 +74,7 @@ impl WatchHandle {
         WatchHandle { id, slot, shared }
     }
 
-    /// The next batch; `None` once the node dropped the watch and everything was taken.
+    /// Returns the next batch; `None` once the node has dropped the watch and all batches were read.
     pub async fn next(&mut self) -> Option<Vec<StreamEvent>> {
         std::future::poll_fn(|context| self.poll_batch(context)).await
     }
@@ -86,7 +86,7 @@ impl WatchHandle {
             let more = std::mem::take(&mut state.more);
             drop(state);
             if more {
-                let _ = self.shared.signals.send(Signal::Wanted(self.id));
+                let _ = self.shared.signals.send(Signal::MoreRequested(self.id));
             }
             return Poll::Ready(Some(batch));
         }
@@ -108,6 +108,6 @@ impl Stream for WatchHandle {
 
 impl Drop for WatchHandle {
     fn drop(&mut self) {
-        let _ = self.shared.signals.send(Signal::Unwatchd(self.id));
+        let _ = self.shared.signals.send(Signal::Unwatched(self.id));
     }
 }

@@ -1,4 +1,4 @@
-//! Connections of clients: batches, order, rejections, and a node that slept.
+//! Client connections: batches, order, rejections, and a paused node.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -16,7 +16,7 @@ fn register(client: &mut TestClient, id: &str) -> ClientOperation {
 }
 
 #[tokio::test]
-async fn a_batch_is_carried_out_in_order_and_answered_as_one() {
+async fn a_batch_is_executed_in_order_and_answered_as_one() {
     let cluster = Cluster::start(1).await;
     let node = cluster.node(0);
     let mut client = TestClient::attach(node, "c", vec![]).await;
@@ -35,7 +35,7 @@ async fn a_batch_is_carried_out_in_order_and_answered_as_one() {
     assert!(matches!(&answers[4], OperationResult::Done(Err(rejection)) if rejection.code == ErrorCode::NotRegistered));
     assert_eq!(answers[5], OperationResult::Done(Ok(())));
     assert_eq!(answers.len(), 6);
-    // What is answered can be read.
+    // An answered operation is visible to readers.
     let page = node.members(&Filter::service("s"), None, 10).unwrap();
     let ids: Vec<&str> = page.members.iter().map(convoke_core::member::Member::id).collect();
     assert!(ids.starts_with(&["m1", "m2"]), "{ids:?}");
@@ -72,7 +72,7 @@ async fn metadata_is_merged_deleted_replaced_and_compared() {
 }
 
 #[tokio::test]
-async fn losing_a_member_or_a_session_is_told() {
+async fn the_loss_of_a_member_or_session_is_notified() {
     let cluster = Cluster::start(1).await;
     let node = cluster.node(0);
     let mut first = TestClient::attach(node, "first", vec![member("a", "s"), member("b", "s")]).await;
@@ -87,19 +87,19 @@ async fn losing_a_member_or_a_session_is_told() {
 }
 
 #[tokio::test]
-async fn a_busy_node_rejects_clients_and_goes_on() {
+async fn a_busy_node_rejects_clients_and_keeps_running() {
     let mut config = Config::new("a").unwrap();
     config.network.inbox = 8;
     config.network.unanswered_operations = 4;
     let node = Node::start(config).await.unwrap();
     let mut client = TestClient::attach(&node, "c", vec![]).await;
-    // On one thread the event loop has no turn while we do not wait for anything.
+    // With one thread, the event loop does not run until this task waits.
     let heartbeats: Vec<_> = (0..20).map(|_| client.connection.heartbeat(client.session)).collect();
     assert_eq!(heartbeats.iter().filter(|result| result.is_ok()).count(), 8);
     let rejection = heartbeats[19].clone().unwrap_err();
     assert_eq!((rejection.code, rejection.limit), (ErrorCode::ResourceExhausted, Some(8)));
     assert_eq!(node.status().await.unwrap().sizes.sessions, 1);
-    // Nor may one connection have too much unanswered.
+    // One connection must not have too many unanswered operations either.
     let session = client.session;
     let beat = || vec![ClientOperation::Heartbeat { session }];
     let submitted: Vec<_> = (0..6).map(|_| client.connection.submit(beat())).collect();
@@ -113,7 +113,7 @@ async fn a_busy_node_rejects_clients_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_node_that_slept_too_long_starts_anew_in_place() {
+async fn a_node_that_was_paused_too_long_restarts_in_place() {
     let mut config = Config::new("a").unwrap();
     config.timers = quick_timers();
     config.timers.heartbeat_interval = Duration::from_millis(50);
@@ -127,18 +127,18 @@ async fn a_node_that_slept_too_long_starts_anew_in_place() {
     node.register("shard", "here").await.unwrap();
     let everything = Interest { space: Space::Member, filter: Filter::all() };
     let mut stream = node.watch(everything, Resume::Fresh).await.unwrap();
-    // The machine sleeps: this thread is the only one the node has.
+    // Simulates a pause of the machine: the node has no other thread than this one.
     std::thread::sleep(Duration::from_millis(1_500));
-    eventually("it runs anew", async || {
+    eventually("the node has restarted", async || {
         node.status().await.is_ok_and(|status| status.incarnation > before) && node.is_ready()
     })
     .await;
-    assert_eq!(client.connection.next().await, Some(Delivery::Closed(CloseReason::NodeSlept)));
+    assert_eq!(client.connection.next().await, Some(Delivery::Closed(CloseReason::NodePaused)));
     assert_eq!(client.connection.next().await, None);
     let rejected = client.register(member("late", "s")).await.unwrap_err();
-    assert_eq!(rejected.code, ErrorCode::SessionGone, "an old connection cannot reach the new run");
+    assert_eq!(rejected.code, ErrorCode::SessionGone, "an old connection cannot reach the new incarnation");
     while stream.next().await.is_some() {}
-    // It begins empty; what the application registered belongs to it and is there again.
+    // The registry starts empty. Names belong to the application and are registered again.
     assert!(node.member("m").is_none());
     assert_eq!(node.lookup("shard").unwrap().location, "here");
     assert_eq!(node.services().iter().map(|view| view.service.as_str()).collect::<Vec<_>>(), ["convoke"]);
@@ -151,7 +151,7 @@ async fn drain_explain_forget_and_a_stopped_node() {
     let mut cluster = Cluster::start(2).await;
     let _client = TestClient::attach(cluster.node(0), "c", vec![member("a", "s")]).await;
     cluster.agreed().await;
-    // Asked of the other node, done by the owner.
+    // The request goes to the other node, and the owner executes it.
     cluster.node(1).drain("a", true).await.unwrap();
     let owner = cluster.node(0);
     eventually("it is drained", async || owner.member("a").unwrap().drained()).await;

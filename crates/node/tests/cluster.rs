@@ -1,4 +1,4 @@
-//! Nodes on real sockets: finding each other, agreeing, losing each other, coming back.
+//! Nodes on real sockets: discovery, convergence, loss and return.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -12,7 +12,7 @@ async fn state_of(node: &NodeHandle, peer: &str) -> Option<PeerState> {
     nodes.iter().find(|view| view.node.as_str() == peer).map(|view| view.state)
 }
 
-fn happened(node: &NodeHandle, what: impl Fn(&NodeEvent) -> bool) -> bool {
+fn has_event(node: &NodeHandle, what: impl Fn(&NodeEvent) -> bool) -> bool {
     node.events_after(0).iter().any(|event| what(&event.what))
 }
 
@@ -20,7 +20,7 @@ fn happened(node: &NodeHandle, what: impl Fn(&NodeEvent) -> bool) -> bool {
 async fn three_nodes_find_each_other_by_join_alone() {
     let cluster = Cluster::start(3).await;
     let _client = TestClient::attach(cluster.node(0), "c", vec![member("orders-1", "orders")]).await;
-    // Whoever wrote reads its own write at once, the others soon.
+    // A writer reads its own write immediately; the others follow.
     assert_eq!(cluster.node(0).member("orders-1").unwrap().service(), "orders");
     for node in cluster.running() {
         eventually("the member is seen", async || node.member("orders-1").is_some()).await;
@@ -40,7 +40,7 @@ async fn three_nodes_started_at_once_form_one_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_a_peer_is_noticed_and_what_it_owned_stays() {
+async fn a_failed_peer_is_detected_and_its_members_stay() {
     let mut cluster = Cluster::start_with(3, |config| config.timers = quick_timers()).await;
     let _client = TestClient::attach(cluster.node(2), "c", vec![member("a", "s")]).await;
     cluster.node(2).register("shard", "n2/worker").await.unwrap();
@@ -48,18 +48,18 @@ async fn the_end_of_a_peer_is_noticed_and_what_it_owned_stays() {
     cluster.kill(2).await;
     for node in cluster.running() {
         eventually("the peer has failed", async || state_of(node, "n2").await == Some(PeerState::Failed)).await;
-        assert!(happened(node, |what| matches!(what, NodeEvent::Registry(RegistryEvent::PeerLost { .. }))));
+        assert!(has_event(node, |what| matches!(what, NodeEvent::Registry(RegistryEvent::PeerLost { .. }))));
         assert_eq!(node.lookup("shard").unwrap().location, "n2/worker");
         assert!(node.member("a").is_some());
     }
-    // Its owner gives no sign of life: down, and counted as that, without anybody writing it.
+    // The owner is silent: its members are shown as down, although no node writes that.
     for node in cluster.running() {
         eventually("the member is down", async || node.member("a").is_some_and(|m| m.status() == Status::Down)).await;
         let services = node.services();
         let counts = services.iter().find(|view| view.service == "s").unwrap();
         assert_eq!((counts.up, counts.down, counts.drained), (0, 1, 0));
     }
-    // And left in the end: not shown any more.
+    // Finally they expire and are not shown any more.
     for node in cluster.running() {
         eventually("the member has left", async || node.member("a").is_none()).await;
         assert!(node.services().iter().all(|view| view.service != "s"));
@@ -67,7 +67,7 @@ async fn the_end_of_a_peer_is_noticed_and_what_it_owned_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_restarts_with_its_data_directory() {
+async fn a_node_restarts_with_the_incarnation_of_its_data_directory() {
     let directory = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::start(2).await;
     let path = directory.path().to_owned();
@@ -75,7 +75,7 @@ async fn a_node_restarts_with_its_data_directory() {
     cluster.meshed().await;
     let before = cluster.node(third).status().await.unwrap().incarnation;
     cluster.kill(third).await;
-    // Nobody there to ask: the number comes from disk.
+    // There is no peer, so the number must come from disk.
     cluster.config(third).join.clear();
     cluster.restart(third).await;
     let after = cluster.node(third).status().await.unwrap().incarnation;
@@ -84,7 +84,7 @@ async fn a_node_restarts_with_its_data_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_restarts_without_a_disk_and_learns_its_number_from_peers() {
+async fn a_node_without_a_data_directory_learns_its_incarnation_from_peers() {
     let mut cluster = Cluster::start(3).await;
     cluster.node(2).register("mine", "before").await.unwrap();
     cluster.agreed().await;
@@ -94,7 +94,7 @@ async fn a_node_restarts_without_a_disk_and_learns_its_number_from_peers() {
     let after = cluster.node(2).status().await.unwrap().incarnation;
     assert!(after > before, "{after} is not after {before}");
     cluster.meshed().await;
-    // What the application does not register again goes, when it says that it is done.
+    // Names that the application does not register again are removed when it declares its names complete.
     cluster.node(2).register("other", "now").await.unwrap();
     cluster.node(2).names_complete().await.unwrap();
     for node in cluster.running() {
@@ -111,12 +111,12 @@ async fn two_processes_with_one_id_are_detected() {
     config.timers = quick_timers();
     config.join = vec![cluster.node(0).peer_address().to_owned()];
     let second = Node::start(config).await.unwrap();
-    let said = |what: &NodeEvent| matches!(what, NodeEvent::Registry(RegistryEvent::IdInUse { .. }));
-    eventually("it says why it is not ready", async || happened(&second, said)).await;
+    let id_in_use = |what: &NodeEvent| matches!(what, NodeEvent::Registry(RegistryEvent::IdInUse { .. }));
+    eventually("the node reports why it is not ready", async || has_event(&second, id_in_use)).await;
     assert_eq!(second.stopped().await, Ending::IdentityConflict);
-    assert_eq!(second.events_after(0).iter().filter(|event| said(&event.what)).count(), 1, "said once");
+    assert_eq!(second.events_after(0).iter().filter(|event| id_in_use(&event.what)).count(), 1, "reported once");
     assert!(second.ready().await.is_err());
-    assert!(cluster.node(1).is_ready(), "the established one stays");
+    assert!(cluster.node(1).is_ready(), "the established node stays");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,10 +126,10 @@ async fn a_node_of_another_cluster_is_rejected() {
     config.timers = quick_timers();
     config.cluster = "elsewhere".to_owned();
     config.join = vec![cluster.node(0).peer_address().to_owned()];
-    let stranger = Node::start(config).await.unwrap();
+    let foreign = Node::start(config).await.unwrap();
     let rejected = |what: &NodeEvent| matches!(what, NodeEvent::Registry(RegistryEvent::PeerRejected { .. }));
-    eventually("the stranger is rejected", async || happened(cluster.node(0), rejected)).await;
-    eventually("the stranger is told", async || happened(&stranger, rejected)).await;
+    eventually("the foreign node is rejected", async || has_event(cluster.node(0), rejected)).await;
+    eventually("the foreign node is notified", async || has_event(&foreign, rejected)).await;
     assert_eq!(cluster.node(0).nodes().await.unwrap(), []);
     let counters = cluster.node(0).counters().await.unwrap();
     assert!(counters.registry.handshakes_rejected > 0);
@@ -145,7 +145,7 @@ async fn a_graceful_stop_hands_its_clients_over_without_a_down() {
     let stopping = tokio::spawn(async move { stopping.stop().await });
     let notice = client.connection.next().await;
     let Some(Delivery::Notice(Notice::Handover { target: Some(target) })) = notice else {
-        panic!("no hand-over: {notice:?}")
+        panic!("no handover: {notice:?}")
     };
     assert_eq!((target.node.as_str(), target.client_address.as_str()), ("n1", "clients-of-n1:1"));
     let claim = client.claim + 1;
@@ -161,7 +161,7 @@ async fn a_graceful_stop_hands_its_clients_over_without_a_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_seed_that_is_not_there_yet_is_found_later() {
+async fn a_seed_that_starts_later_is_found() {
     let address = free_address();
     let mut config = Config::new("early").unwrap();
     config.timers = quick_timers();

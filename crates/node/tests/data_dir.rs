@@ -1,4 +1,4 @@
-//! One data directory, one process; errors that say what to do.
+//! A data directory belongs to one process, and start errors contain what to do.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -15,7 +15,7 @@ fn config(path: &Path) -> Config {
     config
 }
 
-/// Not a test of its own: the other process of the test below.
+/// Not a test: the second process of the test below.
 #[tokio::test]
 async fn hold_a_data_directory_for_another_test() {
     let Some(path) = std::env::var_os(HOLD) else { return };
@@ -48,13 +48,13 @@ async fn two_processes_cannot_share_a_data_directory() {
     assert!(matches!(error, StartError::DataDirInUse { .. }), "{error}");
     assert!(error.to_string().contains("in use by another process: stop it"), "{error}");
     drop(child);
-    // kill -9 leaves the file, not the lock; and the incarnation was on disk before the node was reachable.
+    // kill -9 leaves the file but not the lock, and the incarnation was on disk before the node was reachable.
     let node = Node::start(config(directory.path())).await.unwrap();
     assert_eq!(node.status().await.unwrap().incarnation.number, 2);
 }
 
 #[tokio::test]
-async fn what_cannot_start_says_why() {
+async fn start_errors_name_the_reason() {
     let address = free_address();
     let mut config = Config::new("a").unwrap();
     config.bind.clone_from(&address);

@@ -1,4 +1,4 @@
-//! A node joins a large registry while pings go on (R-25, P6).
+//! A node joins a large registry while pings continue (R-25, P6).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -11,7 +11,7 @@ use convoke_testkit::{Cluster, TestClient, eventually, member};
 const SESSIONS: usize = 100;
 const PER_SESSION: usize = 1_000;
 
-/// Shown if the test fails.
+/// Printed if the test fails.
 fn print_timelines(cluster: &Cluster) {
     for node in cluster.running() {
         for event in node.events_after(0) {
@@ -20,13 +20,13 @@ fn print_timelines(cluster: &Cluster) {
     }
 }
 
-/// Links are given up after the time that is usual.
+/// Uses the default link timeouts.
 fn usual_links(config: &mut Config) {
     config.timers.ping_timeout = Timers::default().ping_timeout;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_joining_node_takes_in_a_hundred_thousand_members_and_no_link_is_lost() {
+async fn a_joining_node_receives_a_hundred_thousand_members_without_losing_a_link() {
     let mut cluster = Cluster::start_with(2, usual_links).await;
     let mut clients = Vec::new();
     for session in 0..SESSIONS {
@@ -35,7 +35,7 @@ async fn a_joining_node_takes_in_a_hundred_thousand_members_and_no_link_is_lost(
     }
     cluster.agreed().await;
     let joined = cluster.add(usual_links).await;
-    // Ready means complete.
+    // A ready node is complete.
     let count = |node: &convoke_node::NodeHandle| {
         node.services().iter().filter(|view| view.service.starts_with('s')).map(|view| view.up).sum::<usize>()
     };
@@ -54,7 +54,7 @@ async fn a_joining_node_takes_in_a_hundred_thousand_members_and_no_link_is_lost(
         let lost = |what: &NodeEvent| matches!(what, NodeEvent::Registry(RegistryEvent::PeerLost { .. }));
         assert!(!node.events_after(0).iter().any(|event| lost(&event.what)), "{} lost a link", node.id());
     }
-    // The same members in the same order everywhere, page by page, with one node's cursor at another.
+    // All nodes return the same members in the same order, page by page, with the cursor of another node.
     let (mut cursor, mut pages) = (None, 0);
     loop {
         let filter = Filter::service("s7");
@@ -70,7 +70,7 @@ async fn a_joining_node_takes_in_a_hundred_thousand_members_and_no_link_is_lost(
         }
     }
     assert_eq!(pages, 2_000_usize.div_ceil(333));
-    eventually("heartbeats were taken", async || {
+    eventually("heartbeats were received", async || {
         cluster.node(0).counters().await.unwrap().registry.heartbeats == SESSIONS as u64
     })
     .await;

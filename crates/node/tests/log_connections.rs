@@ -1,4 +1,4 @@
-//! Connections of the log plane, which a node only hands over.
+//! Connections of the log plane, which a node only passes on.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -14,16 +14,16 @@ async fn dial(node: &Node) -> TcpStream {
 }
 
 #[tokio::test]
-async fn they_are_handed_over_with_what_follows_the_preamble() {
+async fn log_connections_are_passed_on_with_the_bytes_after_the_preamble() {
     let node = Node::start(Config::new("a").unwrap()).await.unwrap();
     let mut connections = node.log_connections();
     let mut dialed = dial(&node).await;
-    let mut taken = connections.recv().await.unwrap();
-    assert_eq!(taken.address, dialed.local_addr().unwrap());
-    let mut said = [0; 5];
-    taken.stream.read_exact(&mut said).await.unwrap();
-    assert_eq!(&said, b"hello");
-    taken.stream.write_all(b"yes").await.unwrap();
+    let mut connection = connections.recv().await.unwrap();
+    assert_eq!(connection.address, dialed.local_addr().unwrap());
+    let mut bytes = [0; 5];
+    connection.stream.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"hello");
+    connection.stream.write_all(b"yes").await.unwrap();
     let mut answer = [0; 3];
     dialed.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"yes");
@@ -32,7 +32,7 @@ async fn they_are_handed_over_with_what_follows_the_preamble() {
 }
 
 #[tokio::test]
-async fn without_a_log_plane_they_are_closed() {
+async fn log_connections_are_closed_without_a_log_plane() {
     let node = Node::start(Config::new("a").unwrap()).await.unwrap();
     let mut dialed = dial(&node).await;
     let mut nothing = [0; 1];

@@ -1,4 +1,4 @@
-//! A peer that reads more slowly than others write: it costs a bound, and catches up (D5).
+//! A peer that reads more slowly than others write costs a bounded queue and catches up (D5).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -7,8 +7,8 @@ use convoke_node::{Config, NodeEvent, NodeHandle};
 use convoke_testkit::{Cluster, Proxy, TestClient, eventually, member};
 use std::time::Duration;
 
-/// Nobody is given up for being slow while these tests block the way.
-fn patient(config: &mut Config) {
+/// Long timeouts, so that no link is lost while these tests block the connection.
+fn long_timeouts(config: &mut Config) {
     config.timers.ping_timeout = Duration::from_secs(60);
 }
 
@@ -23,7 +23,7 @@ fn large_member(id: &str) -> AttachMember {
     member
 }
 
-/// Writes until the condition holds; what is written is far more than the system buffers.
+/// Writes until the condition holds, at most much more than the system buffers.
 async fn write_until(node: &NodeHandle, client: &mut TestClient, mut until: impl AsyncFnMut() -> bool) -> usize {
     for round in 0..10_000 {
         client.register(large_member(&format!("m{round:05}"))).await.unwrap();
@@ -31,7 +31,7 @@ async fn write_until(node: &NodeHandle, client: &mut TestClient, mut until: impl
             return round + 1;
         }
     }
-    panic!("{} wrote 10 MB and was never held up", node.id());
+    panic!("{} wrote 10 MB without congestion", node.id());
 }
 
 async fn two_nodes(adjust: impl Fn(&mut Config)) -> (Cluster, Proxy) {
@@ -50,7 +50,7 @@ async fn two_nodes(adjust: impl Fn(&mut Config)) -> (Cluster, Proxy) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pushing_to_a_slow_peer_stops_and_exchanges_bring_the_rest() {
     let (cluster, proxy) = two_nodes(|config| {
-        patient(config);
+        long_timeouts(config);
         config.network.congestion_bytes = 64 * 1024;
     })
     .await;
@@ -64,16 +64,16 @@ async fn pushing_to_a_slow_peer_stops_and_exchanges_bring_the_rest() {
     let last = format!("m{:05}", written - 1);
     eventually("the slow peer has caught up", async || cluster.node(1).member(&last).is_some()).await;
     cluster.agreed().await;
-    assert!(!lost(node) && !lost(cluster.node(1)), "the link lived on");
-    // And is pushed to again.
+    assert!(!lost(node) && !lost(cluster.node(1)), "the link was not lost");
+    // Deltas are pushed again.
     client.register(member("one-more", "s")).await.unwrap();
     eventually("the next write arrives", async || cluster.node(1).member("one-more").is_some()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_is_full_closes_the_link_and_the_peer_comes_back() {
+async fn a_full_queue_closes_the_link_and_the_peer_reconnects() {
     let (cluster, proxy) = two_nodes(|config| {
-        patient(config);
+        long_timeouts(config);
         config.limits.chunk_bytes = 16 * 1024;
         config.limits.frame_bytes = 128 * 1024;
         config.network.link_queue_bytes = 400 * 1024;

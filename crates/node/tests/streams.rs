@@ -1,4 +1,4 @@
-//! Watches on real nodes: across nodes, resumed, slow.
+//! Watches on real nodes: of other nodes' members, resumed, slow.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -15,11 +15,11 @@ fn members(filter: &str) -> Interest {
     Interest { space: Space::Member, filter: Filter::parse(filter).unwrap() }
 }
 
-/// What a watcher has been told so far.
+/// The state that a watcher has received.
 #[derive(Debug, Default)]
 struct Seen {
     view: BTreeMap<String, Version>,
-    /// Told since the last mark, unregistrations too.
+    /// Versions received since the last mark, including unregistrations.
     recent: BTreeMap<String, Version>,
     token: Option<Vec<u8>>,
     resets: Vec<ResetReason>,
@@ -64,13 +64,13 @@ impl Seen {
     async fn read(&mut self, stream: &mut WatchHandle, what: &str, until: impl Fn(&Seen) -> bool) {
         let reading = async {
             while !until(self) {
-                let batch = stream.next().await.expect("the stream goes on");
-                assert!(!batch.is_empty(), "an empty batch says nothing");
+                let batch = stream.next().await.expect("the stream continues");
+                assert!(!batch.is_empty(), "batches are not empty");
                 batch.into_iter().for_each(|event| self.note(event));
             }
         };
         if tokio::time::timeout(PATIENCE, reading).await.is_err() {
-            panic!("did not happen: {what}");
+            panic!("condition not met: {what}");
         }
     }
 }
@@ -87,7 +87,7 @@ async fn a_watcher_sees_another_nodes_members_and_resumes_at_a_third() {
     assert_eq!(seen.view.keys().collect::<Vec<_>>(), ["a"]);
     client.register(member("b", "s")).await.unwrap();
     seen.read(&mut stream, "the change", |seen| seen.view.contains_key("b") && seen.recent.is_empty()).await;
-    // Its node dies; meanwhile things change.
+    // The watcher's node dies, and members change meanwhile.
     cluster.kill(1).await;
     assert_eq!(stream.next().await, None);
     let seq = client.next_seq();
@@ -102,11 +102,11 @@ async fn a_watcher_sees_another_nodes_members_and_resumes_at_a_third() {
     seen.read(&mut stream, "it has caught up", |seen| seen.caught_up).await;
     assert_eq!(seen.view.keys().collect::<Vec<_>>(), ["b", "c"]);
     assert_eq!(seen.resets, []);
-    assert!(seen.snapshots <= 2, "only what may have changed is told, not {}", seen.snapshots);
+    assert!(seen.snapshots <= 2, "only possible changes are sent, not {}", seen.snapshots);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_watcher_is_reset_and_nobody_waits_for_it() {
+async fn a_slow_watcher_is_reset_and_does_not_delay_others() {
     let cluster = Cluster::start_with(1, |config| config.limits.watcher_queue = 16).await;
     let node = cluster.node(0);
     let mut slow = node.watch(members(""), Resume::Fresh).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_slow_watcher_is_reset_and_nobody_waits_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_watchers_share_what_there_is() {
+async fn many_watchers_receive_the_same_changes() {
     let cluster = Cluster::start(1).await;
     let node = cluster.node(0);
     let specs = (0..2_000).map(|i| member(&format!("m{i:04}"), &format!("s{}", i % 10))).collect();
@@ -156,7 +156,7 @@ async fn many_watchers_share_what_there_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rare_filter_over_many_members_finds_its_few() {
+async fn a_selective_filter_finds_its_members_among_many() {
     let cluster = Cluster::start(1).await;
     let node = cluster.node(0);
     let specs = (0..20_000).map(|i| member(&format!("m{i:05}"), "s")).collect();
@@ -173,7 +173,7 @@ async fn a_rare_filter_over_many_members_finds_its_few() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_are_told_too() {
+async fn names_can_be_watched() {
     let cluster = Cluster::start(2).await;
     let mut stream = cluster.node(1).watch_names(Resume::Fresh).await.unwrap();
     let mut seen = Seen::default();

@@ -1,9 +1,9 @@
-//! The client surface under load: two nodes in processes of their own, clients in this one.
+//! Load test of the client port: two nodes in separate processes, clients in this one.
 //!
-//! `cargo bench -p convoke-server --bench surface` prints rates, and the processor time the nodes used for each operation,
-//! which other load on the machine disturbs less.
+//! `cargo bench -p convoke-server --bench surface` prints rates and the CPU time of the nodes per operation. The CPU time
+//! depends less on other load on the machine.
 
-#![allow(clippy::unwrap_used, reason = "a bench that fails says where")]
+#![allow(clippy::unwrap_used, reason = "a panic shows where a benchmark failed")]
 
 use convoke_node::{Config, Node};
 use convoke_proto::v1;
@@ -59,7 +59,7 @@ async fn serve(id: String, join: Option<String>) {
     node.stopped().await;
 }
 
-/// Gives back what it gets: what the system alone takes for a heartbeat and its answer.
+/// Echoes what it receives. This measures what the operating system alone needs for a heartbeat and its answer.
 async fn echo() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{} -", listener.local_addr().unwrap());
@@ -75,7 +75,7 @@ async fn echo() {
     }
 }
 
-/// A node in a process of its own.
+/// A node in a separate process.
 struct Process {
     child: Child,
     address: String,
@@ -102,7 +102,7 @@ impl Process {
         Process { address: address.to_owned(), peer_address: peer_address.to_owned(), child }
     }
 
-    /// Processor time used so far.
+    /// Returns the CPU time used so far.
     fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
@@ -140,31 +140,31 @@ impl Session {
         send.send(message(ClientMessage::Attach(attach))).await.unwrap();
         let receive = connection.attach(ReceiverStream::new(messages)).await.unwrap().into_inner();
         let mut this = Session { send, receive, seq: 0 };
-        assert!(matches!(this.hear().await, ServerMessage::Attached(_)));
+        assert!(matches!(this.receive().await, ServerMessage::Attached(_)));
         this
     }
 
-    async fn hear(&mut self) -> ServerMessage {
+    async fn receive(&mut self) -> ServerMessage {
         self.receive.message().await.unwrap().unwrap().message.unwrap()
     }
 
-    /// Sends operations in batches, a few of them at once, and waits for all answers.
+    /// Sends operations in batches, several batches concurrently, and waits for all answers.
     async fn run(&mut self, operations: impl Iterator<Item = Operation>) {
         let mut operations = operations.peekable();
-        let mut flying = 0;
-        while operations.peek().is_some() || flying > 0 {
-            while flying < IN_FLIGHT && operations.peek().is_some() {
+        let mut in_flight = 0;
+        while operations.peek().is_some() || in_flight > 0 {
+            while in_flight < IN_FLIGHT && operations.peek().is_some() {
                 let batch = operations.by_ref().take(BATCH).map(|operation| {
                     self.seq += 1;
                     v1::Request { seq: self.seq, operation: Some(operation) }
                 });
                 let requests = batch.collect();
                 self.send.send(message(ClientMessage::Requests(v1::Requests { requests }))).await.unwrap();
-                flying += 1;
+                in_flight += 1;
             }
-            let ServerMessage::Answers(answers) = self.hear().await else { panic!("no answers") };
+            let ServerMessage::Answers(answers) = self.receive().await else { panic!("no answers") };
             assert!(answers.answers.iter().all(|answer| answer.error.is_none()), "{:?}", answers.answers[0]);
-            flying -= 1;
+            in_flight -= 1;
         }
     }
 }
@@ -190,7 +190,7 @@ fn update(client: usize, index: usize, round: usize) -> Operation {
     Operation::Update(v1::Update { id: format!("orders-{client}-{index}"), set, ..v1::Update::default() })
 }
 
-/// Measures something that takes `count` steps.
+/// Measures an operation that takes `count` steps.
 struct Measure<'a> {
     processes: &'a [Process],
     begun: Instant,
@@ -206,11 +206,11 @@ impl<'a> Measure<'a> {
         let seconds = self.begun.elapsed().as_secs_f64();
         let used = self.processes.iter().zip(&self.cpu).map(|(process, before)| process.cpu() - *before);
         let used: Vec<String> = used.map(|used| format!("{:.1} µs", used.as_secs_f64() * 1e6 / count as f64)).collect();
-        println!("{what}: {:.0}/s; processor time for each at the nodes: {}", count as f64 / seconds, used.join(", "));
+        println!("{what}: {:.0}/s; CPU time per operation at the nodes: {}", count as f64 / seconds, used.join(", "));
     }
 }
 
-/// Everything, or only what was chosen.
+/// Runs all benchmarks, or only the chosen one.
 async fn load(chosen: &str) {
     let first = Process::start("n0", None);
     let second = Process::start("n1", Some(&first.peer_address));
@@ -239,7 +239,7 @@ async fn registrations(processes: &[Process]) -> Vec<Session> {
     sessions
 }
 
-/// Runs the operations of all sessions at once.
+/// Runs the operations of all sessions concurrently.
 async fn each_session<I: Iterator<Item = Operation> + Send + 'static>(
     sessions: Vec<Session>,
     operations: impl Fn(usize) -> I,
@@ -257,7 +257,7 @@ async fn each_session<I: Iterator<Item = Operation> + Send + 'static>(
     done.into_iter().map(|(_, session)| session).collect()
 }
 
-/// Clients that share so many connections, one beat of each at a time.
+/// Heartbeats of clients that share the given number of connections. Each client has one heartbeat in flight.
 async fn heartbeats(processes: &[Process], connections: usize) {
     let mut sessions = Vec::new();
     let mut shared = Vec::new();
@@ -275,7 +275,7 @@ async fn heartbeats(processes: &[Process], connections: usize) {
         running.spawn(async move {
             for sent in 0..each as u64 {
                 session.send.send(message(ClientMessage::Heartbeat(v1::Heartbeat { sent }))).await.unwrap();
-                let ServerMessage::HeartbeatAck(ack) = session.hear().await else { panic!("no answer") };
+                let ServerMessage::HeartbeatAck(ack) = session.receive().await else { panic!("no answer") };
                 assert_eq!((ack.sent, ack.error), (sent, None));
             }
         });
@@ -285,7 +285,7 @@ async fn heartbeats(processes: &[Process], connections: usize) {
     measure.end(&what, HEARTBEATS);
 }
 
-/// The same with nothing but TCP, to compare.
+/// The same load over plain TCP, for comparison.
 async fn echoes() {
     let processes = [Process::echo()];
     let each = HEARTBEATS / HEARTBEAT_CLIENTS;
@@ -306,7 +306,7 @@ async fn echoes() {
     measure.end("for comparison, 20 bytes echoed over TCP", HEARTBEATS);
 }
 
-/// Updates at one node, seen by a watcher at the other. As many as asked for each second, in ten portions.
+/// Updates at one node, received by a watcher at the other, at the given rate per second in ten batches.
 async fn changes(processes: &[Process], mut sessions: Vec<Session>) {
     let request = v1::WatchRequest { filter: "service matches \"orders-*\"".into(), resume: None };
     let mut watch = processes[1].connect().await.watch(request).await.unwrap().into_inner();

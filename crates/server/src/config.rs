@@ -1,50 +1,50 @@
-//! Settings of the client surface.
+//! Settings of the client port.
 
 use crate::error::StartError;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Everything a server needs to know besides its node.
+/// Settings of a server, apart from those of its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where to listen for clients, `host:port`; port 0 = any free one.
+    /// Address to listen on for clients, `host:port`. With port 0 the system chooses a free port.
     pub bind: String,
-    /// Listen on other than loopback addresses although anybody who reaches the port may do everything.
+    /// Allows listeners on non-loopback addresses, although everybody who reaches the port has full access.
     pub insecure_public: bool,
-    /// DNS beside it, or none.
+    /// Settings of the DNS server; `None` if DNS is off.
     pub dns: Option<convoke_dns::Config>,
     pub limits: ServerLimits,
     pub timeouts: Timeouts,
 }
 
-/// Bounds of what clients may make a server hold. Reaching one is a rejection and a counter.
+/// Limits of the resources that clients can use. At a limit, a request is rejected and counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections at once; beyond, new ones are closed.
+    /// Open connections. At the limit, new connections are closed.
     pub connections: usize,
-    /// Calls at once on one HTTP/2 connection.
+    /// Concurrent calls on one HTTP/2 connection.
     pub streams_per_connection: u32,
-    /// Attach streams at once.
+    /// Open attach streams.
     pub attaches: usize,
-    /// Server-sent event streams at once.
+    /// Open streams of server-sent events.
     pub watchers: usize,
-    /// Sessions over HTTP held here at once.
+    /// HTTP sessions held by this node.
     pub sessions: usize,
-    /// Members in one attach that comes in parts.
+    /// Members in one attach that is sent in parts.
     pub attach_members: usize,
-    /// Bytes of one attach that comes in parts.
+    /// Size of one attach that is sent in parts.
     pub attach_bytes: usize,
-    /// Body of one HTTP request.
+    /// Size of the body of one HTTP request.
     pub body_bytes: usize,
-    /// All headers of one request.
+    /// Size of all headers of one request.
     pub header_bytes: usize,
-    /// Path and query of one request.
+    /// Size of path and query of one request.
     pub uri_bytes: usize,
-    /// Members on one page of a listing.
+    /// Members on one page of a list.
     pub page_members: usize,
-    /// Links of ambassadors to the log at once.
+    /// Open links of ambassadors to the log.
     pub log_links: usize,
-    /// The value of one key over HTTP. The log itself has a limit, too.
+    /// Size of the value of one key over HTTP. The log has its own limit in addition.
     pub value_bytes: usize,
 }
 
@@ -68,22 +68,22 @@ impl Default for ServerLimits {
     }
 }
 
-/// How long a server waits for whom.
+/// Timeouts of the client port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the headers of a request on HTTP/1.1, and for the first bytes of any connection; an idle HTTP/1.1 connection
-    /// is closed after it, too.
+    /// For the headers of an HTTP/1.1 request and for the first bytes of any connection. An idle HTTP/1.1 connection is
+    /// closed after the same time.
     pub headers: Duration,
-    /// For the body of a request, and for the node's answer to it.
+    /// For the body of a request, and again for the node's answer to it.
     pub request: Duration,
-    /// A client that takes nothing of what is written to it for so long is disconnected.
+    /// A client that reads nothing of what the server writes for this long is disconnected.
     pub stall: Duration,
-    /// Between signs of life in event streams that have nothing to tell.
+    /// Interval of comments in idle event streams, which show the client that the connection works.
     pub keep_alive: Duration,
-    /// For another node to answer a request of one of its sessions.
+    /// For another node to answer a forwarded request of an HTTP session.
     pub forward: Duration,
-    /// From the node's end to cutting what clients have not finished.
-    pub farewell: Duration,
+    /// From the node's stop until open calls of clients are cut off.
+    pub shutdown: Duration,
 }
 
 impl Default for Timeouts {
@@ -94,13 +94,13 @@ impl Default for Timeouts {
             stall: Duration::from_secs(60),
             keep_alive: Duration::from_secs(10),
             forward: Duration::from_secs(2),
-            farewell: Duration::from_secs(5),
+            shutdown: Duration::from_secs(5),
         }
     }
 }
 
 impl Default for Config {
-    /// Any free port of the loopback interface, no DNS.
+    /// A free port of the loopback interface, no DNS.
     fn default() -> Self {
         Config {
             bind: "127.0.0.1:0".to_owned(),
@@ -113,7 +113,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks what can be checked before anything is opened.
+    /// Checks everything that can be checked before a socket is opened.
     pub fn validate(&self) -> Result<(), StartError> {
         let ServerLimits {
             connections,
@@ -145,20 +145,20 @@ impl Config {
             ("log_links", log_links),
             ("value_bytes", value_bytes),
         ];
-        let Timeouts { headers, request, stall, keep_alive, forward, farewell } = self.timeouts;
+        let Timeouts { headers, request, stall, keep_alive, forward, shutdown } = self.timeouts;
         let timeouts = [
             ("headers", headers),
             ("request", request),
             ("stall", stall),
             ("keep_alive", keep_alive),
             ("forward", forward),
-            ("farewell", farewell),
+            ("shutdown", shutdown),
         ];
         let zero = limits.iter().find(|(_, limit)| *limit == 0).map(|(name, _)| *name);
         if let Some(name) = zero.or(timeouts.iter().find(|(_, timeout)| timeout.is_zero()).map(|(name, _)| *name)) {
             return Err(StartError::Zero { name });
         }
-        // What a name stands for is known when it is bound to.
+        // A host name is resolved, and checked, when the port is bound.
         let public = self.bind.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
         if public && !self.insecure_public {
             return Err(StartError::Public { address: self.bind.clone() });
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_may_be_zero() {
+    fn zero_is_rejected_for_every_setting() {
         Config::default().validate().unwrap();
         let mut config = Config::default();
         config.timeouts.keep_alive = Duration::ZERO;

@@ -1,7 +1,7 @@
-//! Changes of members, encoded once for all watchers that receive them.
+//! A cache of encoded member changes, shared by all watchers that receive them.
 //!
-//! The registry gives every watcher the same shared record. The first watcher that writes it encodes it; the others, which do so within
-//! milliseconds, copy the bytes. What is found here depends on nothing but the member, so that a miss costs time and nothing else.
+//! The registry gives every watcher the same shared record. The first watcher that writes it encodes it. The others write
+//! it within milliseconds and copy the bytes. An entry depends only on the member, so a miss costs time and nothing else.
 
 use crate::convert::{JsonMember, wire_member};
 use bytes::Bytes;
@@ -12,16 +12,16 @@ use prost::Message;
 use serde::Serialize;
 use std::sync::{Mutex, PoisonError};
 
-/// Changes that are kept. A turn of the event loop has up to some hundred of them.
-const PLACES: usize = 1_024;
-/// Larger ones are encoded for each watcher, so that the memory is bounded.
+/// Number of cached changes. One turn of the event loop produces at most a few hundred changes.
+const ENTRIES: usize = 1_024;
+/// Larger changes are encoded for each watcher, which bounds the memory of the cache.
 const BYTES_MAX: usize = 16 * 1024;
-/// Records are larger than this, so that two of them rarely have the same place.
+/// Records are larger than this, so two of them rarely share an entry.
 const RECORD_BYTES: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct EncodedChanges {
-    places: Box<[Mutex<Option<Encoded>>]>,
+    entries: Box<[Mutex<Option<Encoded>>]>,
 }
 
 #[derive(Debug)]
@@ -29,11 +29,11 @@ struct Encoded {
     member: Member,
     /// `{"member":{…}}`
     json: Option<String>,
-    /// A whole `convoke.v1.WatchEvent`, which also says what kind of change it is.
+    /// A whole `convoke.v1.WatchEvent`, which also contains the kind of the change.
     event: Option<(Kind, Bytes)>,
 }
 
-/// What happened to a member, for watchers over gRPC.
+/// The kind of a change, for watchers over gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Registered,
@@ -49,7 +49,7 @@ struct Shown<'a> {
 
 impl EncodedChanges {
     pub(crate) fn new() -> Self {
-        EncodedChanges { places: (0..PLACES).map(|_| Mutex::default()).collect() }
+        EncodedChanges { entries: (0..ENTRIES).map(|_| Mutex::default()).collect() }
     }
 
     /// Appends `{"member":{…}}`.
@@ -61,10 +61,10 @@ impl EncodedChanges {
         });
     }
 
-    /// The bytes of a `convoke.v1.WatchEvent`.
+    /// Returns the bytes of a `convoke.v1.WatchEvent`.
     pub(crate) fn event(&self, kind: Kind, member: &Member) -> Bytes {
         self.with(member, |encoded| {
-            // A member that comes to match a filter is new to its watcher, and changed for the others.
+            // The kind depends on the filter: a member that starts to match is new to one watcher and changed for another.
             let event = match &encoded.event {
                 Some((known, event)) if *known == kind => event.clone(),
                 _ => encoded.event.insert((kind, event(kind, member))).1.clone(),
@@ -74,11 +74,11 @@ impl EncodedChanges {
         })
     }
 
-    /// `write` also returns the size of what it encoded.
+    /// `write` also returns the size of the encoded change.
     fn with<T>(&self, member: &Member, write: impl FnOnce(&mut Encoded) -> (T, usize)) -> T {
-        // Only a place to look at: that it is this member is compared.
-        let place = std::ptr::from_ref(member.shared_id()).addr() / RECORD_BYTES % PLACES;
-        let mut found = self.places[place].lock().unwrap_or_else(PoisonError::into_inner);
+        // The address only selects the entry. The member is compared below.
+        let index = std::ptr::from_ref(member.shared_id()).addr() / RECORD_BYTES % ENTRIES;
+        let mut found = self.entries[index].lock().unwrap_or_else(PoisonError::into_inner);
         let encoded = match &mut *found {
             Some(encoded) if encoded.member == *member => encoded,
             other => other.insert(Encoded { member: member.clone(), json: None, event: None }),
@@ -90,10 +90,10 @@ impl EncodedChanges {
         written
     }
 
-    /// Lets go of all: called now and then, so that nothing is kept that nobody watches any more.
+    /// Empties the cache. Called regularly, so that members without watchers do not stay in memory.
     pub(crate) fn clear(&self) {
-        for place in &self.places {
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        for entry in &self.entries {
+            *entry.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 }
@@ -111,7 +111,7 @@ fn event(kind: Kind, member: &Member) -> Bytes {
 
 /// `{"member":{…}}`
 pub(crate) fn json(member: &Member) -> String {
-    // Texts, numbers and maps with text keys: nothing in them cannot be written.
+    // Strings, numbers and maps with string keys always serialize.
     serde_json::to_string(&Shown { member: &JsonMember(member.clone()) }).unwrap_or_default()
 }
 
@@ -122,11 +122,11 @@ mod tests {
     use convoke_testkit::{Cluster, TestClient, member};
 
     #[tokio::test]
-    async fn every_watcher_gets_the_text_of_its_own_change() {
+    async fn members_that_share_an_entry_get_their_own_text() {
         let cluster = Cluster::start(1).await;
         let node = cluster.node(0);
-        // More than there are places: some of them share one.
-        let ids: Vec<String> = (0..2 * PLACES).map(|number| format!("m{number}")).collect();
+        // More members than entries, so that some of them share one.
+        let ids: Vec<String> = (0..2 * ENTRIES).map(|number| format!("m{number}")).collect();
         let members = ids.iter().map(|id| member(id, "s")).collect();
         let _client = TestClient::attach(node, "c", members).await;
         let encoded = EncodedChanges::new();
@@ -140,8 +140,8 @@ mod tests {
                 }
             }
         }
-        assert!(encoded.places.iter().any(|place| place.lock().unwrap().is_some()));
+        assert!(encoded.entries.iter().any(|index| index.lock().unwrap().is_some()));
         encoded.clear();
-        assert!(encoded.places.iter().all(|place| place.lock().unwrap().is_none()));
+        assert!(encoded.entries.iter().all(|index| index.lock().unwrap().is_none()));
     }
 }

@@ -1,4 +1,4 @@
-//! Why a server cannot start, and how the core's rejections become errors of the interface.
+//! Errors at the start of a server, and the conversion of the core's rejections to errors of the interface.
 
 use convoke_core::Rejection;
 use convoke_proto::{Error, ErrorCode};
@@ -10,7 +10,7 @@ pub enum StartError {
     )]
     Bind { address: String, source: std::io::Error },
     #[error(
-        "{address} can be reached from other machines, and whoever reaches it may do everything: \
+        "{address} is reachable from other machines and everybody who reaches it has full access: \
          bind to a loopback address, or allow it with insecure_public (--insecure-public)"
     )]
     Public { address: String },
@@ -20,7 +20,7 @@ pub enum StartError {
     Zero { name: &'static str },
 }
 
-/// A rejection of the core, as clients see it.
+/// Converts a rejection of the core to an error of the interface.
 pub(crate) fn rejected(rejection: Rejection) -> Error {
     Error {
         field: rejection.field.map(str::to_owned),
@@ -31,11 +31,11 @@ pub(crate) fn rejected(rejection: Rejection) -> Error {
 }
 
 pub(crate) fn not_ready() -> Error {
-    Error::new(ErrorCode::NotReady, "this node does not take clients now; try another")
+    Error::new(ErrorCode::NotReady, "this node does not accept clients now; try another node")
 }
 
 pub(crate) fn no_log_plane() -> Error {
-    Error::new(ErrorCode::NotReady, "this node runs no log plane: set log.enabled, or ask a node that does")
+    Error::new(ErrorCode::NotReady, "this node runs no log plane: set log.enabled, or use a node that does")
 }
 
 pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Error {

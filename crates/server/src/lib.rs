@@ -1,4 +1,4 @@
-//! What clients see of a Convoke node: gRPC, HTTP/JSON and server-sent events on one port.
+//! The client port of a Convoke node: gRPC, HTTP/JSON and server-sent events on one port.
 //!
 //! ```
 //! use convoke_node::{Config, Node};
@@ -6,7 +6,7 @@
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // The port comes first: the node tells others where its clients connect.
+//! // Bind the port first: the node advertises its address.
 //! let bound = Server::bind(convoke_server::Config::default()).await?;
 //! let mut config = Config::new("alpha")?;
 //! config.client_address = bound.address().to_string();
@@ -14,7 +14,7 @@
 //! let server = bound.serve(node.handle(), None);
 //!
 //! println!("clients connect to {}", server.address());
-//! server.stop().await; // hands clients over and stops the node
+//! server.stop().await; // hands the clients over and stops the node
 //! # Ok(())
 //! # }
 //! ```

@@ -1,4 +1,4 @@
-//! Pages of members, bounded in number and in bytes.
+//! Pages of members, limited in number and in bytes.
 
 use crate::error::rejected;
 use crate::surface::Surface;
@@ -6,7 +6,7 @@ use convoke_core::filter::Filter;
 use convoke_core::member::Member;
 use convoke_proto::{Error, PART_BYTES};
 
-/// Members taken from the view at once: a page ends at most this many after it is full.
+/// Members read from the view at once. A page exceeds its limit of bytes by at most this many members.
 const STEP: usize = 64;
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Listed<T> {
     pub(crate) next: Option<String>,
 }
 
-/// Lists members from `cursor` on, as `show` shows them, until there are `limit` of them or `size` sums up to a part.
+/// Lists members from `cursor` on, converted by `show`, up to `limit` members or up to the size of one part.
 pub(crate) fn list<T>(
     surface: &Surface,
     filter: &Filter,
@@ -38,7 +38,8 @@ pub(crate) fn list<T>(
             bytes += size(&shown);
             members.push(shown);
         }
-        // A short page that is not the last means that much was looked at for little: the asker decides how to go on.
+        // A short page that is not the last one means that the filter matched few of many members. The caller decides
+        // whether to continue.
         if page.next.is_none() || short || members.len() >= limit || bytes >= PART_BYTES {
             return Ok(Listed { members, next: page.next });
         }

@@ -1,4 +1,4 @@
-//! Starting and stopping.
+//! Start and stop of the client port.
 
 use crate::config::Config;
 use crate::error::StartError;
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A bound client port. Nodes advertise it, so it is bound before the node starts; clients wait until it is served.
+/// A bound client port. Nodes advertise it, so it is bound before the node starts. Clients wait until it is served.
 #[derive(Debug)]
 pub struct Bound {
     config: Config,
@@ -23,19 +23,19 @@ pub struct Bound {
     dns: Option<convoke_dns::Bound>,
 }
 
-/// The client surface of a running node. Dropping it cuts all clients off.
+/// The client port of a running node. Dropping it disconnects all clients.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
     surface: Arc<Surface>,
-    farewell: std::time::Duration,
+    shutdown: std::time::Duration,
     stage: watch::Sender<Stage>,
     accepting: JoinHandle<()>,
     following: JoinHandle<()>,
 }
 
 impl Server {
-    /// Binds the client port, and that of DNS if there is to be one. Rejects addresses that other machines reach, unless told otherwise.
+    /// Binds the client port and, if configured, the DNS port. Rejects non-loopback addresses unless they are allowed.
     pub async fn bind(config: Config) -> Result<Bound, StartError> {
         config.validate()?;
         let listener = net::listen(&config).await?;
@@ -48,31 +48,31 @@ impl Server {
         Ok(Bound { config, listener, address, dns })
     }
 
-    /// Binds and serves, for a node that does not have to advertise the address.
+    /// Binds and serves, for a node that does not advertise the address.
     pub async fn start(config: Config, node: NodeHandle) -> Result<Server, StartError> {
         Ok(Server::bind(config).await?.serve(node, None))
     }
 
-    /// Of the client port.
+    /// Returns the address of the client port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Of DNS, if it is served.
+    /// Returns the address of the DNS server, if there is one.
     pub fn dns_address(&self) -> Option<SocketAddr> {
         self.surface.dns.as_ref().map(Dns::address)
     }
 
-    /// Graceful stop of server and node (N6, R-31): no new connections; clients are told where to go; when the node has
-    /// stopped, calls end and connections close.
+    /// Stops server and node gracefully (N6, R-31). No new connections are accepted, and clients are handed over to other
+    /// nodes. When the node has stopped, calls end and connections close.
     pub async fn stop(mut self) -> Ending {
         self.stage.send_replace(Stage::Leaving);
-        // Clients that only speak when they want something find the way themselves.
+        // HTTP sessions have no open stream on which to announce the handover; their clients use another node.
         self.surface.sessions.clear();
         let ending = self.surface.node.stop().await;
         self.stage.send_replace(Stage::Closing);
-        // Who has not finished by then is cut off.
-        let _ = tokio::time::timeout(self.farewell, &mut self.accepting).await;
+        // Clients that have not finished by then are cut off.
+        let _ = tokio::time::timeout(self.shutdown, &mut self.accepting).await;
         ending
     }
 }
@@ -85,13 +85,13 @@ impl Bound {
     /// Serves a node in the current tokio runtime, and its log plane if it runs one.
     pub fn serve(self, node: NodeHandle, log: Option<LogHandle>) -> Server {
         let Bound { config, listener, address, dns } = self;
-        let farewell = config.timeouts.farewell;
-        let (stage, told) = watch::channel(Stage::Serving);
-        let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, told.clone()));
+        let shutdown = config.timeouts.shutdown;
+        let (stage, stages) = watch::channel(Stage::Serving);
+        let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, stages.clone()));
         let surface = Surface::new(config, address, node.clone(), log, dns.map(|dns| dns.serve(node)));
         let following = tokio::spawn(surface.clone().follow());
-        let accepting = tokio::spawn(net::accept(listener, surface.clone(), told));
-        Server { address, surface, farewell, stage, accepting, following }
+        let accepting = tokio::spawn(net::accept(listener, surface.clone(), stages));
+        Server { address, surface, shutdown, stage, accepting, following }
     }
 }
 

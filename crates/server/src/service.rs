@@ -1,4 +1,4 @@
-//! Serving the calls of one connection: gRPC and HTTP share it, told apart by their content type.
+//! Serves the calls of one connection. gRPC and HTTP share it and differ in the content type.
 
 use crate::grpc::Services;
 use crate::http;
@@ -17,18 +17,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 
-/// Cloning it is cheap.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     grpc: Services,
     http: Router,
-    tie: Arc<ClientConnection>,
+    connection: Arc<ClientConnection>,
 }
 
-/// A client's connection: where it comes from, and the sessions with `fast` liveness that hang on it.
+/// A client's connection: its address and the sessions with `fast` liveness that depend on it.
 #[derive(Debug, Default)]
 pub(crate) struct ClientConnection {
-    /// Of the client.
+    /// Address of the client.
     pub(crate) address: Option<SocketAddr>,
     sessions: Mutex<HashSet<http::Key>>,
 }
@@ -38,12 +38,12 @@ impl ClientConnection {
         Arc::new(ClientConnection { address: stream.peer_addr().ok(), sessions: Mutex::default() })
     }
 
-    /// The session is lost with this connection, unless it is used on another one first.
+    /// Binds a session: it is lost with this connection, unless it is used on another one first.
     pub(crate) fn bind(&self, key: http::Key) {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
     }
 
-    /// Sessions bound to this connection.
+    /// Returns the sessions bound to this connection.
     pub(crate) fn take(&self) -> HashSet<http::Key> {
         std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -51,12 +51,12 @@ impl ClientConnection {
 
 impl Service {
     pub(crate) fn new(surface: &Arc<Surface>) -> Self {
-        Service { grpc: Services::new(surface), http: http::router(surface), tie: Arc::default() }
+        Service { grpc: Services::new(surface), http: http::router(surface), connection: Arc::default() }
     }
 
-    /// For one connection.
-    pub(crate) fn for_connection(&self, tie: &Arc<ClientConnection>) -> Self {
-        Service { tie: tie.clone(), ..self.clone() }
+    /// Returns the service for one connection.
+    pub(crate) fn for_connection(&self, connection: &Arc<ClientConnection>) -> Self {
+        Service { connection: connection.clone(), ..self.clone() }
     }
 }
 
@@ -66,7 +66,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Reply>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        request.extensions_mut().insert(self.tie.clone());
+        request.extensions_mut().insert(self.connection.clone());
         if is_grpc(request.headers()) {
             let grpc = self.grpc.clone();
             return Box::pin(async move { Ok(grpc.call(request).await) });
@@ -80,7 +80,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// The body of a response. Streams of many small messages go through no more layers than they have to.
+/// The body of a response. Streams of many small messages avoid unnecessary layers.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Grpc(tonic::body::Body),

@@ -1,4 +1,4 @@
-//! What all connections share: the node, the settings, what is counted and bounded.
+//! The state that all connections share: the node, the settings, metrics and limits.
 
 use crate::config::{Config, ServerLimits};
 use crate::encoded::EncodedChanges;
@@ -16,30 +16,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How often unused sessions are removed.
+/// Interval at which unused sessions are removed.
 const SWEEP: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Surface {
     pub(crate) node: NodeHandle,
     pub(crate) config: Config,
-    /// Of the client port.
+    /// Address of the client port.
     pub(crate) address: SocketAddr,
     pub(crate) dns: Option<Dns>,
     pub(crate) gates: Gates,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
-    /// Over HTTP.
+    /// HTTP sessions.
     pub(crate) sessions: http::Table,
-    /// For requests to other nodes.
+    /// HTTP client for requests to other nodes.
     pub(crate) peers: http::PeerClient,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) encoded: Arc<EncodedChanges>,
-    /// `None`: this node runs no log plane.
+    /// `None` if this node runs no log plane.
     pub(crate) log: Option<LogPlane>,
 }
 
-/// How many may be there at once.
+/// Permits that limit concurrent use.
 #[derive(Debug)]
 pub(crate) struct Gates {
     pub(crate) connections: Arc<Semaphore>,
@@ -57,10 +57,10 @@ impl Gates {
         }
     }
 
-    /// Lets one more in, or rejects.
+    /// Acquires a permit or rejects the request.
     pub(crate) fn enter(gate: &Arc<Semaphore>, what: &str, limit: usize) -> Result<OwnedSemaphorePermit, Error> {
         gate.clone().try_acquire_owned().map_err(|_| {
-            let message = format!("this node has {limit} {what} already; try another");
+            let message = format!("this node has reached its limit of {limit} {what}; try another node");
             Error::new(convoke_proto::ErrorCode::ResourceExhausted, message).limit(limit as u64)
         })
     }
@@ -92,14 +92,14 @@ impl Surface {
         })
     }
 
-    /// How many clients are attached.
+    /// Returns the number of attached clients.
     pub(crate) fn attached(&self) -> usize {
-        // As many as the gate has: a limit beyond that is none.
+        // The semaphore has no more permits than this, whatever the limit.
         let limit = self.config.limits.attaches.min(Semaphore::MAX_PERMITS);
         limit.saturating_sub(self.gates.attaches.available_permits())
     }
 
-    /// Follows the node through its life.
+    /// Runs periodic work until the node has stopped.
     pub(crate) async fn follow(self: Arc<Self>) {
         let sweeping = async {
             let mut ticks = tokio::time::interval(SWEEP);
@@ -116,7 +116,7 @@ impl Surface {
         }
     }
 
-    /// Reads are answered only by a node that holds the whole registry, or held it until it began to stop.
+    /// Returns the node if it may answer reads: it holds the whole registry, or held it until it began to stop.
     pub(crate) fn readable(&self) -> Result<&NodeHandle, Error> {
         match self.node.phase() {
             Phase::Ready | Phase::Stopping => Ok(&self.node),

@@ -1,12 +1,12 @@
-//! Spans of what clients ask for (docs/monitoring.md). If nobody listens they cost next to nothing. They name routes, never
-//! paths: those of sessions are secret.
+//! Spans of client requests (docs/monitoring.md). Without an exporter they cost next to nothing. They contain routes and
+//! never paths, because the paths of HTTP sessions are secret.
 
 use ::http::{HeaderMap, Method, StatusCode};
 use convoke_trace::{TARGET, TRACEPARENT};
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-/// Of a request over HTTP; `route` is `None` for what is not served.
+/// The span of an HTTP request. `route` is `None` if no route matches.
 pub(crate) fn http(method: &Method, route: Option<&str>, headers: &HeaderMap) -> Span {
     info_span!(
         target: TARGET,
@@ -29,7 +29,7 @@ fn http_name(method: &Method, route: Option<&str>) -> String {
     }
 }
 
-/// Clients may invent methods, but no names of spans.
+/// Maps unknown methods to one name, so that clients cannot create arbitrary span names.
 fn known(method: &Method) -> &str {
     match *method {
         Method::GET | Method::HEAD | Method::PUT | Method::POST | Method::PATCH | Method::DELETE => method.as_str(),
@@ -38,7 +38,7 @@ fn known(method: &Method) -> &str {
     }
 }
 
-/// `error` is the code it was rejected with.
+/// `error` is the code with which the request was rejected.
 pub(crate) fn http_answered(span: &Span, status: StatusCode, error: Option<&str>) {
     span.record("http.response.status_code", status.as_u16());
     if let Some(error) = error {
@@ -49,7 +49,7 @@ pub(crate) fn http_answered(span: &Span, status: StatusCode, error: Option<&str>
     }
 }
 
-/// Of a gRPC call; `method` is like `/convoke.v1.Registry/Get`, `None` for those that are not known.
+/// The span of a gRPC call. `method` is like `/convoke.v1.Registry/Get`; `None` if it is not known.
 pub(crate) fn grpc(method: Option<&str>, headers: &HeaderMap) -> Span {
     let method = method.unwrap_or("/other").trim_start_matches('/');
     info_span!(
@@ -68,14 +68,14 @@ pub(crate) fn grpc(method: Option<&str>, headers: &HeaderMap) -> Span {
 pub(crate) fn grpc_answered(span: &Span, code: tonic::Code) {
     use tonic::Code as C;
     span.record("rpc.grpc.status_code", code as i64);
-    // As the conventions have it: the others are mistakes of the client.
+    // The OpenTelemetry conventions list these codes as server errors; the others are errors of the client.
     if matches!(code, C::Unknown | C::DeadlineExceeded | C::Unimplemented | C::Internal | C::Unavailable | C::DataLoss)
     {
         span.record("otel.status_code", "ERROR");
     }
 }
 
-/// Of an attach, until the node has decided.
+/// The span of an attach, until the node has decided.
 pub(crate) fn attach(parent: &Span, client: &str) -> Span {
     info_span!(
         target: TARGET,
@@ -91,12 +91,12 @@ pub(crate) fn attached(span: &Span, members: usize) {
     span.record("convoke.members", members);
 }
 
-/// Of the requests in one message of a session, until all are answered.
+/// The span of the requests in one message of a session, until all are answered.
 pub(crate) fn requests(count: usize) -> Span {
     info_span!(target: TARGET, parent: None, "session.requests", convoke.requests = count, convoke.rejected = Empty)
 }
 
-/// Of one request to the log that came on a link of many.
+/// The span of one log request on a link that carries many.
 pub(crate) fn log_request(traceparent: &str) -> Span {
     info_span!(target: TARGET, parent: None, "log.request", otel.kind = "server", traceparent = traceparent, "error.type" = Empty)
 }

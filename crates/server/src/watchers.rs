@@ -1,4 +1,4 @@
-//! Who watches what at this node, for operators. The node itself bounds how many there are.
+//! The list of watchers at this node, for operators. The node limits their number.
 
 use crate::service::ClientConnection;
 use ::http::HeaderValue;
@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What a client says of itself is cut at this length.
+/// A client's user agent is truncated to this length.
 const AGENT_CHARS: usize = 120;
 
-/// One stream of changes.
+/// One watch stream.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Watcher {
     /// `http` or `grpc`.
     surface: &'static str,
-    /// Of the client, `host:port`; empty if unknown.
+    /// Address of the client, `host:port`; empty if unknown.
     address: String,
-    /// What the client calls itself; may be empty.
+    /// User agent of the client; may be empty.
     agent: String,
-    /// Empty is everything.
+    /// The filter; empty if it matches everything.
     filter: String,
     /// UNIX milliseconds.
     since: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Watcher {
 impl Watcher {
     pub(crate) fn new(
         surface: &'static str,
-        tie: Option<&ClientConnection>,
+        connection: Option<&ClientConnection>,
         agent: Option<&HeaderValue>,
         filter: &Filter,
     ) -> Self {
@@ -37,7 +37,10 @@ impl Watcher {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Watcher {
             surface,
-            address: tie.and_then(|tie| tie.address).map(|address| address.to_string()).unwrap_or_default(),
+            address: connection
+                .and_then(|connection| connection.address)
+                .map(|address| address.to_string())
+                .unwrap_or_default(),
             agent: agent.chars().take(AGENT_CHARS).collect(),
             filter: filter.to_string(),
             since: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
@@ -55,7 +58,7 @@ struct Table {
 }
 
 impl Watchers {
-    /// Listed until what is returned is dropped.
+    /// Adds a watcher. It is listed until the returned guard is dropped.
     pub(crate) fn enter(self: &Arc<Self>, watcher: Watcher) -> Watching {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.next += 1;
@@ -64,14 +67,14 @@ impl Watchers {
         Watching { watchers: self.clone(), number }
     }
 
-    /// How many there are, and the oldest of them.
+    /// Returns the number of watchers and the oldest of them.
     pub(crate) fn list(&self, limit: usize) -> (usize, Vec<Watcher>) {
         let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (table.there.len(), table.there.values().take(limit).cloned().collect())
     }
 }
 
-/// A place in the list.
+/// An entry in the list.
 #[derive(Debug)]
 pub(crate) struct Watching {
     watchers: Arc<Watchers>,

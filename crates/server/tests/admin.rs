@@ -29,12 +29,12 @@ fn code(status: tonic::Status) -> ErrorCode {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_surfaces_show_the_same() {
+async fn grpc_and_http_show_the_same_nodes_and_services() {
     let cluster = Served::cluster(2).await;
     let (_session, _) = Attachment::attached(&cluster[0], attach("c", 1, &["a"])).await;
     let mut admin = admin(&cluster[0]).await;
     let served = &cluster[0];
-    // Time goes on between the two.
+    // The two calls happen at different times.
     let timeless = |mut nodes: v1::NodesResponse| {
         nodes.nodes.iter_mut().for_each(|node| node.heard_ms = None);
         nodes
@@ -59,11 +59,11 @@ async fn both_surfaces_show_the_same() {
 async fn members_and_nodes_are_drained_and_undrained_from_anywhere() {
     let cluster = Served::cluster(2).await;
     let (_session, _) = Attachment::attached(&cluster[0], attach("c", 1, &["a"])).await;
-    eventually("both know it", async || cluster[1].node.member("a").is_some()).await;
-    // Asked at the other node than its owner.
+    eventually("both nodes have the member", async || cluster[1].node.member("a").is_some()).await;
+    // The request goes to a node that is not the owner.
     let mut admin = admin(&cluster[1]).await;
-    let drained = |id: &str, wanted: bool| {
-        cluster.iter().all(|served| served.node.member(id).is_some_and(|member| member.drained() == wanted))
+    let drained = |id: &str, request: bool| {
+        cluster.iter().all(|served| served.node.member(id).is_some_and(|member| member.drained() == request))
     };
     admin.drain(drain_member("a")).await.unwrap();
     eventually("it is drained everywhere", async || drained("a", true)).await;
@@ -89,7 +89,7 @@ async fn members_and_nodes_are_drained_and_undrained_from_anywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_are_gone_can_be_forgotten() {
+async fn lost_nodes_can_be_forgotten() {
     let mut cluster = Served::cluster(2).await;
     let mut admin = admin(&cluster[0]).await;
     let forget = |id: &str| v1::ForgetNodeRequest { id: id.into() };
@@ -101,7 +101,7 @@ async fn nodes_that_are_gone_can_be_forgotten() {
     assert_eq!(code(admin.forget_node(forget("")).await.unwrap_err()), ErrorCode::InvalidArgument);
     cluster.remove(1).kill().await;
     let mut waiting = admin.clone();
-    eventually("it is lost and forgotten", async || waiting.forget_node(forget("n1")).await.is_ok()).await;
+    eventually("the node is lost and forgotten", async || waiting.forget_node(forget("n1")).await.is_ok()).await;
     let nodes = admin.nodes(v1::NodesRequest {}).await.unwrap().into_inner().nodes;
     assert_eq!(nodes.iter().map(|node| node.id.as_str()).collect::<Vec<_>>(), ["n0"]);
 }
@@ -122,7 +122,7 @@ async fn health_follows_the_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reflection_knows_the_services() {
+async fn reflection_lists_the_services() {
     let served = Served::alone().await;
     let mut reflection = ServerReflectionClient::new(channel(&served).await);
     let request = ServerReflectionRequest {
@@ -142,7 +142,7 @@ async fn reflection_knows_the_services() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_tonic_rejects_is_typed_too() {
+async fn rejections_by_tonic_have_an_error_code() {
     let served = Served::alone().await;
     let mut client = registry(&served).await;
     let long = v1::ListRequest { filter: "x".repeat(5 * 1024 * 1024), ..v1::ListRequest::default() };
@@ -153,7 +153,7 @@ async fn what_tonic_rejects_is_typed_too() {
     assert_eq!((error.code, error.field.as_deref()), (ErrorCode::InvalidFilter, Some("filter")));
     let wrong = v1::ListRequest { cursor: "nonsense".into(), ..v1::ListRequest::default() };
     assert_eq!(Error::from(client.list(wrong).await.unwrap_err()).field.as_deref(), Some("cursor"));
-    // Bytes that are no message, and a method that is not there.
+    // Bytes that are not a message, and an unknown method.
     let garbage = b"\0\0\0\0\x03\xff\xff\xff".to_vec();
     for (path, status) in [("/convoke.v1.Registry/List", "3"), ("/convoke.v1.Registry/Nothing", "12"), ("/x/y", "12")] {
         let answer = served.send("POST", path, &[("content-type", "application/grpc")], garbage.clone()).await;
@@ -184,7 +184,7 @@ async fn metrics_are_well_formed_and_count() {
         assert!(text.lines().any(|other| other == line), "{line} not in\n{text}");
     }
     assert!(text.ends_with("# EOF\n"));
-    // Every sample belongs to a metric family that was introduced before it.
+    // Every sample belongs to a metric family that was declared before it.
     let mut introduced = Vec::new();
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {

@@ -1,4 +1,4 @@
-//! Members as others discover them: as targets of Prometheus, and by DNS. Both give what the listing says is routable.
+//! Service discovery for Prometheus and by DNS. Both return the routable members of the list.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use support::Served;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn prometheus_is_given_what_takes_traffic() {
+async fn prometheus_receives_routable_members() {
     let served = Served::alone().await;
     let session = served.session("{}").await;
     let put = async |id: &str, body: serde_json::Value| {

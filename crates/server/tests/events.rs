@@ -1,4 +1,4 @@
-//! What happened lately, over server-sent events.
+//! Recent events of a node over server-sent events.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -12,7 +12,7 @@ use support::http::{Sse, SseEvent};
 
 const EVENTS: &str = "/api/v1/events";
 
-/// Kind and subject, in short.
+/// Kind and subject of an event.
 fn brief(event: &SseEvent) -> String {
     let data = &event.data;
     let what = data["id"].as_str().or(data["text"].as_str()).unwrap_or_default();
@@ -31,7 +31,7 @@ async fn until_caught_up(stream: &mut Sse) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_are_kept_told_and_resumed() {
+async fn events_are_kept_sent_and_resumed() {
     let served = Served::alone().await;
     let session = served.session("").await;
     served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
@@ -50,14 +50,14 @@ async fn events_are_kept_told_and_resumed() {
         assert_eq!(&event.data[field], value, "{field}");
     }
 
-    // Away for a while: nothing twice, nothing lost.
+    // After a reconnect no event is repeated and none is lost.
     let last = event.id;
     drop(stream);
     served.delete(&format!("{session}/members/a")).await;
     let mut stream = Sse::open_at(&served, EVENTS, &last).await;
     assert_eq!(until_caught_up(&mut stream).await, ["unregister a"]);
 
-    // A place of another run, and no place at all.
+    // A position of another incarnation, and a text that is not a position.
     for wrong in ["1.2.3", "what"] {
         let mut stream = Sse::open_at(&served, EVENTS, wrong).await;
         assert_eq!(stream.event().await.event, "reset");
@@ -66,7 +66,7 @@ async fn events_are_kept_told_and_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_filter_is_about_members() {
+async fn the_filter_selects_members() {
     let served = Served::alone().await;
     let session = served.session("").await;
     for (id, service) in [("a", "s"), ("b", "t")] {
@@ -81,7 +81,7 @@ async fn a_filter_is_about_members() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_not_kept_is_told_as_missed() {
+async fn events_that_were_not_kept_are_reported_as_missed() {
     let served = Served::start("n0", &[], |config| config.network.changes_kept = 2, |_| {}).await;
     let session = served.session("").await;
     for id in ["a", "b", "c"] {
@@ -95,10 +95,10 @@ async fn what_was_not_kept_is_told_as_missed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_come_and_go_are_told_and_the_stream_ends_with_its_node() {
-    // Having lost the only other node, a node that stops waits for it for so long (N6).
-    let soon = |config: &mut Config| config.timers.handover_timeout = Duration::from_secs(1);
-    let mut cluster = Served::cluster_with(2, soon).await;
+async fn peers_that_come_and_go_are_reported_and_the_stream_ends_with_its_node() {
+    // A stopping node that has lost the only other node waits for it this long (N6).
+    let short_handover = |config: &mut Config| config.timers.handover_timeout = Duration::from_secs(1);
+    let mut cluster = Served::cluster_with(2, short_handover).await;
     let mut stream = Sse::open_at(&cluster[0], EVENTS, "").await;
     let seen = until_caught_up(&mut stream).await;
     assert!(seen.contains(&"node peer n1 is up".to_owned()), "{seen:?}");

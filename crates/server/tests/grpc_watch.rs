@@ -1,4 +1,4 @@
-//! gRPC watches: filters, resuming by token and by known versions, resets, endings.
+//! gRPC watches: filters, resuming by token and by known versions, resets, ends of streams.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -21,20 +21,20 @@ async fn watch(served: &Served, filter: &str, resume: Option<v1::Resume>) -> Str
     registry(served).await.watch(request).await.unwrap().into_inner()
 }
 
-/// Members of the snapshot or resumption, up to caught-up.
+/// Returns the members of the snapshot or resumption, up to caught-up.
 async fn caught_up(watch: &mut Streaming<v1::WatchEvent>) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
         match next(watch).await {
-            Event::Snapshot(snapshot) => told.extend(snapshot.members.into_iter().map(|member| member.id)),
-            Event::Unregistered(gone) => told.push(format!("-{}", gone.id)),
-            Event::Reset(reset) => told.push(format!("{:?}", reset.reason())),
+            Event::Snapshot(snapshot) => reported.extend(snapshot.members.into_iter().map(|member| member.id)),
+            Event::Unregistered(gone) => reported.push(format!("-{}", gone.id)),
+            Event::Reset(reset) => reported.push(format!("{:?}", reset.reason())),
             Event::CaughtUp(_) => break,
             other => panic!("{other:?}"),
         }
     }
-    told.sort();
-    told
+    reported.sort();
+    reported
 }
 
 async fn mark(watch: &mut Streaming<v1::WatchEvent>) -> Vec<u8> {
@@ -47,7 +47,7 @@ async fn mark(watch: &mut Streaming<v1::WatchEvent>) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_resumes_elsewhere_by_token_and_by_versions() {
-    // A node that began alone asserts no absence for a heartbeat timeout (N3); that should be short here.
+    // A node that started alone reports no absence for a heartbeat timeout (N3), so the timeout is short here.
     let brief = |config: &mut convoke_node::Config| {
         config.timers.heartbeat_interval = Duration::from_millis(500);
         config.timers.heartbeat_timeout = Duration::from_secs(3);
@@ -58,9 +58,9 @@ async fn a_watch_resumes_elsewhere_by_token_and_by_versions() {
     assert_eq!(caught_up(&mut first).await, ["a", "b", "c"]);
     let token = mark(&mut first).await;
     drop(first);
-    session.ask(Operation::Unregister(v1::Unregister { id: "a".into() })).await.unwrap();
-    session.ask(Operation::Register(register("d"))).await.unwrap();
-    eventually("the other node knows", async || cluster[1].node.member("d").is_some()).await;
+    session.call(Operation::Unregister(v1::Unregister { id: "a".into() })).await.unwrap();
+    session.call(Operation::Register(register("d"))).await.unwrap();
+    eventually("the other node has the members", async || cluster[1].node.member("d").is_some()).await;
 
     let resume = v1::Resume { token: token.clone(), ..v1::Resume::default() };
     assert_eq!(caught_up(&mut watch(&cluster[1], ORDERS, Some(resume)).await).await, ["-a", "d"]);
@@ -70,15 +70,15 @@ async fn a_watch_resumes_elsewhere_by_token_and_by_versions() {
     let resume = v1::Resume { known, ..v1::Resume::default() };
     assert_eq!(caught_up(&mut watch(&cluster[1], ORDERS, Some(resume)).await).await, ["-a", "d"]);
     let resume = v1::Resume { token: b"nonsense".to_vec(), ..v1::Resume::default() };
-    let told = caught_up(&mut watch(&cluster[1], ORDERS, Some(resume)).await).await;
-    assert_eq!(told, ["Unreadable", "b", "c", "d"]);
-    // A resume that says nothing is none.
-    let told = caught_up(&mut watch(&cluster[1], ORDERS, Some(v1::Resume::default())).await).await;
-    assert_eq!(told, ["b", "c", "d"]);
+    let reported = caught_up(&mut watch(&cluster[1], ORDERS, Some(resume)).await).await;
+    assert_eq!(reported, ["Unreadable", "b", "c", "d"]);
+    // An empty resume counts as none.
+    let reported = caught_up(&mut watch(&cluster[1], ORDERS, Some(v1::Resume::default())).await).await;
+    assert_eq!(reported, ["b", "c", "d"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_requests_are_rejected_in_words() {
+async fn invalid_requests_are_rejected_with_the_field() {
     let served = Served::alone().await;
     let mut client = registry(&served).await;
     let bad: BTreeMap<String, String> = [("a".to_owned(), "x".to_owned())].into();
@@ -100,15 +100,15 @@ async fn wrong_requests_are_rejected_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_snapshot_comes_in_parts() {
+async fn a_large_snapshot_is_sent_in_parts() {
     let served = Served::alone().await;
     let ids: Vec<String> = (0..300).map(|i| format!("m{i}")).collect();
-    let mut wanted = attach("c", 1, &ids.iter().map(String::as_str).collect::<Vec<_>>());
-    for register in &mut wanted.members {
+    let mut request = attach("c", 1, &ids.iter().map(String::as_str).collect::<Vec<_>>());
+    for register in &mut request.members {
         let metadata = &mut register.member.as_mut().unwrap().metadata;
         metadata.extend((0..4).map(|key| (key.to_string(), "x".repeat(3_000))));
     }
-    let (_session, _) = Attachment::attached(&served, wanted).await;
+    let (_session, _) = Attachment::attached(&served, request).await;
     let mut stream = watch(&served, ORDERS, None).await;
     let mut members = 0;
     loop {
@@ -122,7 +122,7 @@ async fn a_large_snapshot_comes_in_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_ends_in_words_when_its_node_does() {
+async fn a_watch_ends_with_an_error_when_its_node_stops() {
     let served = Served::alone().await;
     let mut stream = watch(&served, "", None).await;
     caught_up(&mut stream).await;

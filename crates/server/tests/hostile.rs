@@ -1,4 +1,4 @@
-//! Whatever comes in: it is rejected in words where there is somebody to read them, it is bounded, and the node lives on.
+//! Hostile input: it is rejected with an error where a client can read it, resources are limited, and the node survives.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -13,7 +13,7 @@ use support::http::{answer, open, request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-async fn lives(served: &Served) {
+async fn assert_alive(served: &Served) {
     served.get("/readyz").await.ok();
     registry(served).await.list(convoke_proto::v1::ListRequest::default()).await.unwrap();
 }
@@ -53,7 +53,7 @@ async fn unknown_routes_and_wrong_methods_are_rejected_in_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large_is_rejected_before_it_is_looked_at() {
+async fn oversized_requests_are_rejected_before_they_are_parsed() {
     let small = |server: &mut convoke_server::Config| {
         server.limits.body_bytes = 1_000;
         server.limits.uri_bytes = 500;
@@ -65,7 +65,7 @@ async fn what_is_too_large_is_rejected_before_it_is_looked_at() {
     assert_eq!(field.as_deref(), Some("body"));
     served.get(&format!("/api/v1/members?filter={long}")).await.rejected(414, "TOO_LARGE");
     served.send("GET", "/healthz", &[("x-long", &long), ("x-longer", &long)], "").await.rejected(431, "TOO_LARGE");
-    // Its size is said only in its pieces.
+    // A chunked body does not declare its size.
     let mut chunked = b"POST /api/v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     for _ in 0..3 {
         chunked.extend_from_slice(format!("{:x}\r\n{}\r\n", 500, "y".repeat(500)).as_bytes());
@@ -73,15 +73,15 @@ async fn what_is_too_large_is_rejected_before_it_is_looked_at() {
     chunked.extend_from_slice(b"0\r\n\r\n");
     let text = String::from_utf8_lossy(&served.raw_one(&chunked).await).into_owned();
     assert!(text.starts_with("HTTP/1.1 413") && text.contains("TOO_LARGE"), "{text}");
-    // What claims to be large is not waited for.
+    // A body that declares a size above the limit is rejected without waiting for it.
     let claimed = b"POST /api/v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n";
     let text = String::from_utf8_lossy(&served.raw_one(claimed).await).into_owned();
     assert!(text.starts_with("HTTP/1.1 413") && text.contains("TOO_LARGE"), "{text}");
-    // Beyond what can be parsed at all, the connection ends.
+    // A header that exceeds the parser's buffer ends the connection.
     let endless = [b"GET /healthz HTTP/1.1\r\nx: ".as_slice(), &vec![b'x'; 1_000_000]].concat();
     let text = String::from_utf8_lossy(&served.raw(&endless).await).into_owned();
     assert!(text.is_empty() || text.starts_with("HTTP/1.1 431"), "{text}");
-    lives(&served).await;
+    assert_alive(&served).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,48 +103,48 @@ async fn garbage_ends_its_connection_and_nothing_else() {
         b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n".to_vec(),
         noise.clone(),
         [preface.as_slice(), &noise].concat(),
-        // A frame larger than allowed, headers without settings, a stream that must not be.
+        // A frame larger than allowed, headers without settings, an invalid stream id.
         [preface.as_slice(), b"\xff\xff\xff\x00\x00\x00\x00\x00\x01"].concat(),
         [preface.as_slice(), b"\x00\x00\x04\x01\x04\x00\x00\x00\x01\xff\xff\xff\xff"].concat(),
         [preface.as_slice(), b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x01\x25\x00\x00\x00\x02"].concat(),
     ] {
         served.raw(&bytes).await;
     }
-    lives(&served).await;
+    assert_alive(&served).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_says_nothing_in_time_is_cut_off() {
-    let hasty = |server: &mut convoke_server::Config| {
+async fn a_client_that_sends_nothing_in_time_is_disconnected() {
+    let short_timeouts = |server: &mut convoke_server::Config| {
         server.timeouts.headers = Duration::from_millis(100);
         server.timeouts.request = Duration::from_millis(100);
     };
-    let served = Served::start("n0", &[], |_| {}, hasty).await;
+    let served = Served::start("n0", &[], |_| {}, short_timeouts).await;
     for bytes in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", b"GET /healthz HTTP/1.1\r\nhost:"] {
-        // Returns when the server closes the connection.
+        // Returns when the server has closed the connection.
         served.raw(bytes).await;
     }
     let slow = b"POST /api/v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{";
     let text = String::from_utf8_lossy(&served.raw_one(slow).await).into_owned();
     assert!(text.starts_with("HTTP/1.1 504") && text.contains("TIMEOUT"), "{text}");
-    lives(&served).await;
+    assert_alive(&served).await;
     assert!(served.get("/metrics").await.body_text().contains("convoke_client_connections_timed_out_total 3"));
 }
 
-/// A client that asks and never reads.
+/// A client that sends requests and never reads a response.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_nothing_is_cut_off() {
-    let hasty = |server: &mut convoke_server::Config| server.timeouts.stall = Duration::from_millis(200);
-    let served = Served::start("n0", &[], |_| {}, hasty).await;
+async fn a_client_that_reads_nothing_is_disconnected() {
+    let short_timeouts = |server: &mut convoke_server::Config| server.timeouts.stall = Duration::from_millis(200);
+    let served = Served::start("n0", &[], |_| {}, short_timeouts).await;
     let mut stream = TcpStream::connect(served.address()).await.unwrap();
-    let ask = b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
-    // Until the server has had enough.
-    while stream.write_all(&ask).await.is_ok() {}
+    let call = b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
+    // Until the server closes the connection.
+    while stream.write_all(&call).await.is_ok() {}
     eventually("the connection is gone", async || {
         served.get("/metrics").await.body_text().contains("convoke_client_connections 1\n")
     })
     .await;
-    lives(&served).await;
+    assert_alive(&served).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,7 +157,7 @@ async fn connections_and_calls_are_bounded() {
     let mut one = open(served.address()).await;
     answer(one.send_request(request("GET", "/readyz", &[], "")).await.unwrap()).await.ok();
     let (attachment, _) = support::grpc::Attachment::attached(&served, support::grpc::attach("c", 1, &["a"])).await;
-    // The third connection is closed at once.
+    // The third connection is closed immediately.
     let mut third = TcpStream::connect(served.address()).await.unwrap();
     let _ = third.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").await;
     let mut nothing = Vec::new();
@@ -168,7 +168,7 @@ async fn connections_and_calls_are_bounded() {
     assert!(metrics.contains("convoke_client_connections_rejected_total 1"), "{metrics}");
     assert!(metrics.contains("convoke_client_attaches 1"));
     drop(one);
-    eventually("a place is free", async || {
+    eventually("a connection is accepted again", async || {
         let mut stream = TcpStream::connect(served.address()).await.unwrap();
         let _ = stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
         let mut text = Vec::new();
@@ -193,7 +193,7 @@ async fn connections_and_calls_are_bounded() {
 }
 
 #[tokio::test]
-async fn only_loopback_is_served_unless_told_otherwise() {
+async fn non_loopback_addresses_are_rejected_unless_allowed() {
     let public = convoke_server::Config { bind: "0.0.0.0:0".into(), ..Default::default() };
     let error = Server::bind(public.clone()).await.unwrap_err();
     assert!(matches!(&error, StartError::Public { address } if address == "0.0.0.0:0"));

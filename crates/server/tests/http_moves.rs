@@ -1,4 +1,4 @@
-//! Sessions over HTTP outlive their nodes (C8).
+//! HTTP sessions continue at another node when theirs dies (C8).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -17,7 +17,7 @@ async fn agreed(cluster: &[&Served], id: &str, owner: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_goes_on_elsewhere_when_its_node_dies() {
+async fn a_session_continues_at_another_node_when_its_node_dies() {
     let mut cluster = Served::cluster(3).await;
     let session = cluster[0].session(r#"{"timeout_ms":50000}"#).await;
     for id in ["a", "b", "c"] {
@@ -31,9 +31,10 @@ async fn a_session_goes_on_elsewhere_when_its_node_dies() {
     assert_eq!(watch.until("caught-up").await.len(), 3);
 
     cluster.remove(0).kill().await;
-    let heard = cluster[0].put(&format!("{session}/heartbeat"), "").await.ok();
-    assert_eq!((&heard["node"], &heard["timeout_ms"]), (&json!("n1"), &json!(50_000)));
-    let mut members: Vec<&str> = heard["members"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    let response = cluster[0].put(&format!("{session}/heartbeat"), "").await.ok();
+    assert_eq!((&response["node"], &response["timeout_ms"]), (&json!("n1"), &json!(50_000)));
+    let mut members: Vec<&str> =
+        response["members"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
     members.sort_unstable();
     assert_eq!(members, ["a", "b"]);
     agreed(&[&cluster[0], &cluster[1]], "a", "n1").await;
@@ -44,21 +45,21 @@ async fn a_session_goes_on_elsewhere_when_its_node_dies() {
         (&json!("up"), &json!(7), &json!({"k": "b"}))
     );
 
-    // It is a whole session there.
+    // All operations of the session work there.
     cluster[0].patch(&format!("{session}/members/a"), r#"{"k":"z"}"#).await.ok();
     cluster[0].put(&format!("{session}/members/d"), r#"{"service":"orders"}"#).await.ok();
-    let heard = cluster[0].put(&format!("{session}/heartbeat"), "").await.ok();
-    assert_eq!(heard.get("members"), None);
+    let response = cluster[0].put(&format!("{session}/heartbeat"), "").await.ok();
+    assert_eq!(response.get("members"), None);
     let mut seen = watch.until("register").await;
     seen.sort();
-    // Changes of owner, never a down.
+    // The watcher sees changes of owner and never a `down`.
     assert_eq!(seen, ["owner a", "owner b", "register d", "update a"]);
     cluster[0].delete(&session).await.ok();
     assert_eq!(watch.until("unregister").await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_request_takes_the_session_along() {
+async fn any_request_moves_the_session() {
     for request in ["put", "patch", "delete", "close"] {
         let mut cluster = Served::cluster(2).await;
         let session = cluster[0].session("").await;
@@ -86,20 +87,20 @@ async fn any_request_takes_the_session_along() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_living_node_keeps_its_session_whoever_is_asked() {
+async fn a_node_that_is_up_keeps_its_session_whichever_node_receives_the_request() {
     let cluster = Served::cluster(2).await;
     let session = cluster[0].session("").await;
     cluster[0].put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
     agreed(&[&cluster[1]], "a", "n0").await;
     let elsewhere = &cluster[1];
-    let heard = elsewhere.put(&format!("{session}/heartbeat"), "").await.ok();
-    assert_eq!(heard["node"], "n0");
+    let response = elsewhere.put(&format!("{session}/heartbeat"), "").await.ok();
+    assert_eq!(response["node"], "n0");
     let written = elsewhere.patch(&format!("{session}/members/a"), r#"{"k":"v"}"#).await.ok();
     let stale = elsewhere.send("PATCH", &format!("{session}/members/a"), &[("If-Match", "1.1.00000000")], "{}").await;
     stale.rejected(412, "STALE_VERSION");
     assert_eq!(cluster[0].get("/api/v1/members/a").await.ok()["version"], written["version"]);
     elsewhere.put(&format!("{session}/members/b"), "nonsense").await.rejected(400, "INVALID_ARGUMENT");
-    // What was unregistered a moment ago is not claimed again by a node that has not heard of it.
+    // A node that has not received the unregistration yet must not claim the member again.
     for round in 0..20 {
         let path = format!("{session}/members/m{round}");
         elsewhere.put(&path, r#"{"service":"s"}"#).await.ok();
@@ -111,7 +112,7 @@ async fn a_living_node_keeps_its_session_whoever_is_asked() {
     elsewhere.put(&format!("{session}/heartbeat"), "").await.rejected(404, "SESSION_GONE");
 }
 
-/// How many connections a node has accepted from clients, this one included.
+/// Returns how many client connections a node has accepted, including this one.
 async fn accepted(served: &Served) -> u64 {
     let metrics = served.get("/metrics").await;
     let name = "convoke_client_connections_accepted_total ";
@@ -121,7 +122,7 @@ async fn accepted(served: &Served) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_passed_on_shares_connections() {
+async fn forwarded_requests_share_connections() {
     let cluster = Served::cluster(2).await;
     let session = cluster[0].session("").await;
     cluster[0].put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
@@ -134,7 +135,7 @@ async fn what_is_passed_on_shares_connections() {
     assert!(opened < 10, "{opened} connections for 50 requests");
 }
 
-/// Its clients' port cannot be reached, and its peers can: its session is not taken from it.
+/// The node's client port is unreachable, but its peer port works: its session is not taken from it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_not_taken_from_a_node_that_is_up() {
     let nowhere = convoke_testkit::free_address();
@@ -167,11 +168,11 @@ async fn requests_at_two_nodes_at_once_end_in_one_session() {
         two.ok();
     }
     eventually("one node has all of them", async || {
-        let heard = cluster[0].put(&path, "").await.ok();
+        let response = cluster[0].put(&path, "").await.ok();
         let owners =
             |served: &Served, id: &str| served.node.member(id).map(|m| (m.owner().node.to_owned(), m.version()));
         let first = owners(&cluster[0], "a").unwrap().0;
-        heard["node"] == first
+        response["node"] == first
             && ["a", "b", "c"].iter().all(|id| {
                 owners(&cluster[0], id) == owners(&cluster[1], id) && owners(&cluster[0], id).unwrap().0 == first
             })
@@ -195,7 +196,7 @@ async fn a_stopping_node_hands_over_without_a_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_left_means_the_session_is_gone() {
+async fn a_session_without_members_ends_with_its_node() {
     let mut cluster = Served::cluster(2).await;
     let (empty, emptied) = (cluster[0].session("").await, cluster[0].session("").await);
     cluster[0].put(&format!("{emptied}/members/a"), r#"{"service":"s"}"#).await.ok();
@@ -208,9 +209,9 @@ async fn nothing_left_means_the_session_is_gone() {
     }
 }
 
-/// The other process with the same client id lives at another node, and the session's own node is dead.
+/// Another process uses the same client id at another node, and the session's own node is dead.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replaced_process_is_told_at_any_node() {
+async fn a_replaced_process_is_rejected_at_every_node() {
     let mut cluster = Served::cluster(2).await;
     let one = cluster[0].session(r#"{"client":"shop"}"#).await;
     cluster[0].put(&format!("{one}/members/a"), r#"{"service":"s"}"#).await.ok();

@@ -1,4 +1,4 @@
-//! Reading over HTTP: every route, every rejection; the surfaces agree.
+//! Reads over HTTP: every route, every rejection, and the same results as over gRPC.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -14,7 +14,7 @@ use support::Served;
 use support::grpc::{Attachment, attach, registry, spec};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ready_node_says_so() {
+async fn a_ready_node_reports_that_it_is_ready() {
     let served = Served::alone().await;
     assert_eq!(served.get("/healthz").await.ok(), json!({"alive": true}));
     assert_eq!(served.get("/readyz").await.ok(), json!({"ready": true}));
@@ -26,10 +26,10 @@ async fn a_ready_node_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_starting_node_asserts_nothing() {
+async fn a_starting_node_rejects_reads_of_the_registry() {
     let bound = Server::bind(convoke_server::Config::default()).await.unwrap();
     let mut config = Config::new("n0").unwrap();
-    // Nobody is there, so it never becomes ready.
+    // Nothing listens there, so the node never becomes ready.
     config.join = vec![convoke_testkit::free_address()];
     config.timers.lone_start_wait = std::time::Duration::from_secs(3_600);
     let node = Node::start(config).await.unwrap();
@@ -66,17 +66,17 @@ async fn status_nodes_and_services_are_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_are_filtered_and_paged_and_both_surfaces_agree() {
+async fn members_are_filtered_and_paged_alike_over_http_and_grpc() {
     let served = Served::alone().await;
     let ids: Vec<String> = (0..300).map(|i| format!("m{i:03}")).collect();
-    let mut wanted = attach("c", 1, &ids.iter().map(String::as_str).collect::<Vec<_>>());
-    for (index, register) in wanted.members.iter_mut().enumerate() {
+    let mut request = attach("c", 1, &ids.iter().map(String::as_str).collect::<Vec<_>>());
+    for (index, register) in request.members.iter_mut().enumerate() {
         let member = register.member.as_mut().unwrap();
         member.service = ["orders", "billing"][index % 2].into();
         member.locality = ["eu.a", "us.b", "us.c"][index % 3].into();
         member.metadata.insert("n".into(), index.to_string());
     }
-    let (_session, _) = Attachment::attached(&served, wanted).await;
+    let (_session, _) = Attachment::attached(&served, request).await;
 
     let mut seen = Vec::new();
     let mut cursor = String::new();
@@ -117,12 +117,12 @@ async fn members_are_filtered_and_paged_and_both_surfaces_agree() {
 async fn pages_are_bounded_in_bytes() {
     let served = Served::alone().await;
     let ids: Vec<String> = (0..300).map(|i| format!("m{i:03}")).collect();
-    let mut wanted = attach("c", 1, &ids.iter().map(String::as_str).collect::<Vec<_>>());
-    for register in &mut wanted.members {
+    let mut request = attach("c", 1, &ids.iter().map(String::as_str).collect::<Vec<_>>());
+    for register in &mut request.members {
         let metadata = &mut register.member.as_mut().unwrap().metadata;
         metadata.extend((0..4).map(|key| (key.to_string(), "x".repeat(3_000))));
     }
-    let (_session, _) = Attachment::attached(&served, wanted).await;
+    let (_session, _) = Attachment::attached(&served, request).await;
     let answer = served.get("/api/v1/members?service=orders").await;
     let page: MemberList = answer.json();
     assert!(answer.body.len() < 3 * 1024 * 1024 && page.next_cursor.is_some(), "{}", answer.body.len());
@@ -132,9 +132,9 @@ async fn pages_are_bounded_in_bytes() {
 async fn one_member_is_found_under_its_decoded_id() {
     let served = Served::alone().await;
     let odd = "a/b c?d=ü%41";
-    let mut wanted = attach("c", 1, &[]);
-    wanted.members.push(v1::Register { member: Some(v1::MemberSpec { id: odd.into(), ..spec("") }), takeover: false });
-    let (_session, _) = Attachment::attached(&served, wanted).await;
+    let mut request = attach("c", 1, &[]);
+    request.members.push(v1::Register { member: Some(v1::MemberSpec { id: odd.into(), ..spec("") }), takeover: false });
+    let (_session, _) = Attachment::attached(&served, request).await;
     let member: Member = served.get(&format!("/api/v1/members/{}", percent(odd))).await.json();
     assert_eq!((member.id.as_str(), member.client.as_str(), member.owner.node.as_str()), (odd, "c", "n0"));
     let explained = served.get(&format!("/api/v1/members/{}/explain", percent(odd))).await.ok();
@@ -145,7 +145,7 @@ async fn one_member_is_found_under_its_decoded_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_queries_are_rejected_by_name() {
+async fn invalid_queries_are_rejected_with_the_parameter() {
     let served = Served::alone().await;
     for (path, code, field) in [
         ("/api/v1/members?filter=service%20=%20x", "INVALID_FILTER", "filter"),
@@ -167,7 +167,7 @@ async fn wrong_queries_are_rejected_by_name() {
     }
 }
 
-/// What nobody looks at would be a mistake that nobody notices.
+/// A misspelled parameter that is ignored would be a mistake that nobody notices.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_rejects_parameters_it_does_not_know() {
     let served = Served::alone().await;
@@ -182,12 +182,12 @@ async fn every_route_rejects_parameters_it_does_not_know() {
         assert_eq!(answer.rejected(400, "INVALID_ARGUMENT").as_deref(), Some("pretty"), "{method} {path}: {answer:?}");
     }
     served.get("/ui/?pretty=1").await;
-    assert_eq!(served.get("/ui/app.js?v=2").await.status, 200, "browsers add to pages what they like");
+    assert_eq!(served.get("/ui/app.js?v=2").await.status, 200, "browsers add arbitrary parameters to pages");
 }
 
-/// Why something has left is what people ask: it is told as long as it is remembered. Only what was never known is not found.
+/// The explanation is available as long as the tombstone is kept. Only an id that was never registered is not found.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_left_is_explained() {
+async fn members_that_left_are_explained() {
     let served = Served::alone().await;
     let session = served.session("").await;
     served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
@@ -198,7 +198,7 @@ async fn what_has_left_is_explained() {
     served.get("/api/v1/members/b/explain").await.rejected(404, "NOT_FOUND");
 }
 
-/// Everything but letters and digits.
+/// Percent-encodes everything but letters and digits.
 fn percent(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric();
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()

@@ -1,4 +1,4 @@
-//! Sessions over HTTP: every request and rejection at one node.
+//! HTTP sessions at one node: every request and every rejection.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -31,7 +31,7 @@ async fn a_session_registers_updates_and_unregisters() {
     }
     assert_eq!((&shown["status"], &shown["owner"]["node"]), (&json!("up"), &json!("n0")));
 
-    // The same again with other metadata is an update; other attributes are not.
+    // The same member with other metadata is an update; other attributes are rejected.
     let mut again = body.clone();
     again["metadata"] = json!({"c": "3"});
     let second = served.put(&member, &again.to_string()).await.ok()["version"].clone();
@@ -49,8 +49,8 @@ async fn a_session_registers_updates_and_unregisters() {
     served.patch(&format!("{member}?mode=replace"), r#"{"f":"6"}"#).await.ok();
     assert_eq!(metadata().await, json!({"f": "6"}));
 
-    let heard = served.put(&format!("{session}/heartbeat"), "").await.ok();
-    assert_eq!(heard, json!({"node": "n0", "heartbeat_interval_ms": 500, "timeout_ms": 120_000}));
+    let response = served.put(&format!("{session}/heartbeat"), "").await.ok();
+    assert_eq!(response, json!({"node": "n0", "heartbeat_interval_ms": 500, "timeout_ms": 120_000}));
     assert_eq!(served.delete(&member).await.ok(), json!({}));
     served.get("/api/v1/members/orders-1").await.rejected(404, "NOT_FOUND");
     served.delete(&member).await.rejected(404, "NOT_REGISTERED");
@@ -89,7 +89,7 @@ async fn the_session_may_choose_its_client_id_and_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_members_are_rejected_by_field() {
+async fn invalid_members_are_rejected_with_the_field() {
     let served = Served::alone().await;
     let session = served.session("").await;
     let path = format!("{session}/members/a");
@@ -147,7 +147,7 @@ async fn a_member_belongs_to_its_client() {
     served.put(&format!("{one}/heartbeat"), "").await.ok();
 }
 
-/// Being rejected an id changes nothing, however high the claim of whoever has it.
+/// A rejected registration changes nothing, however high the claim of the member's owner is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejected_registration_leaves_the_session_as_it_was() {
     let served = Served::alone().await;
@@ -163,13 +163,13 @@ async fn a_rejected_registration_leaves_the_session_as_it_was() {
     assert_eq!(shown("a").await["client"], shown("b").await["client"]);
 }
 
-/// An id that was used with a higher claim before is registered all the same.
+/// An id that was used before with a higher claim can be registered.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_id_with_a_past_can_be_registered() {
+async fn an_id_that_was_used_with_a_higher_claim_can_be_registered() {
     let served = Served::alone().await;
-    let (mut past, _) = Attachment::attached(&served, attach("past", 5_000, &["a"])).await;
+    let (mut previous, _) = Attachment::attached(&served, attach("past", 5_000, &["a"])).await;
     let gone = convoke_proto::v1::Unregister { id: "a".into() };
-    past.ask(convoke_proto::v1::request::Operation::Unregister(gone)).await.unwrap();
+    previous.call(convoke_proto::v1::request::Operation::Unregister(gone)).await.unwrap();
     let session = served.session("").await;
     served.put(&format!("{session}/members/b"), r#"{"service":"s"}"#).await.ok();
     served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
@@ -179,7 +179,7 @@ async fn an_id_with_a_past_can_be_registered() {
     }
 }
 
-/// A process that uses the client id of another one takes over from it, and the other one is told.
+/// A process that uses the client id of another one replaces it, and the other one is rejected from then on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_id_is_used_by_one_process_at_a_time() {
     let served = Served::alone().await;
@@ -192,13 +192,13 @@ async fn a_client_id_is_used_by_one_process_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silence_is_down_and_then_gone_and_any_request_is_a_sign_of_life() {
+async fn a_silent_session_goes_down_and_expires_and_any_request_counts_as_heartbeat() {
     let served = Served::start("n0", &[], quick, |_| {}).await;
     let session = served.session(r#"{"timeout_ms":1500}"#).await;
     served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
     let status = async || served.node.member("a").map(|member| member.status().as_str());
     eventually("it is down", async || status().await == Some("down")).await;
-    // Even one that asks for nonsense.
+    // An invalid request counts as well.
     served.put(&format!("{session}/members/b"), "nonsense").await.rejected(400, "INVALID_ARGUMENT");
     assert_eq!(status().await, Some("up"));
     eventually("it is down again", async || status().await == Some("down")).await;
@@ -209,7 +209,7 @@ async fn silence_is_down_and_then_gone_and_any_request_is_a_sign_of_life() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_secrets_open_nothing() {
+async fn unknown_session_secrets_are_rejected() {
     let served = Served::alone().await;
     let good = served.session("").await;
     let last = good.chars().last().unwrap();
@@ -221,7 +221,7 @@ async fn unknown_secrets_open_nothing() {
         served.delete(&format!("{session}/members/a")).await.rejected(404, "SESSION_GONE");
         served.delete(session).await.rejected(404, "SESSION_GONE");
     }
-    // The secret is shown to nobody.
+    // The secret is not shown anywhere.
     served.put(&format!("{good}/members/a"), r#"{"service":"s"}"#).await.ok();
     let secret = good.rsplit('/').next().unwrap();
     for path in ["/api/v1/members", "/api/v1/members/a/explain", "/metrics", "/api/v1/status"] {
@@ -240,29 +240,29 @@ async fn sessions_are_bounded() {
     served.session("").await;
 }
 
-/// With `fast` liveness the connection of the last request counts.
+/// With `fast` liveness, the session depends on the connection of its last request.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fast_session_is_down_when_its_connection_ends() {
-    // Long enough between down and gone to be seen on a busy machine.
+    // Enough time between `down` and the expiry to observe both on a busy machine.
     let patient = |config: &mut Config| {
         quick(config);
         config.timers.reconnect_timeout = Duration::from_secs(6);
     };
     let served = Served::start("n0", &[], patient, |_| {}).await;
     let mut connection = open(served.address()).await;
-    let mut ask = async |method: &str, path: &str, body: &str| {
+    let mut call = async |method: &str, path: &str, body: &str| {
         connection.ready().await.unwrap();
         answer(connection.send_request(request(method, path, &[], body.to_owned())).await.unwrap()).await.ok()
     };
-    let created = ask("POST", "/api/v1/sessions", r#"{"liveness":"fast"}"#).await;
+    let created = call("POST", "/api/v1/sessions", r#"{"liveness":"fast"}"#).await;
     let session = format!("/api/v1/sessions/{}", created["session"].as_str().unwrap());
-    ask("PUT", &format!("{session}/members/a"), r#"{"service":"s"}"#).await;
-    // A request on another connection takes the session along, and that connection ends.
+    call("PUT", &format!("{session}/members/a"), r#"{"service":"s"}"#).await;
+    // A request on another connection binds the session to it, and that connection ends.
     let status = async || served.node.member("a").map(|member| member.status().as_str());
     served.put(&format!("{session}/heartbeat"), "").await.ok();
     eventually("it is down", async || status().await == Some("down")).await;
-    let heard = ask("PUT", &format!("{session}/heartbeat"), "").await;
-    assert_eq!((&heard["members"], status().await), (&json!(["a"]), Some("up")));
+    let response = call("PUT", &format!("{session}/heartbeat"), "").await;
+    assert_eq!((&response["members"], status().await), (&json!(["a"]), Some("up")));
     drop(connection);
     eventually("it is down again", async || status().await == Some("down")).await;
     eventually("it is gone", async || status().await.is_none()).await;

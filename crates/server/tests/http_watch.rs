@@ -1,4 +1,4 @@
-//! Server-sent events: names and forms, resuming at any node without gap or duplicate, slow readers.
+//! Server-sent events: names and formats, resuming at any node without gap or duplicate, slow readers.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -22,7 +22,7 @@ async fn register(served: &Served, session: &str, id: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_have_names_and_forms() {
+async fn events_have_the_documented_names_and_fields() {
     let cluster = Served::cluster(2).await;
     let served = &cluster[0];
     let session = served.session("").await;
@@ -41,7 +41,7 @@ async fn events_have_names_and_forms() {
     served.delete(&format!("{session}/members/b")).await.ok();
     let gone = watch.event().await;
     assert_eq!((gone.brief().as_str(), gone.data.as_object().unwrap().len()), ("unregister b", 2));
-    // Silence.
+    // The session times out.
     let session = served.session(r#"{"timeout_ms":500}"#).await;
     register(served, &session, "c").await;
     assert_eq!(watch.event().await.brief(), "register c");
@@ -52,7 +52,7 @@ async fn events_have_names_and_forms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quiet_stream_shows_that_it_lives() {
+async fn an_idle_stream_sends_keep_alive_comments() {
     let short = |server: &mut convoke_server::Config| {
         server.timeouts.keep_alive = std::time::Duration::from_millis(20);
     };
@@ -64,7 +64,7 @@ async fn a_quiet_stream_shows_that_it_lives() {
     }
 }
 
-/// Reads a stream event by event, each time from another connection at another node, and from every place in it.
+/// Reads a stream event by event, each time over a new connection at another node, from every position in it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_is_resumed_at_any_node_after_any_event() {
     let cluster = Served::cluster(3).await;
@@ -79,15 +79,15 @@ async fn a_stream_is_resumed_at_any_node_after_any_event() {
         let body = json!({"round": round.to_string()}).to_string();
         let written = cluster[0].patch(&format!("{session}/members/a"), &body).await.ok();
         versions.push(written["version"].as_str().unwrap().to_owned());
-        // At a node that may not have heard of it yet; what it shows is never older than what was seen.
+        // The node may not have received the last change yet; it never shows an older state than was seen before.
         let mut watch = Sse::open(&cluster[round % 3], ORDERS, &last_id).await;
         loop {
             let event = watch.event().await;
             assert_ne!(event.event, "reset");
             if event.event != "caught-up" {
                 assert_eq!(event.member(), "a");
-                let place = versions.iter().position(|version| version == event.version());
-                assert_eq!(place, Some(round), "{event:?}");
+                let position = versions.iter().position(|version| version == event.version());
+                assert_eq!(position, Some(round), "{event:?}");
                 last_id = event.id;
                 break;
             }
@@ -96,7 +96,7 @@ async fn a_stream_is_resumed_at_any_node_after_any_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_burst_is_read_in_pieces_without_gap_or_duplicate() {
+async fn a_burst_is_read_in_parts_without_gap_or_duplicate() {
     let cluster = Served::cluster(2).await;
     let session = cluster[0].session("").await;
     let mut watch = Sse::open(&cluster[0], ORDERS, "").await;
@@ -108,7 +108,7 @@ async fn a_burst_is_read_in_pieces_without_gap_or_duplicate() {
     }
     let mut node = 0;
     while seen.len() < 60 {
-        // Three events from one node, then on at the other.
+        // Three events from one node, the next ones from the other.
         let mut watch = Sse::open(&cluster[node], ORDERS, &last_id).await;
         let mut read = 0;
         while read < 3 && seen.len() < 60 {
@@ -117,7 +117,7 @@ async fn a_burst_is_read_in_pieces_without_gap_or_duplicate() {
             last_id.clone_from(&event.id);
             if event.event != "caught-up" {
                 let before = seen.insert(event.member().to_owned(), event.version().to_owned());
-                assert_eq!(before, None, "told twice: {event:?}");
+                assert_eq!(before, None, "sent twice: {event:?}");
                 read += 1;
             }
         }
@@ -126,7 +126,7 @@ async fn a_burst_is_read_in_pieces_without_gap_or_duplicate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_left_while_nobody_looked_is_told() {
+async fn members_that_left_during_an_interruption_are_reported() {
     let mut cluster = Served::cluster(2).await;
     let session = cluster[0].session("").await;
     for id in ["a", "b", "c"] {
@@ -138,20 +138,20 @@ async fn what_left_while_nobody_looked_is_told() {
     drop(watch);
     cluster[0].delete(&format!("{session}/members/b")).await.ok();
     cluster[0].patch(&format!("{session}/members/c"), r#"{"k":"v"}"#).await.ok();
-    eventually("the other node knows", async || {
+    eventually("the other node has received the changes", async || {
         cluster[1].node.member("b").is_none()
             && cluster[1].node.member("c").is_some_and(|member| !member.metadata().is_empty())
     })
     .await;
     cluster.remove(0).kill().await;
     let mut watch = Sse::open(&cluster[0], ORDERS, &last_id).await;
-    let mut told = watch.until("caught-up").await;
-    told.sort();
-    assert_eq!(told, ["caught-up", "snapshot c", "unregister b"]);
+    let mut reported = watch.until("caught-up").await;
+    reported.sort();
+    assert_eq!(reported, ["caught-up", "snapshot c", "unregister b"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn places_that_cannot_be_resumed_begin_with_a_reset() {
+async fn positions_that_cannot_be_resumed_start_with_a_reset() {
     let served = Served::alone().await;
     let session = served.session("").await;
     for id in ["a", "b"] {
@@ -162,10 +162,10 @@ async fn places_that_cannot_be_resumed_begin_with_a_reset() {
     watch.until("caught-up").await;
     let last_id = watch.last_id.clone();
     for (query, id, reason) in [
-        // In the middle of a snapshot.
+        // A position in the middle of a snapshot.
         (ORDERS, first.id.as_str(), "incomplete"),
         (ORDERS, "nonsense", "unreadable"),
-        // Of another filter.
+        // A position of another filter.
         ("", &last_id, "unreadable"),
     ] {
         let mut watch = Sse::open(&served, query, id).await;
@@ -175,9 +175,9 @@ async fn places_that_cannot_be_resumed_begin_with_a_reset() {
     }
 }
 
-/// More changes than a place can hold, none of them lost, whichever event was the last one read.
+/// More changes than a position can hold. None is lost, whichever event was read last.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_in_a_flood_resumes_or_starts_over() {
+async fn a_position_in_a_flood_resumes_or_is_reset() {
     let served = Served::alone().await;
     let mut watch = Sse::open(&served, ORDERS, "").await;
     watch.until("caught-up").await;
@@ -206,7 +206,7 @@ async fn a_place_in_a_flood_resumes_or_starts_over() {
     }
 }
 
-/// A reader that stops reading costs a bounded queue, and is told that it missed something.
+/// A reader that stops reading costs a bounded queue and receives a reset.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_reader_is_reset() {
     let adjust = |config: &mut convoke_node::Config| config.limits.watcher_queue = 64;
@@ -214,15 +214,15 @@ async fn a_slow_reader_is_reset() {
     let (mut session, _) = Attachment::attached(&served, attach("c", 1, &["a"])).await;
     let mut watch = Sse::open(&served, ORDERS, "").await;
     watch.until("caught-up").await;
-    // Nobody reads; what the sockets hold runs full, then the queue does.
+    // Nobody reads: first the socket buffers fill up, then the queue.
     for round in 0..20 {
         let update = |key: usize| {
             let set = (0..3).map(|part| (part.to_string(), format!("{round}-{key}-{}", "x".repeat(4_000)))).collect();
             Operation::Update(v1::Update { id: "a".into(), set, ..v1::Update::default() })
         };
         let requests = (0..100).map(|key| session.request(update(key))).collect();
-        session.say(ClientMessage::Requests(v1::Requests { requests })).await;
-        let ServerMessage::Answers(answers) = session.hear().await else { panic!() };
+        session.send(ClientMessage::Requests(v1::Requests { requests })).await;
+        let ServerMessage::Answers(answers) = session.receive().await else { panic!() };
         assert!(answers.answers.iter().all(|answer| answer.error.is_none()));
     }
     let seen = watch.until("reset").await;
@@ -238,7 +238,7 @@ async fn watchers_are_bounded_and_end_with_their_node() {
     watch.until("caught-up").await;
     served.get("/api/v1/watch").await.rejected(429, "RESOURCE_EXHAUSTED");
     drop(watch);
-    eventually("the place is free", async || {
+    eventually("the permit is released", async || {
         served.get("/metrics").await.body_text().contains("convoke_client_http_streams 0")
     })
     .await;

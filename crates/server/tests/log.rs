@@ -59,7 +59,7 @@ async fn keys_are_put_compared_listed_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_lead_rejects_and_names_the_leader_first() {
+async fn a_follower_rejects_and_names_the_leader_first() {
     let cluster = LogCluster::start(3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let address = format!("http://{}", cluster.served(follower).address());
@@ -77,7 +77,7 @@ async fn who_does_not_lead_rejects_and_names_the_leader_first() {
     let local = v1::ReadRequest { consistency: v1::Consistency::Local.into(), ..request };
     client.read(local).await.unwrap();
 
-    // An ambassador that knows only this one finds the leader by itself.
+    // An ambassador with only the follower's address finds the leader.
     let ambassador = Ambassador::start([cluster.served(follower).address().to_string()]).unwrap();
     ambassador.kv().put("a", "1").await.unwrap();
     let status = ambassador.status(None).await.unwrap();
@@ -85,7 +85,7 @@ async fn who_does_not_lead_rejects_and_names_the_leader_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_without_the_log_plane_says_so() {
+async fn a_node_without_the_log_plane_reports_it() {
     let served = Served::alone().await;
     let channel = support::grpc::channel(&served).await;
     let error = Error::from(LogClient::new(channel).status(v1::LogStatusRequest {}).await.unwrap_err());
@@ -100,7 +100,7 @@ async fn a_node_without_the_log_plane_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_request_is_settled_by_the_next_and_by_resolve_at_any_node() {
+async fn a_dropped_request_becomes_final_by_the_next_one_and_by_resolve_at_any_node() {
     let cluster = LogCluster::start(3).await;
     let ambassador = cluster.ambassador();
     let kv = ambassador.kv();
@@ -109,8 +109,8 @@ async fn a_dropped_request_is_settled_by_the_next_and_by_resolve_at_any_node() {
     let (mut applied, mut never) = (0, 0);
     for round in 0..60 {
         let key = format!("dropped-{round}");
-        let patience = Duration::from_micros(random.u64(..2_000));
-        let _ = tokio::time::timeout(patience, kv.put(key.clone(), "x")).await;
+        let timeout = Duration::from_micros(random.u64(..2_000));
+        let _ = tokio::time::timeout(timeout, kv.put(key.clone(), "x")).await;
         let Some((request, fate)) = kv.put("next", "y").await.unwrap().abandoned else { continue };
         let there = kv.get(key).await.unwrap().is_some();
         assert_eq!(fate.kind() == FateKind::Applied, there, "round {round}");
@@ -122,9 +122,9 @@ async fn a_dropped_request_is_settled_by_the_next_and_by_resolve_at_any_node() {
         if round % 20 == 0 {
             for index in 0..3 {
                 let path = format!("/api/v1/log/requests/{}/{}/resolve", request.session, request.number);
-                let told = cluster.http(index, "POST", &path, "").await.ok();
-                assert_eq!(told["fate"], if there { "applied" } else { "never" }, "{told}");
-                assert_eq!(told["final"], true);
+                let reported = cluster.http(index, "POST", &path, "").await.ok();
+                assert_eq!(reported["fate"], if there { "applied" } else { "never" }, "{reported}");
+                assert_eq!(reported["final"], true);
             }
         }
         assert_eq!(ambassador.resolve(request, None).await.unwrap().kind(), fate.kind());
@@ -133,23 +133,23 @@ async fn a_dropped_request_is_settled_by_the_next_and_by_resolve_at_any_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_behind_a_barrier_is_not_overtaken_by_what_was_given_up() {
+async fn a_barrier_read_is_not_overtaken_by_abandoned_requests() {
     let cluster = LogCluster::start(3).await;
     let kv = cluster.ambassador().kv();
     kv.put("k", "before").await.unwrap();
     let mut random = fastrand::Rng::with_seed(9);
     for round in 0..100 {
-        let patience = Duration::from_micros(random.u64(..1_500));
-        let _ = tokio::time::timeout(patience, kv.put("k", format!("{round}"))).await;
+        let timeout = Duration::from_micros(random.u64(..1_500));
+        let _ = tokio::time::timeout(timeout, kv.put("k", format!("{round}"))).await;
         let first = kv.get("k").await.unwrap();
         let second = kv.get_with("k", Consistency::Linearizable).await.unwrap();
         assert_eq!(first, second, "round {round}");
     }
 }
 
-/// The copy that was sent first arrives last, on a connection that its sender gave up long ago.
+/// The copy that was sent first arrives last, on a connection that its sender has abandoned.
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_left_in_an_old_socket_do_nothing_after_a_reconnect() {
+async fn bytes_in_an_old_socket_have_no_effect_after_a_reconnect() {
     let cluster = LogCluster::start(3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let proxy = Proxy::start(&cluster.served(leader).address().to_string()).await;
@@ -162,7 +162,7 @@ async fn bytes_left_in_an_old_socket_do_nothing_after_a_reconnect() {
     let log = cluster.node(leader).replica.handle();
     let arrived = || log.counters().proposals + log.counters().commands_rejected;
     let before = arrived();
-    // Somebody else makes its fate final meanwhile.
+    // Meanwhile another client makes the fate final.
     let elsewhere = cluster.served(follower).address().to_string();
     let fate = Ambassador::start([elsewhere]).unwrap().resolve(request, None).await.unwrap();
     assert_eq!(fate.kind(), FateKind::Never);
@@ -177,7 +177,7 @@ async fn bytes_left_in_an_old_socket_do_nothing_after_a_reconnect() {
     assert_eq!(ambassador.resolve(request, None).await.unwrap().kind(), FateKind::Never, "it stays so");
 }
 
-/// One link of a client that does by hand what an ambassador does.
+/// One link of a client that performs the steps of an ambassador explicitly.
 struct Link {
     outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
     incoming: tonic::Streaming<v1::SubmitResponse>,
@@ -191,29 +191,29 @@ impl Link {
         let incoming =
             LogClient::new(channel.unwrap()).submit(UnboundedReceiverStream::new(messages)).await.unwrap().into_inner();
         let mut link = Link { outgoing, incoming, epoch: None };
-        let Message::Welcome(welcome) = link.hear().await else { panic!("a leader says so first") };
+        let Message::Welcome(welcome) = link.receive().await else { panic!("a leader sends its welcome first") };
         link.epoch = welcome.epoch;
         link
     }
 
-    async fn hear(&mut self) -> Message {
+    async fn receive(&mut self) -> Message {
         self.incoming.message().await.unwrap().unwrap().message.unwrap()
     }
 
-    fn say(&self, message: submit_request::Message) {
+    fn send(&self, message: submit_request::Message) {
         self.outgoing.send(v1::SubmitRequest { tag: 1, message: Some(message), ..Default::default() }).unwrap();
     }
 
     async fn open(&mut self) -> u64 {
         let open = v1::OpenSession { epoch: self.epoch, ttl_ms: 60_000, nonce: 7, ..Default::default() };
-        self.say(submit_request::Message::Open(open));
-        let Message::Opened(opened) = self.hear().await else { panic!("a session is opened") };
+        self.send(submit_request::Message::Open(open));
+        let Message::Opened(opened) = self.receive().await else { panic!("a session is opened") };
         opened.session
     }
 
     fn put(&self, session: u64, number: u64, value: &'static str) {
         let put = v1::PutKey { key: "a".into(), value: value.into(), ..Default::default() };
-        self.say(submit_request::Message::Request(v1::LogRequest {
+        self.send(submit_request::Message::Request(v1::LogRequest {
             session,
             number,
             abandon_below: number,
@@ -224,28 +224,28 @@ impl Link {
     }
 
     async fn fate(&mut self) -> v1::Fate {
-        let Message::Answer(answer) = self.hear().await else { panic!("a request is answered") };
+        let Message::Answer(answer) = self.receive().await else { panic!("a request is answered") };
         answer.fate.unwrap()
     }
 }
 
-/// The log counts in other units than its clients.
+/// The log and its clients use different units.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ttl_out_of_range_is_rejected_in_the_units_of_the_request() {
     let cluster = LogCluster::start(1).await;
     let mut link = Link::to(&cluster.served(0).address().to_string()).await;
     let open = v1::OpenSession { epoch: link.epoch, ttl_ms: 10, nonce: 7, ..Default::default() };
-    link.say(submit_request::Message::Open(open));
-    let Message::Rejected(error) = link.hear().await else { panic!("it is rejected") };
+    link.send(submit_request::Message::Open(open));
+    let Message::Rejected(error) = link.receive().await else { panic!("it is rejected") };
     let error = Error::from(error);
-    assert_eq!(error.message, "ttl_ms is 10, which is not between 1000 and 86400000");
+    assert_eq!(error.message, "ttl_ms is 10; it must be between 1000 and 86400000");
     assert_eq!((error.field.as_deref(), error.limit), (Some("ttl_ms"), Some(86_400_000)));
 }
 
-/// A client sends again over another connection what it did not hear of; the copies in the old one arrive last, with others behind them that it
-/// gave up. They tell what became of them, and do nothing.
+/// A client resends over a new connection the requests without an answer. The copies on the old connection arrive last,
+/// followed by requests that the client abandoned. They return their fates and have no effect.
 #[tokio::test(flavor = "multi_thread")]
-async fn copies_left_in_an_old_connection_are_answered_and_do_nothing() {
+async fn copies_on_an_old_connection_are_answered_without_effect() {
     let cluster = LogCluster::start(1).await;
     let address = cluster.served(0).address().to_string();
     let proxy = Proxy::start(&address).await;
@@ -282,7 +282,7 @@ async fn a_named_client_fences_its_predecessor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handle_that_is_dropped_ends_its_session() {
+async fn dropping_the_last_handle_ends_its_session() {
     let cluster = LogCluster::start(1).await;
     let ambassador = cluster.ambassador();
     let kv = ambassador.kv();
@@ -291,7 +291,7 @@ async fn a_handle_that_is_dropped_ends_its_session() {
     drop(kv);
     eventually("the session has ended", async || ambassador.status(None).await.unwrap().sessions == 0).await;
 
-    // Somebody who waits for it finds it ended; clones that are left keep it.
+    // `close` waits for the end of the session; remaining clones keep it open.
     let kv = ambassador.kv();
     kv.put("a", "2").await.unwrap();
     kv.clone().close(Duration::from_secs(30)).await.unwrap();
@@ -300,7 +300,7 @@ async fn a_handle_that_is_dropped_ends_its_session() {
     assert_eq!(ambassador.status(None).await.unwrap().sessions, 0);
     ambassador.kv().close(Duration::from_secs(30)).await.unwrap();
 
-    // With its ambassador.
+    // The same together with its ambassador.
     let last = cluster.ambassador().kv_with(Options::default().ttl(Duration::from_secs(3_600)));
     last.put("a", "3").await.unwrap();
     assert_eq!(ambassador.status(None).await.unwrap().sessions, 1);
@@ -309,7 +309,7 @@ async fn a_handle_that_is_dropped_ends_its_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_that_has_passed_is_a_final_no() {
+async fn a_request_after_its_deadline_is_rejected() {
     let cluster = LogCluster::start(1).await;
     let kv = cluster.ambassador().kv();
     kv.put("a", "1").await.unwrap();
@@ -327,39 +327,39 @@ async fn the_group_is_changed_and_leadership_handed_over() {
     let other = cluster.follower().await;
     let outsider = cluster.outsider().await;
     let ambassador = cluster.ambassador();
-    let patience = Some(Duration::from_secs(30));
+    let timeout = Some(Duration::from_secs(30));
     let wait = Duration::from_secs(20);
     let node = |index: usize| format!("n{index}");
     let address = Some(cluster.addresses[outsider].clone());
-    let stale = ambassador.status(patience).await.unwrap().configuration;
+    let stale = ambassador.status(timeout).await.unwrap().configuration;
     let add = ReplicaChange::Add { node: node(outsider), address };
-    let added = ambassador.change(&add, wait, patience).await.unwrap();
+    let added = ambassador.change(&add, wait, timeout).await.unwrap();
     assert!(added.settled && added.configuration > stale);
-    assert_eq!(ambassador.change(&add, wait, patience).await.unwrap_err().code, ErrorCode::FailedPrecondition);
-    ambassador.change(&ReplicaChange::Promote(node(outsider)), wait, patience).await.unwrap();
-    let status = ambassador.status(patience).await.unwrap();
+    assert_eq!(ambassador.change(&add, wait, timeout).await.unwrap_err().code, ErrorCode::FailedPrecondition);
+    ambassador.change(&ReplicaChange::Promote(node(outsider)), wait, timeout).await.unwrap();
+    let status = ambassador.status(timeout).await.unwrap();
     assert_eq!(status.voters.len(), 4);
-    // A change that was meant for an older configuration does nothing, however late it comes (M1).
-    let late = ambassador.change_from(&ReplicaChange::Remove(node(other)), Some(stale), wait, patience).await;
+    // A change that was decided for an older configuration has no effect (M1).
+    let late = ambassador.change_from(&ReplicaChange::Remove(node(other)), Some(stale), wait, timeout).await;
     assert_eq!(late.unwrap_err().code, ErrorCode::FailedPrecondition);
-    let late = ambassador.change_from(&ReplicaChange::Transfer(node(other)), Some(stale), wait, patience).await;
-    assert_eq!(late.unwrap_err().code, ErrorCode::FailedPrecondition, "the group it was decided in is no more");
-    ambassador.change(&ReplicaChange::Remove(node(outsider)), wait, patience).await.unwrap();
+    let late = ambassador.change_from(&ReplicaChange::Transfer(node(other)), Some(stale), wait, timeout).await;
+    assert_eq!(late.unwrap_err().code, ErrorCode::FailedPrecondition, "the group has changed since");
+    ambassador.change(&ReplicaChange::Remove(node(outsider)), wait, timeout).await.unwrap();
     assert_eq!(
-        ambassador.change(&ReplicaChange::Promote(node(9)), wait, patience).await.unwrap_err().code,
+        ambassador.change(&ReplicaChange::Promote(node(9)), wait, timeout).await.unwrap_err().code,
         ErrorCode::NotFound
     );
-    assert_eq!(ambassador.status(patience).await.unwrap().leader, node(leader));
-    ambassador.change(&ReplicaChange::Transfer(node(other)), wait, patience).await.unwrap();
-    eventually("the other one leads", async || {
-        ambassador.status(patience).await.is_ok_and(|status| status.leader == node(other))
+    assert_eq!(ambassador.status(timeout).await.unwrap().leader, node(leader));
+    ambassador.change(&ReplicaChange::Transfer(node(other)), wait, timeout).await.unwrap();
+    eventually("the other replica leads", async || {
+        ambassador.status(timeout).await.is_ok_and(|status| status.leader == node(other))
     })
     .await;
     ambassador.kv().put("a", "1").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_holds_what_was_acknowledged() {
+async fn a_backup_contains_all_acknowledged_writes() {
     let cluster = LogCluster::start(1).await;
     let ambassador = cluster.ambassador();
     let kv = ambassador.kv();
@@ -379,13 +379,13 @@ async fn a_backup_holds_what_was_acknowledged() {
     assert_eq!(restored.keys().len(), 100);
 }
 
-/// Backups may take long: whoever comes too many hears that, and not that there is no leader.
+/// Backups can take long. One too many is rejected with that reason, and not because there is no leader.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fifth_backup_is_rejected_at_once() {
+async fn a_fifth_backup_is_rejected_immediately() {
     let cluster = LogCluster::start(1).await;
     let ambassador = cluster.ambassador();
     let kv = ambassador.kv();
-    // More than fits into all that is between the two ends.
+    // More data than the buffers between the two ends can hold.
     for number in 0..16 {
         kv.put(format!("k{number}"), vec![7; 1_000_000]).await.unwrap();
     }
@@ -400,7 +400,7 @@ async fn a_fifth_backup_is_rejected_at_once() {
     eventually("there is room again", async || ambassador.backup(None).await.is_ok()).await;
 }
 
-/// An idle link to a node: the node's welcome has been read.
+/// An idle link to a node. The node's welcome has been read.
 async fn idle_link(
     served: &Served,
 ) -> (mpsc::UnboundedSender<v1::SubmitRequest>, tonic::Streaming<v1::SubmitResponse>) {
@@ -412,23 +412,23 @@ async fn idle_link(
     (outgoing, incoming)
 }
 
-/// Far longer than any test: whoever waits for it is stuck.
-fn long_farewell() -> convoke_server::Config {
+/// Much longer than any test: a test that waits for it fails by its timeout.
+fn long_shutdown() -> convoke_server::Config {
     let mut config = convoke_server::Config::default();
-    config.timeouts.farewell = Duration::from_secs(3_600);
+    config.timeouts.shutdown = Duration::from_secs(3_600);
     config
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_stops_does_not_wait_for_idle_links() {
-    let mut cluster = LogCluster::start_with(3, long_farewell()).await;
+async fn a_stopping_leader_does_not_wait_for_idle_links() {
+    let mut cluster = LogCluster::start_with(3, long_shutdown()).await;
     let leader = cluster.leader().await;
     let kv = cluster.ambassador().kv();
     kv.put("a", "1").await.unwrap();
     let (_outgoing, mut incoming) = idle_link(cluster.served(leader)).await;
-    tokio::time::timeout(PATIENCE, cluster.stop(leader)).await.expect("an idle link does not hold it up");
+    tokio::time::timeout(TIMEOUT, cluster.stop(leader)).await.expect("an idle link does not hold it up");
     let error = Error::from(incoming.message().await.unwrap_err());
     assert!(matches!(error.code, ErrorCode::NotLeader | ErrorCode::NotReady), "{error}");
     kv.put("a", "2").await.unwrap();
@@ -436,23 +436,23 @@ async fn a_leader_that_stops_does_not_wait_for_idle_links() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_closes_sends_idle_links_away_even_if_its_replica_goes_on() {
-    let mut cluster = LogCluster::start_with(1, long_farewell()).await;
+async fn a_closing_port_ends_idle_links_although_its_replica_keeps_running() {
+    let mut cluster = LogCluster::start_with(1, long_shutdown()).await;
     let (_outgoing, mut incoming) = idle_link(cluster.served(0)).await;
     let node = cluster.nodes[0].take().unwrap();
-    tokio::time::timeout(PATIENCE, node.served.server.stop()).await.expect("an idle link does not hold it up");
+    tokio::time::timeout(TIMEOUT, node.served.server.stop()).await.expect("an idle link does not hold it up");
     let error = Error::from(incoming.message().await.unwrap_err());
     assert_eq!((error.code, error.log.unwrap().members.len()), (ErrorCode::NotReady, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_hands_over_tells_idle_links() {
+async fn a_leadership_transfer_ends_idle_links() {
     let cluster = LogCluster::start(3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let (_outgoing, mut incoming) = idle_link(cluster.served(leader)).await;
     let transfer = ReplicaChange::Transfer(format!("n{follower}"));
-    cluster.ambassador().change(&transfer, PATIENCE, Some(PATIENCE)).await.unwrap();
-    let ended = tokio::time::timeout(PATIENCE, incoming.message()).await.expect("it is told");
+    cluster.ambassador().change(&transfer, TIMEOUT, Some(TIMEOUT)).await.unwrap();
+    let ended = tokio::time::timeout(TIMEOUT, incoming.message()).await.expect("the link ends");
     let error = Error::from(ended.unwrap_err());
     assert_eq!((error.code, error.log.unwrap().members.len()), (ErrorCode::NotLeader, 3));
 }

@@ -1,4 +1,4 @@
-//! The log plane over HTTP, at leaders and at others.
+//! The log plane over HTTP, at the leader and at followers.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -38,8 +38,8 @@ async fn keys_work_at_every_node() {
 
     let (session, number) = (&written["request"]["session"], &written["request"]["number"]);
     for index in 0..3 {
-        let told = cluster.http(index, "GET", &format!("/api/v1/log/requests/{session}/{number}"), "").await.ok();
-        assert_eq!((&told["fate"], &told["revision"]), (&json!("applied"), &written["revision"]), "n{index}");
+        let reported = cluster.http(index, "GET", &format!("/api/v1/log/requests/{session}/{number}"), "").await.ok();
+        assert_eq!((&reported["fate"], &reported["revision"]), (&json!("applied"), &written["revision"]), "n{index}");
         let status = cluster.http(index, "GET", "/api/v1/log/status", "").await.ok();
         assert_eq!(status["voters"], json!(["n0", "n1", "n2"]));
         assert_eq!(status["leader"], format!("n{}", cluster.leader().await));
@@ -52,7 +52,7 @@ async fn keys_work_at_every_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_come_in_pages() {
+async fn lists_are_paged() {
     let cluster = LogCluster::start(1).await;
     for number in 0..7 {
         cluster.http(0, "PUT", &format!("/api/v1/kv/list/{number}"), "v").await.ok();
@@ -85,7 +85,7 @@ async fn lists_come_in_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_input_is_named() {
+async fn invalid_input_is_rejected_with_the_field() {
     let cluster = LogCluster::start(1).await;
     for (method, path, body, status, field) in [
         ("GET", "/api/v1/kv/a?consistency=strong", "", 400, Some("consistency")),
@@ -133,7 +133,7 @@ async fn bad_input_is_named() {
     cluster.http(0, "POST", "/api/v1/log/members", r#"{"remove":"n0"}"#).await.rejected(412, "FAILED_PRECONDITION");
     cluster.http(0, "POST", "/api/v1/log/members", r#"{"add":"n7"}"#).await.rejected(404, "NOT_FOUND");
     assert_eq!(cluster.http(0, "GET", "/api/v1/log/requests/999999/1", "").await.ok()["fate"], "open");
-    // F8: nobody was told of such a session. It may be opened yet, so that nothing final can be said.
+    // F8: no node knows of such a session. It may still be opened, so no final fate can be given.
     cluster.http(0, "POST", "/api/v1/log/requests/999999/1/resolve", "").await.rejected(404, "NOT_FOUND");
     let resolved = cluster.http(0, "POST", "/api/v1/log/requests/1/1/resolve", "").await.ok();
     assert_eq!((&resolved["fate"], &resolved["final"]), (&json!("too_old"), &json!(true)));
@@ -141,7 +141,7 @@ async fn bad_input_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_log_plane_every_route_says_so() {
+async fn without_a_log_plane_every_route_reports_it() {
     let served = Served::alone().await;
     for (method, path, body) in [
         ("GET", "/readyz?log", ""),
@@ -159,29 +159,29 @@ async fn without_a_log_plane_every_route_says_so() {
     assert_eq!(served.get("/api/v1/status").await.ok()["log_role"], "none");
 }
 
-/// A node that takes no part in the log says that, and where to read: who leads is not the point of a local read.
+/// A node without a replica reports that and names replicas to read from: a local read does not need the leader.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_without_a_replica_says_where_to_read_locally() {
+async fn a_node_without_a_replica_names_replicas_for_local_reads() {
     let mut cluster = LogCluster::start(1).await;
     cluster.http(0, "PUT", "/api/v1/kv/a", "1").await.ok();
     let outside = cluster.outsider().await;
-    convoke_testkit::eventually("it knows who takes part", async || {
+    convoke_testkit::eventually("it knows the replicas", async || {
         cluster.http(outside, "GET", "/api/v1/kv/a?consistency=local", "").await.body_text().contains("n0")
     })
     .await;
     for path in ["/api/v1/kv/a?consistency=local", "/api/v1/kv?consistency=local"] {
         let answer = cluster.http(outside, "GET", path, "").await;
         answer.rejected(503, "NOT_READY");
-        let said = answer.body_text();
-        assert!(said.contains("holds no replica of the log: read at n0"), "{said}");
+        let text = answer.body_text();
+        assert!(text.contains("holds no replica of the log: read at n0"), "{text}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_minority_reads_locally_and_says_that_the_log_is_not_ready() {
+async fn a_minority_reads_locally_and_reports_that_the_log_is_not_ready() {
     let mut cluster = LogCluster::start(3).await;
     cluster.http(0, "PUT", "/api/v1/kv/a", "1").await.ok();
-    convoke_testkit::eventually("all have it", async || {
+    convoke_testkit::eventually("all replicas have the key", async || {
         let mut have = 0;
         for index in 0..3 {
             have += usize::from(cluster.http(index, "GET", "/api/v1/kv/a?consistency=local", "").await.status == 200);
@@ -191,7 +191,7 @@ async fn a_minority_reads_locally_and_says_that_the_log_is_not_ready() {
     .await;
     cluster.kill(1).await;
     cluster.kill(2).await;
-    convoke_testkit::eventually("n0 knows that it is alone", async || {
+    convoke_testkit::eventually("n0 has lost its leader", async || {
         cluster.http(0, "GET", "/readyz?log", "").await.status == 503
     })
     .await;

@@ -1,4 +1,4 @@
-//! The description of the HTTP interface and what is served are the same.
+//! The OpenAPI description and the served routes are the same.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -33,34 +33,40 @@ async fn every_route_is_described_and_every_description_served() {
             .replace("{number}", "1");
         let path = path.replace("{what}", "status").replace("{file}", "app.js");
         if path == "/api/v1/watch" || path == "/api/v1/events" {
-            // Without end.
+            // These streams do not end.
             support::http::Sse::open_at(&served, &path, "").await;
             continue;
         }
         let answer = served.send(&method, &path, &[("accept", "text/html")], "").await;
         let message = answer.body_text();
-        assert!(!message.contains("there is nothing at") && answer.status != 405, "{method} {path}: {answer:?}");
+        assert!(!message.contains("no resource at") && answer.status != 405, "{method} {path}: {answer:?}");
     }
 }
 
-/// Every parameter that is described is one that the route knows.
+/// Every described parameter is known to its route.
 #[tokio::test(flavor = "multi_thread")]
 async fn described_parameters_are_known() {
     let served = Served::alone().await;
     let document = served.get("/api/v1/openapi.json").await.ok();
     let session = served.session("").await;
     let secret = session.rsplit('/').next().unwrap();
-    let mut asked = 0;
+    let mut checked = 0;
     for (path, operations) in document["paths"].as_object().unwrap() {
-        let place = path.replace("/sessions/{session}", &format!("/sessions/{secret}"));
-        let place = place.replace("{session}", "1").replace("{number}", "1").replace("{key}", "k").replace("{id}", "a");
+        let concrete_path = path.replace("/sessions/{session}", &format!("/sessions/{secret}"));
+        let concrete_path =
+            concrete_path.replace("{session}", "1").replace("{number}", "1").replace("{key}", "k").replace("{id}", "a");
         for (method, operation) in operations.as_object().unwrap() {
             let parameters = operation["parameters"].as_array().into_iter().flatten();
             for name in parameters.filter(|parameter| parameter["in"] == "query").map(|parameter| &parameter["name"]) {
-                asked += 1;
-                // A second one that nobody knows, so that streams without end are not begun.
+                checked += 1;
+                // A second, unknown parameter prevents endless streams from starting.
                 let answer = served
-                    .send(&method.to_uppercase(), &format!("{place}?{}=&pretty", name.as_str().unwrap()), &[], "")
+                    .send(
+                        &method.to_uppercase(),
+                        &format!("{concrete_path}?{}=&pretty", name.as_str().unwrap()),
+                        &[],
+                        "",
+                    )
                     .await;
                 let field = answer.rejected(400, "INVALID_ARGUMENT");
                 let known = field.as_deref() == Some("pretty") || !answer.body_text().contains("unknown parameter");
@@ -68,10 +74,10 @@ async fn described_parameters_are_known() {
             }
         }
     }
-    assert!(asked > 20, "{asked}");
+    assert!(checked > 20, "{checked}");
 }
 
-/// What is answered has the fields that the description requires, and no others.
+/// Responses have the fields that the description requires, and no others.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_have_the_described_shape() {
     let served = Served::alone().await;
@@ -98,11 +104,11 @@ fn check(document: &Value, name: &str, value: &Value) {
     conforms(document, &json!({"$ref": format!("#/components/schemas/{name}")}), value, name);
 }
 
-/// As much of JSON schema as the description uses.
-fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) {
+/// The subset of JSON Schema that the description uses.
+fn conforms(document: &Value, schema: &Value, value: &Value, position: &str) {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = document.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{reference}"));
-        return conforms(document, target, value, place);
+        return conforms(document, target, value, position);
     }
     let kind = match value {
         Value::Null => "null",
@@ -116,19 +122,19 @@ fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) {
         Value::Array(kinds) => kinds.clone(),
         kind => vec![kind.clone()],
     };
-    assert!(allowed.contains(&json!(kind)), "{place}: {value} is not {allowed:?}");
+    assert!(allowed.contains(&json!(kind)), "{position}: {value} is not {allowed:?}");
     if let Some(words) = schema["enum"].as_array() {
-        assert!(words.contains(value), "{place}: {value}");
+        assert!(words.contains(value), "{position}: {value}");
     }
     for item in value.as_array().into_iter().flatten() {
-        conforms(document, &schema["items"], item, place);
+        conforms(document, &schema["items"], item, position);
     }
     let (Some(fields), Some(known)) = (value.as_object(), schema["properties"].as_object()) else { return };
     for required in schema["required"].as_array().into_iter().flatten() {
-        assert!(fields.contains_key(required.as_str().unwrap()), "{place}: no {required}");
+        assert!(fields.contains_key(required.as_str().unwrap()), "{position}: no {required}");
     }
     for (field, value) in fields {
-        let schema = known.get(field).unwrap_or_else(|| panic!("{place}: {field} is not described"));
-        conforms(document, schema, value, &format!("{place}.{field}"));
+        let schema = known.get(field).unwrap_or_else(|| panic!("{position}: {field} is not described"));
+        conforms(document, schema, value, &format!("{position}.{field}"));
     }
 }

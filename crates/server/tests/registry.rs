@@ -1,4 +1,4 @@
-//! `convoke.v1.Registry` over real connections, with the generated client.
+//! `convoke.v1.Registry` over real connections with the generated client.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -26,12 +26,12 @@ async fn a_client_attaches_registers_and_is_watched() {
     let Event::Registered(member) = next(&mut watch).await else { panic!() };
     assert_eq!((member.id.as_str(), &member.version), ("a", &attached.versions[0].version));
 
-    let version = session.ask(Operation::Register(register("b"))).await.unwrap();
+    let version = session.call(Operation::Register(register("b"))).await.unwrap();
     let Event::Registered(member) = next(&mut watch).await else { panic!() };
     assert_eq!((member.id.as_str(), &member.version), ("b", &version));
 
-    session.say(ClientMessage::Heartbeat(v1::Heartbeat { sent: 77 })).await;
-    let ServerMessage::HeartbeatAck(ack) = session.hear().await else { panic!() };
+    session.send(ClientMessage::Heartbeat(v1::Heartbeat { sent: 77 })).await;
+    let ServerMessage::HeartbeatAck(ack) = session.receive().await else { panic!() };
     assert_eq!((ack.sent, ack.error), (77, None));
 
     let listed = client.list(v1::ListRequest::default()).await.unwrap().into_inner();
@@ -40,8 +40,8 @@ async fn a_client_attaches_registers_and_is_watched() {
     let got = client.get(v1::GetRequest { id: "b".into() }).await.unwrap().into_inner();
     assert_eq!(got.member.unwrap().version, version);
 
-    session.say(ClientMessage::Close(v1::Close {})).await;
-    let ServerMessage::Closed(closed) = session.hear().await else { panic!() };
+    session.send(ClientMessage::Close(v1::Close {})).await;
+    let ServerMessage::Closed(closed) = session.receive().await else { panic!() };
     assert_eq!(closed.error, None);
     for _ in 0..2 {
         assert!(matches!(next(&mut watch).await, Event::Unregistered(_)));

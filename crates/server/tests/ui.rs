@@ -1,4 +1,4 @@
-//! The dashboard's files: what comes with them, and how they are kept.
+//! The dashboard's files: their headers and caching.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -13,7 +13,7 @@ fn header<'a>(answer: &'a Answer, name: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_is_sent_to_the_dashboard() {
+async fn a_browser_is_redirected_to_the_dashboard() {
     let served = Served::alone().await;
     let accept = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
     let answer = served.send("GET", "/", &[accept], "").await;
@@ -28,7 +28,7 @@ async fn a_browser_is_sent_to_the_dashboard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_file_that_is_named_is_served_under_a_strict_policy() {
+async fn every_referenced_file_is_served_with_a_strict_policy() {
     let served = Served::alone().await;
     let mut waiting = vec![String::new()];
     let mut seen = BTreeSet::new();
@@ -50,7 +50,7 @@ async fn every_file_that_is_named_is_served_under_a_strict_policy() {
         };
         assert_eq!(header(&answer, "content-type"), kind, "{name}");
         let text = answer.body_text();
-        // Nothing from elsewhere, and nothing that turns data into markup.
+        // Nothing from other origins, and nothing that turns data into markup.
         for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "https://"] {
             assert!(!text.contains(forbidden), "{name} has {forbidden}");
         }
@@ -64,7 +64,7 @@ async fn every_file_that_is_named_is_served_under_a_strict_policy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_browser_has_is_not_sent_again() {
+async fn unchanged_files_are_not_sent_again() {
     let served = Served::alone().await;
     let first = served.get("/ui/app.js").await;
     assert_eq!(header(&first, "cache-control"), "no-cache");

@@ -1,4 +1,4 @@
-//! Who watches what, and the account of other nodes asked through one.
+//! The list of watchers, and the status of other nodes through one node.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -15,7 +15,7 @@ async fn watchers(served: &Served, query: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_of_both_kinds_are_listed_while_they_last() {
+async fn http_and_grpc_streams_are_listed_while_they_are_open() {
     let served = Served::alone().await;
     assert_eq!(watchers(&served, "").await["count"], 0);
     let http = Sse::open(&served, "?filter=service%20==%20%27s%27", "").await;
@@ -44,7 +44,7 @@ async fn streams_of_both_kinds_are_listed_while_they_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_asked_through_another() {
+async fn a_node_forwards_requests_for_another_nodes_status() {
     let mut cluster = Served::cluster(2).await;
     let _watch = Sse::open(&cluster[1], "", "").await;
     assert_eq!(cluster[0].get("/api/v1/nodes/n1/watchers").await.ok()["count"], 1);
@@ -59,19 +59,19 @@ async fn a_node_is_asked_through_another() {
     let unknown = cluster[0].get("/api/v1/nodes/n7/status").await;
     assert_eq!(unknown.rejected(404, "NOT_FOUND").as_deref(), Some("id"));
     cluster.pop().unwrap().kill().await;
-    eventually("the node is known to be gone", async || {
+    eventually("the node is reported as lost", async || {
         cluster[0].get("/api/v1/nodes/n1/status").await.rejection().0 == 503
     })
     .await;
 }
 
-/// What a node knows of another's lag: how long ago it was heard, and nothing outstanding once all has arrived.
+/// The nodes list shows how long ago a peer was response from and that nothing is outstanding once all has arrived.
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_tell_how_far_behind_they_are() {
+async fn the_nodes_list_shows_the_replication_lag() {
     let cluster = Served::cluster(2).await;
     let session = cluster[1].session("").await;
     cluster[1].put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
-    eventually("the write has arrived and the other was heard directly", async || {
+    eventually("the write has arrived and the other node was heard directly", async || {
         let nodes = cluster[0].get("/api/v1/nodes").await.ok();
         let [own, other] = &nodes["nodes"].as_array().unwrap()[..] else { panic!("{nodes}") };
         assert_eq!((&own["id"], &own["heard_ms"]), (&"n0".into(), &Value::Null));

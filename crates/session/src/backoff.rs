@@ -1,44 +1,45 @@
-//! How long to wait before the next attempt to connect.
+//! Pauses before attempts to connect.
 
 use crate::session::Time;
 use std::time::Duration;
 
 const BASE: Duration = Duration::from_millis(500);
 const CAP: Duration = Duration::from_secs(20);
-/// For so long after a loss no pause exceeds half the heartbeat timeout: whoever can come back does so before it is noticed.
-const HURRY: Duration = Duration::from_secs(60);
+/// For this long after a loss, no pause exceeds half the heartbeat timeout, so that a client that can reconnect does so
+/// before its members are `down`.
+const FAST_RETRY_PERIOD: Duration = Duration::from_secs(60);
 
 /// Exponential backoff with full jitter.
 #[derive(Debug, Default)]
 pub struct Backoff {
     attempts: u32,
-    /// When the last connection that worked was lost.
+    /// When the last working connection was lost.
     lost_at: Time,
-    /// Over how long the node asked its clients to spread their return.
+    /// Time over which the node requested its clients to spread their reconnects.
     spread: Duration,
 }
 
 impl Backoff {
-    /// The pause after one more failure.
+    /// Returns the pause after one more failed attempt.
     pub fn pause(&mut self, now: Time, heartbeat_timeout: Duration, random: &mut fastrand::Rng) -> Duration {
         let mut limit = (BASE * 2u32.saturating_pow(self.attempts.min(10))).min(CAP);
         if self.attempts == 0 {
-            // Only now do all of a crowd begin at the same moment.
+            // All clients of the lost node start at this moment.
             (self.lost_at, limit) = (now, limit.max(self.spread));
         }
-        if now.saturating_sub(self.lost_at) < HURRY {
+        if now.saturating_sub(self.lost_at) < FAST_RETRY_PERIOD {
             limit = limit.min(heartbeat_timeout / 2);
         }
         self.attempts += 1;
         limit.mul_f64(random.f64())
     }
 
-    /// The node has so many clients that, should they all lose it, they had better come back over this time.
+    /// Sets the time over which the clients of the node should spread their reconnects if they all lose it.
     pub fn spread(&mut self, over: Duration) {
         self.spread = over;
     }
 
-    /// The connection works.
+    /// Resets the backoff after a successful connection.
     pub fn reset(&mut self) {
         self.attempts = 0;
     }
@@ -50,7 +51,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// Every pause for many seeds: (attempt, when, pause).
+    /// Returns every pause for many seeds: (attempt, time, pause).
     fn pauses(seed: u64, attempts: usize) -> Vec<(Time, Duration)> {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut backoff, mut now) = (Backoff::default(), Duration::from_secs(100));
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_spreads_its_return_as_its_node_asked() {
+    fn clients_spread_their_reconnects_as_the_node_requested() {
         const CLIENTS: u32 = 10_000;
         let (over, tenth) = (Duration::from_secs(5), Duration::from_millis(500));
         let mut random = fastrand::Rng::with_seed(1);
@@ -94,17 +95,17 @@ mod tests {
             back[(pause.as_millis() / tenth.as_millis()) as usize] += 1;
         }
         assert!(back.iter().all(|count| (800..1_200).contains(count)), "{back:?}");
-        // Nobody is kept away for so long that it is missed, whatever the node says.
+        // The pause never exceeds the heartbeat timeout, whatever the node requests.
         for _ in 0..1_000 {
             let mut backoff = Backoff::default();
             backoff.spread(Duration::from_secs(1_000));
             assert!(backoff.pause(Duration::ZERO, TIMEOUT, &mut random) <= TIMEOUT / 2);
-            assert!(backoff.pause(TIMEOUT, TIMEOUT, &mut random) <= 2 * BASE, "the next one is as ever");
+            assert!(backoff.pause(TIMEOUT, TIMEOUT, &mut random) <= 2 * BASE, "the next pause has the usual limit");
         }
     }
 
     #[test]
-    fn in_the_first_minute_nobody_waits_for_longer_than_half_the_heartbeat_timeout() {
+    fn pauses_in_the_first_minute_are_at_most_half_the_heartbeat_timeout() {
         for seed in 0..2000 {
             for (at, pause) in pauses(seed, 20) {
                 if at < Duration::from_secs(160) {
@@ -114,9 +115,9 @@ mod tests {
         }
     }
 
-    /// The other nodes take 1,500 attaches in a second and reject the rest.
+    /// The other nodes accept 1,500 attaches per second and reject the rest.
     #[test]
-    fn ten_thousand_clients_come_back_before_the_heartbeat_timeout_and_not_all_at_once() {
+    fn ten_thousand_clients_reconnect_within_the_heartbeat_timeout_and_not_all_at_once() {
         const CLIENTS: usize = 10_000;
         const CAPACITY_PER_TICK: usize = 75;
         let tick = Duration::from_millis(50);
@@ -130,7 +131,7 @@ mod tests {
         let (mut now, mut busiest) = (Duration::ZERO, 0);
         while !clients.is_empty() {
             now += tick;
-            assert!(now < TIMEOUT, "{} are not back", clients.len());
+            assert!(now < TIMEOUT, "{} have not reconnected", clients.len());
             let (mut attempts, mut room) = (0, CAPACITY_PER_TICK);
             clients.retain_mut(|(backoff, at)| {
                 if *at > now {
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_working_connection_starts_it_over() {
+    fn a_working_connection_resets_the_backoff() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut backoff = Backoff::default();
         for _ in 0..10 {

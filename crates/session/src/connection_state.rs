@@ -1,21 +1,21 @@
-//! Whether the client is connected, as the application sees it.
+//! The state of the connection, as the application sees it.
 
 use crate::Error;
 use std::time::Duration;
 
-/// Where a client is on its way to a node.
+/// The state of a client's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
     Connecting {
         address: String,
     },
-    /// Attached: registrations are in place, watches run.
+    /// Attached: members are registered, watches run.
     Connected {
         /// Id of the node.
         node: String,
         address: String,
     },
-    /// On its own again: tries the next node after a pause. Local views stay readable.
+    /// Tries the next node after a pause. Local views stay readable.
     Disconnected {
         reason: Error,
         retry_in: Duration,

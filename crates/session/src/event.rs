@@ -1,39 +1,39 @@
-//! What a watch tells the application.
+//! Events of a watch.
 
 use crate::Member;
 use convoke_proto::v1;
 use std::sync::Arc;
 use v1::watch_event::reset::Reason;
 
-/// One entry of a watch.
+/// One event of a watch.
 ///
-/// A watch starts with a `Snapshot` for each member and one `CaughtUp`; from then on it tells changes, each once and per member in
-/// order, whatever happens to connections and nodes. After a `Reset` it starts over.
+/// A watch starts with a `Snapshot` for each member and one `CaughtUp`. Then it reports changes, each once and in order
+/// per member, across connections and nodes. After a `Reset` it starts again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A member of the initial view.
     Snapshot(Arc<Member>),
     /// The view is complete.
     CaughtUp,
-    /// New in view: registered, or matching the filter from now on.
+    /// New in the view: registered, or matching the filter from now on.
     Registered(Arc<Member>),
-    /// Its metadata, drain mark or attributes changed.
+    /// The metadata, drain mark or attributes changed.
     Updated(Arc<Member>),
     StatusChanged(Arc<Member>),
-    /// Its client moved to another node.
+    /// The client moved to another node.
     OwnerChanged(Arc<Member>),
-    /// No longer in view: unregistered, or no longer matching the filter.
+    /// No longer in the view: unregistered, or no longer matching the filter.
     Unregistered {
-        /// As it was last seen.
+        /// The last known state.
         member: Arc<Member>,
         version: String,
     },
-    /// Changes may have been missed: forget everything; a new snapshot follows.
+    /// Changes may have been missed: discard everything. A new snapshot follows.
     Reset(ResetReason),
 }
 
 impl Event {
-    /// The member this is about.
+    /// Returns the member concerned.
     pub fn member(&self) -> Option<&Arc<Member>> {
         match self {
             Event::Snapshot(member)
@@ -47,16 +47,16 @@ impl Event {
     }
 }
 
-/// Why a watch starts over.
+/// The reason of a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetReason {
     /// The application read too slowly.
     SlowReader,
-    /// Disconnected for longer than nodes remember.
+    /// Disconnected for longer than nodes keep the history.
     TooOld,
-    /// The node did not know yet what this watch had already seen.
+    /// The node had not yet received changes that this watch had already seen.
     NodeBehind,
-    /// The connection was lost while the snapshot was being loaded, or the view is too large to be compared.
+    /// The connection was lost during the snapshot, or the view is too large for a comparison of versions.
     Interrupted,
 }
 

@@ -1,4 +1,4 @@
-//! Everything that Convoke's SDK decides, without input and output.
+//! All decisions of Convoke's SDK, without input and output.
 //!
 //! [`session::Session`] keeps registrations attached across connections and nodes.
 //! [`watch_state::WatchState`] is the local copy of a watch and decides how the watch resumes.
@@ -6,7 +6,7 @@
 //!
 //! All of them are synchronous: calls take the time as an argument, and effects come out as data.
 //! `convoke-client` runs them with tokio and tonic. The simulator runs the same code in virtual time.
-//! This crate uses the message types of `convoke-proto` and must not reach a runtime, a socket, a clock or the core.
+//! This crate uses the message types of `convoke-proto` and must not use a runtime, a socket, a clock or the core.
 
 pub mod backoff;
 mod connection_state;

@@ -1,8 +1,8 @@
-//! Where to connect: the configured seeds, the nodes learnt from the registry, and their order.
+//! Addresses to connect to: the configured seeds, the nodes learnt from the registry, and their order.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// More nodes than this are not remembered.
+/// Largest number of learnt nodes.
 const LEARNT_MAX: usize = 1024;
 
 /// A node as the registry shows it.
@@ -14,7 +14,7 @@ pub struct KnownNode {
     pub routable: bool,
 }
 
-/// Gives out addresses round by round: each round has every known address once, the better ones first, otherwise in random order.
+/// Returns addresses in rounds. Each round has every known address once, better ones first, otherwise in random order.
 #[derive(Debug)]
 pub struct Seeds {
     seeds: Vec<String>,
@@ -22,7 +22,7 @@ pub struct Seeds {
     /// By address.
     learnt: BTreeMap<String, KnownNode>,
     round: VecDeque<String>,
-    /// Where it did not work last; not first in the next round.
+    /// The address that failed last. It is not the first one in the next round.
     avoid: Option<String>,
     prefer: Option<String>,
 }
@@ -34,24 +34,24 @@ impl Seeds {
         Seeds { seeds, region, learnt: BTreeMap::new(), round: VecDeque::new(), avoid: None, prefer: None }
     }
 
-    /// The nodes there are now. Seeds are never forgotten: what was learnt may be out of reach from here.
+    /// Replaces the learnt nodes. Seeds are kept forever, because learnt addresses may be unreachable from here.
     pub fn learn(&mut self, nodes: impl IntoIterator<Item = KnownNode>) {
         let nodes = nodes.into_iter().filter(|node| !node.address.is_empty()).take(LEARNT_MAX);
         self.learnt = nodes.map(|node| (node.address.clone(), node)).collect();
         self.round.clear();
     }
 
-    /// This address was lost or did not work.
+    /// Records that this address was lost or did not work.
     pub fn failed(&mut self, address: &str) {
         self.avoid = Some(address.to_owned());
     }
 
-    /// A node that stops says where to go.
+    /// Puts the addresses that a stopping node named first.
     pub fn prefer(&mut self, address: String) {
         self.prefer = Some(address);
     }
 
-    /// The address to try next.
+    /// Returns the address to try next.
     pub fn next(&mut self, random: &mut fastrand::Rng) -> String {
         if let Some(address) = self.prefer.take() {
             return address;
@@ -73,12 +73,12 @@ impl Seeds {
         self.round = all.into();
     }
 
-    /// Lower is better.
+    /// Returns the preference; lower is better.
     fn distance(&self, address: &str) -> u8 {
         match (self.learnt.get(address), &self.region) {
             (Some(node), _) if !node.routable => 3,
             (Some(node), Some(region)) if node.region == *region => 0,
-            // Its region is not known: it may be ours.
+            // The region is unknown and may be the own one.
             (None, Some(_)) => 1,
             (Some(_), Some(_)) => 2,
             (_, None) => 0,
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_come_in_random_order_each_once_a_round() {
+    fn each_round_has_every_seed_once_in_random_order() {
         let names: Vec<String> = (0..3).map(|i| format!("s{i}:7700")).collect();
         let mut first = BTreeSet::new();
         for seed in 0..50 {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn own_region_first_then_what_may_be_near_then_the_rest_then_the_silent() {
+    fn addresses_are_ordered_by_region_and_state() {
         for seed in 0..50 {
             let mut seeds = Seeds::new(vec!["seed:1".into(), "eu1:1".into()], Some("eu".into()));
             seeds.learn([
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_just_failed_is_not_tried_first() {
+    fn the_address_that_failed_last_is_not_tried_first() {
         for seed in 0..50 {
             let mut seeds = Seeds::new(vec!["a:1".into(), "b:1".into()], None);
             seeds.failed("a:1");

@@ -22,12 +22,12 @@ pub struct Update {
 }
 
 impl Update {
-    /// Keys that are not mentioned stay.
+    /// Keeps the keys that are not mentioned.
     pub fn merge() -> Update {
         Update::default()
     }
 
-    /// Keys that are not mentioned go.
+    /// Deletes the keys that are not mentioned.
     pub fn replace() -> Update {
         Update { replace: true, ..Update::default() }
     }
@@ -46,15 +46,15 @@ impl Update {
         self
     }
 
-    /// Only if the member has this version, else `STALE_VERSION`.
+    /// Makes the update conditional: if the member has another version, it fails with `STALE_VERSION`.
     ///
-    /// Such an update is not repeated after a lost connection: its answer is then `OUTCOME_UNKNOWN`.
+    /// Such an update is not repeated after a lost connection. Its result is then `OUTCOME_UNKNOWN`.
     pub fn if_version(mut self, version: impl Into<String>) -> Update {
         self.if_version = Some(version.into());
         self
     }
 
-    /// Applies the change to a copy of the metadata. Does not look at `if_version`.
+    /// Applies the change to a copy of the metadata. Does not check `if_version`.
     pub fn apply(&self, metadata: &mut BTreeMap<String, String>) {
         if self.replace {
             metadata.clear();
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merges_deletes_and_replaces_and_the_last_word_on_a_key_counts() {
+    fn updates_merge_delete_and_replace_and_the_last_change_of_a_key_counts() {
         let mut metadata: BTreeMap<String, String> = BTreeMap::new();
         Update::merge().set("a", "1").set("b", "1").apply(&mut metadata);
         Update::merge().set("b", "2").delete("a").apply(&mut metadata);

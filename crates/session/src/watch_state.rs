@@ -1,9 +1,9 @@
-//! A local copy of what a watch shows, and how to resume it (R-52, R-53; rules S1–S6 of `docs/protocol.md`).
+//! The local copy of a watch, and how it is resumed (R-52, R-53; rules S1–S6 of `docs/protocol.md`).
 //!
-//! A synchronous state machine: what the node says goes in, what the application is told comes out. The promises:
+//! A synchronous state machine: messages of the node go in, events for the application come out. Its guarantees:
 //!
-//! - Each change is told once, per member in order, across connections and nodes.
-//! - Members never vanish from the copy while a snapshot is loaded anew: it keeps what it has until the new one is complete.
+//! - Each change is reported once, in order per member, across connections and nodes.
+//! - While a new snapshot is loaded, no members vanish: the old state is kept until the new one is complete.
 
 #[cfg(test)]
 mod tests;
@@ -13,40 +13,40 @@ use convoke_proto::v1::{self, Versioned, WatchEvent, watch_event, watch_event::r
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a resume request may weigh: it has to fit into one message.
+/// Largest size of a resume request, which must fit into one message.
 const RESUME_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// What an entry of a map costs on the wire besides its texts.
+/// Size of a map entry on the wire in addition to its strings.
 const ENTRY_BYTES: usize = 8;
 
 #[derive(Debug)]
 pub struct WatchState {
     members: BTreeMap<String, Arc<Member>>,
-    /// Of the last mark; empty if there was none since the last start.
+    /// Token of the last mark; empty if there was none since the last start.
     token: Vec<u8>,
     /// Versions received since that mark.
     recent: BTreeMap<String, String>,
-    /// While a snapshot is loaded: what it has had so far. The application has seen these and no others.
+    /// The ids of a snapshot that is being loaded. The application has seen these and no others.
     loaded: Option<BTreeSet<String>>,
-    /// The versions of `members` are enough to resume from.
+    /// The versions of `members` are sufficient to resume.
     complete: bool,
     resumed: Resumed,
 }
 
-/// How the present connection began.
+/// How the current connection was resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resumed {
     Fresh,
-    /// By token, and nothing has been received yet.
+    /// By token, and no event has been received yet.
     Token,
     Otherwise,
 }
 
-/// What to do after an event.
+/// What the caller must do after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Next {
     Read,
-    /// End this stream and resume: there is a better way than starting over.
+    /// End this stream and resume: that is cheaper than a new snapshot.
     Resume,
 }
 
@@ -68,12 +68,12 @@ impl WatchState {
         &self.members
     }
 
-    /// The resume token of the last mark; empty if there was none since the last start.
+    /// Returns the resume token of the last mark; empty if there was none since the last start.
     pub fn token(&self) -> &[u8] {
         &self.token
     }
 
-    /// A new connection: what to say to the node.
+    /// Returns the resume request for a new connection.
     pub fn resume(&mut self, out: &mut Vec<Event>) -> Option<v1::Resume> {
         let complete = std::mem::replace(&mut self.complete, false);
         if !self.token.is_empty() && bytes(&self.recent) <= RESUME_BYTES_MAX {
@@ -90,12 +90,12 @@ impl WatchState {
         None
     }
 
-    /// The node does not take what there is to resume from: start over.
+    /// Discards the state to resume from, because the node does not accept it.
     pub fn forget(&mut self, out: &mut Vec<Event>) {
         self.start_over(ResetReason::Interrupted, out);
     }
 
-    /// Takes in one event of the node.
+    /// Applies one event of the node.
     pub fn apply(&mut self, event: WatchEvent, out: &mut Vec<Event>) -> Next {
         use watch_event::Event as Wire;
         let first = std::mem::replace(&mut self.resumed, Resumed::Otherwise) == Resumed::Token;
@@ -118,29 +118,29 @@ impl WatchState {
             Some(Wire::Reset(reset)) => {
                 let forgotten = matches!(reset.reason(), Reason::TooOld | Reason::Unreadable);
                 if first && forgotten && self.loaded.is_none() && bytes_of(&self.members) <= RESUME_BYTES_MAX {
-                    // The token is of no use, but what we have can be compared.
+                    // The token is too old, but the versions can be compared.
                     self.forget_token();
                     self.complete = true;
                     return Next::Resume;
                 }
                 self.start_over(ResetReason::from_wire(reset.reason()), out);
             }
-            // A newer node may say more than we understand.
+            // A newer node may send events that this version does not know.
             None => {}
         }
         Next::Read
     }
 
-    fn show(&mut self, member: v1::Member, said: Option<fn(Arc<Member>) -> Event>, out: &mut Vec<Event>) {
+    fn show(&mut self, member: v1::Member, event: Option<fn(Arc<Member>) -> Event>, out: &mut Vec<Event>) {
         let member = Arc::new(Member::from(member));
         self.remember(&member.id, &member.version);
         let seen = self.loaded.as_ref().is_none_or(|loaded| loaded.contains(&member.id));
         let before = self.members.get(&member.id).filter(|_| seen);
         let event: fn(Arc<Member>) -> Event = match before {
             Some(before) if before.version == member.version => return,
-            Some(before) if before.owner.node != member.owner.node => said.unwrap_or(Event::OwnerChanged),
-            Some(before) if before.status != member.status => said.unwrap_or(Event::StatusChanged),
-            Some(_) => said.unwrap_or(Event::Updated),
+            Some(before) if before.owner.node != member.owner.node => event.unwrap_or(Event::OwnerChanged),
+            Some(before) if before.status != member.status => event.unwrap_or(Event::StatusChanged),
+            Some(_) => event.unwrap_or(Event::Updated),
             None if self.loaded.is_some() => Event::Snapshot,
             None => Event::Registered,
         };
@@ -169,7 +169,7 @@ impl WatchState {
         }
     }
 
-    /// A whole snapshot follows.
+    /// Prepares for a whole new snapshot.
     fn start_over(&mut self, reason: ResetReason, out: &mut Vec<Event>) {
         if self.loaded.as_ref().is_none_or(|loaded| !loaded.is_empty()) {
             out.push(Event::Reset(reason));
@@ -190,7 +190,7 @@ impl WatchState {
         }
     }
 
-    /// Versions of everything, if that is not too much for one message.
+    /// Returns all versions, if they fit into one message.
     fn known(&self) -> Option<v1::resume::Known> {
         let pairs = self.members.iter().map(|(id, member)| (id.clone(), member.version.clone()));
         (bytes_of(&self.members) <= RESUME_BYTES_MAX).then(|| v1::resume::Known { versions: pairs.collect() })

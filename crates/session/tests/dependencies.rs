@@ -1,4 +1,4 @@
-//! The SDK's decisions are built without the core, and without what connects to anything.
+//! The SDK's decisions do not depend on the core or on crates that open connections.
 
 use convoke_purity::dependency_closure;
 

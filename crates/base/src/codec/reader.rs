@@ -1,6 +1,6 @@
-//! Takes primitive values from bytes that nobody vouches for.
+//! Reads primitive values from untrusted bytes.
 
-/// Why bytes were rejected. The state has not changed.
+/// The reason why bytes were rejected. The state has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     #[error("the bytes end in the middle of {0}")]
@@ -20,7 +20,7 @@ pub enum CodecError {
 }
 
 impl CodecError {
-    /// The part that was rejected, if the error is about one part.
+    /// Returns the part that was rejected, if the error concerns one part.
     pub fn part(&self) -> Option<&'static str> {
         match self {
             CodecError::Truncated(what) | CodecError::Overflow(what) | CodecError::Invalid(what) => Some(what),
@@ -30,7 +30,7 @@ impl CodecError {
     }
 }
 
-/// Numbers above this are not reachable by counting; they are rejected as hostile.
+/// Counters cannot reach larger numbers by counting; such numbers are rejected as hostile.
 pub const COUNTER_MAX: u64 = 1 << 56;
 
 /// The bytes that are left to read.
@@ -86,18 +86,19 @@ impl<'a> Reader<'a> {
         Err(CodecError::Overflow(what))
     }
 
-    /// A number up to `limit`.
+    /// Reads a number up to `limit`.
     pub fn bounded(&mut self, what: &'static str, limit: u64) -> Result<u64, CodecError> {
         let found = self.varint(what)?;
         if found > limit { Err(CodecError::TooLarge { what, found, limit }) } else { Ok(found) }
     }
 
-    /// A number that something counts: a write, an index, a revision.
+    /// Reads a counter: the number of a write, an index, a revision.
     pub fn counter(&mut self, what: &'static str) -> Result<u64, CodecError> {
         self.bounded(what, COUNTER_MAX)
     }
 
-    /// A number of items that take at least `each` bytes: never more than the bytes left could hold, and at most `limit`.
+    /// Reads a number of items that take at least `each` bytes. It is at most `limit` and at most what the remaining bytes can
+    /// hold.
     pub fn count(&mut self, what: &'static str, each: usize, limit: u64) -> Result<usize, CodecError> {
         let fits = (self.0.len() / each.max(1)) as u64;
         Ok(self.bounded(what, fits.min(limit))? as usize)
@@ -115,7 +116,7 @@ impl<'a> Reader<'a> {
         Ok(u128::from_le_bytes(self.array(what)?))
     }
 
-    /// Bytes with their length in front.
+    /// Reads bytes with a preceding length.
     pub fn sized(&mut self, what: &'static str, limit: u64) -> Result<&'a [u8], CodecError> {
         let len = self.bounded(what, limit)?;
         let len = usize::try_from(len).map_err(|_| CodecError::Overflow(what))?;
@@ -134,7 +135,7 @@ impl<'a> Reader<'a> {
         if self.flag(what)? { read(self).map(Some) } else { Ok(None) }
     }
 
-    /// The next `len` bytes as they are.
+    /// Reads the next `len` bytes.
     pub fn raw(&mut self, what: &'static str, len: usize) -> Result<&'a [u8], CodecError> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or(CodecError::Truncated(what))?;
         self.0 = rest;

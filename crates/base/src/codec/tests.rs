@@ -1,4 +1,4 @@
-//! What one plane writes, the other end reads; everything else is rejected.
+//! Written values are read back unchanged; everything else is rejected.
 
 use super::{CodecError, Reader, Writer};
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Appends primitive values.
 
-/// Bytes being written.
+/// The bytes written so far.
 #[derive(Debug, Default)]
 pub struct Writer(Vec<u8>);
 
@@ -37,7 +37,7 @@ impl Writer {
         self.raw(&value.to_le_bytes());
     }
 
-    /// Bytes with their length in front.
+    /// Writes bytes with a preceding length.
     pub fn sized(&mut self, bytes: &[u8]) {
         self.count(bytes.len());
         self.raw(bytes);
@@ -47,7 +47,7 @@ impl Writer {
         self.sized(text.as_bytes());
     }
 
-    /// Bytes as they are.
+    /// Writes bytes without a length.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }

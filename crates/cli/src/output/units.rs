@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_units_are_enough() {
+    fn durations_have_two_units() {
         for (ms, text) in
             [(0, "0.0 s"), (1_250, "1.2 s"), (61_000, "1 min 1 s"), (3_600_000, "1 h 0 min"), (90_000_000, "1 d 1 h")]
         {

@@ -1,6 +1,6 @@
 //! Real nodes with their client ports, and a proxy that fails on demand.
 
-#![allow(dead_code, reason = "not every test uses all of it")]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 pub use convoke_testkit::Proxy;
 
@@ -23,7 +23,7 @@ impl Served {
         Served::start("n0", &[], |_| {}).await
     }
 
-    /// A node that clients only know by the address of a proxy.
+    /// Starts a node that advertises the address of a proxy to its clients.
     pub async fn behind_proxy() -> (Served, Proxy) {
         let bound = Server::bind(convoke_server::Config::default()).await.unwrap();
         let proxy = Proxy::start(&bound.address().to_string()).await;
@@ -49,14 +49,14 @@ impl Served {
         Served { node, server }
     }
 
-    /// Nodes `n0`, `n1`, … that know each other.
+    /// Starts nodes `n0`, `n1`, … that are connected to each other.
     pub async fn cluster(count: usize) -> Vec<Served> {
         let mut cluster: Vec<Served> = Vec::new();
         for index in 0..count {
             let first: Vec<&Served> = cluster.first().into_iter().collect();
-            // A busy machine may let a client wait for a while before it is back.
-            let patient = |config: &mut Config| config.timers.heartbeat_timeout = Duration::from_secs(6);
-            let served = Served::start(&format!("n{index}"), &first, patient).await;
+            // On a busy machine a client may need a while to reconnect.
+            let long_timeout = |config: &mut Config| config.timers.heartbeat_timeout = Duration::from_secs(6);
+            let served = Served::start(&format!("n{index}"), &first, long_timeout).await;
             cluster.push(served);
         }
         convoke_testkit::meshed(cluster.iter().map(|served| &served.node)).await;
@@ -75,7 +75,7 @@ impl Served {
         self.member(id).map(|member| member.status().as_str())
     }
 
-    /// Ends node and port as a crash would.
+    /// Ends node and port like a crash.
     pub async fn kill(self) {
         self.node.abort();
         self.node.stopped().await;

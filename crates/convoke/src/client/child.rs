@@ -29,7 +29,7 @@ pub(crate) async fn wait(child: &mut Child, signals: &mut Signals) -> Result<u8>
                 return Ok(exit_code(status));
             }
             signal = signals.next() => {
-                if let Some(pid) = pid && !has_it_already(signal) {
+                if let Some(pid) = pid && !received_from_terminal(signal) {
                     let kill = match signal { Signal::Terminate => Kill::TERM, Signal::Interrupt => Kill::INT };
                     // Fails if the child has ended meanwhile.
                     let _ = kill_process(pid, kill);
@@ -39,12 +39,12 @@ pub(crate) async fn wait(child: &mut Child, signals: &mut Signals) -> Result<u8>
     }
 }
 
-/// Whether the child got Ctrl-C from the terminal: a second signal would stop many programs at once.
-fn has_it_already(signal: Signal) -> bool {
+/// Returns whether the child received Ctrl-C from the terminal. A second signal would stop many programs immediately.
+fn received_from_terminal(signal: Signal) -> bool {
     signal == Signal::Interrupt && stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
-/// The exit status as shells report it: the code of the child, or 128 plus the signal that ended it.
+/// Returns the exit status as shells report it: the code of the child, or 128 plus the signal that ended it.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(convoke_cli::exit::WRAPPER)
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_are_passed_on_as_shells_do() {
+    fn exit_statuses_are_those_of_shells() {
         assert_eq!(exit_code(ExitStatus::from_raw(7 << 8)), 7);
         assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
         assert_eq!(exit_code(ExitStatus::from_raw(0)), 0);

@@ -1,4 +1,4 @@
-//! `convoke explain`: a member's status and the evidence for it, in the words of the node.
+//! `convoke explain`: a member's status and the evidence for it, as the node explains it.
 
 use crate::args::Id;
 use convoke_cli::output::{Palette, Style, print, print_json};
@@ -8,21 +8,22 @@ use std::fmt::Write;
 
 pub(crate) async fn explain(arguments: &Id) -> Result {
     let request = v1::ExplainRequest { id: arguments.id.clone() };
-    let told = call(&arguments.inspect.connect, async |node| node.admin().explain(request.clone()).await).await?;
-    if arguments.inspect.json { print_json(&told) } else { print(&render(&told, Palette::of_stdout())) }
+    let explanation =
+        call(&arguments.inspect.connect, async |node| node.admin().explain(request.clone()).await).await?;
+    if arguments.inspect.json { print_json(&explanation) } else { print(&render(&explanation, Palette::of_stdout())) }
 }
 
-fn render(told: &ExplainResponse, palette: Palette) -> String {
-    let (word, style) = match told.status() {
+fn render(explanation: &ExplainResponse, palette: Palette) -> String {
+    let (word, style) = match explanation.status() {
         Status::Up => ("up", Style::Good),
         Status::Down | Status::Unspecified => ("down", Style::Bad),
         Status::Left => ("left", Style::Dim),
     };
-    let mut story = format!("{} is {}\n\n", palette.paint(Style::Bold, &told.id), palette.paint(style, word));
-    for sentence in &told.sentences {
-        let _ = writeln!(story, "  - {sentence}");
+    let mut text = format!("{} is {}\n\n", palette.paint(Style::Bold, &explanation.id), palette.paint(style, word));
+    for sentence in &explanation.sentences {
+        let _ = writeln!(text, "  - {sentence}");
     }
-    story
+    text
 }
 
 #[cfg(test)]
@@ -32,12 +33,12 @@ mod tests {
 
     #[test]
     fn the_sentences_of_the_node_are_listed() {
-        let told = ExplainResponse {
+        let explanation = ExplainResponse {
             id: "orders-1".into(),
             status: Status::Up.into(),
             sentences: vec!["Its owner, node n1, reports it up.".into(), "Node n1 is this node.".into()],
             ..ExplainResponse::default()
         };
-        golden!("golden/explain.txt", &render(&told, Palette::PLAIN));
+        golden!("golden/explain.txt", &render(&explanation, Palette::PLAIN));
     }
 }

@@ -38,7 +38,7 @@ async fn all(
         let page = match timeout_at(deadline, page(request)).await {
             Ok(page) => page?,
             Err(_) if pages == 0 => return Err(Missed::Silent),
-            Err(_) => return Err(Missed::Slow { heard: counted(members.len() as u64, "member") }),
+            Err(_) => return Err(Missed::Slow { received: counted(members.len() as u64, "member") }),
         };
         pages += 1;
         members.extend(page.members.into_iter().map(Member::from));
@@ -57,7 +57,7 @@ pub(crate) async fn member(arguments: &Id) -> Result {
     if arguments.inspect.json { print_json(&member) } else { print(&render_one(&member, Palette::of_stdout())) }
 }
 
-/// The status of a member in one word.
+/// Returns the status of a member in one word.
 pub(crate) fn state(member: &Member) -> (&'static str, Style) {
     match (member.status, member.drained) {
         (Status::Up, false) => ("up", Style::Good),
@@ -142,7 +142,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn every_page_has_its_own_time() {
+    async fn every_page_has_its_own_timeout() {
         // The first page meets its deadline; the second one arrives after it.
         let pages = async |request: v1::ListRequest| {
             if request.cursor.is_empty() {
@@ -155,19 +155,19 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_that_begins_and_does_not_go_on_is_not_an_unreachable_node() {
+    async fn a_list_that_stalls_is_not_reported_as_an_unreachable_node() {
         let stuck = async |request: v1::ListRequest| match request.cursor.as_str() {
             "" => Ok(page("2")),
             _ => std::future::pending().await,
         };
         let missed = all(stuck, "", Instant::now() + HOUR, Duration::from_millis(20)).await.unwrap_err();
-        assert!(matches!(&missed, Missed::Slow { heard } if heard == "1 member"), "{missed:?}");
+        assert!(matches!(&missed, Missed::Slow { received } if received == "1 member"), "{missed:?}");
         let silent = async |_| std::future::pending().await;
         assert!(matches!(all(silent, "", Instant::now(), HOUR).await.unwrap_err(), Missed::Silent));
     }
 
     #[test]
-    fn members_in_a_table() {
+    fn members_are_rendered_as_a_table() {
         let bare = Member {
             address: String::new(),
             locality: String::new(),
@@ -185,7 +185,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_member_with_all_there_is() {
+    fn one_member_is_rendered_with_all_attributes() {
         golden!("golden/member.txt", &render_one(&member("orders-1", Status::Up, true), Palette::PLAIN));
     }
 }

@@ -60,7 +60,7 @@ mod tests {
     use convoke_testkit::golden;
 
     #[test]
-    fn every_state_is_told() {
+    fn every_state_is_rendered() {
         let node = |id: &str, state: NodeState| v1::Node {
             id: id.into(),
             state: state.into(),

@@ -3,7 +3,7 @@
 use super::child;
 use crate::args::RegisterArgs;
 use convoke_cli::output::{print, print_json};
-use convoke_cli::{CommandError, Result, Signals, attach, tell_connection};
+use convoke_cli::{CommandError, Result, Signals, attach, report_connection};
 use convoke_client::{Client, ConnectionState, Error, ErrorCode, Liveness, MemberSpec, Registration};
 use serde_json::json;
 use std::convert::Infallible;
@@ -12,14 +12,14 @@ use tokio::process::Child;
 /// Returns the exit code.
 pub(crate) async fn register(arguments: &RegisterArgs) -> Result<u8> {
     if arguments.command.is_empty() {
-        alone(arguments).await
+        hold_until_signal(arguments).await
     } else {
-        around(arguments).await.map_err(CommandError::of_wrapper)
+        hold_while_command_runs(arguments).await.map_err(CommandError::of_wrapper)
     }
 }
 
 /// Holds the registration until a signal arrives or another client takes the member over.
-async fn alone(arguments: &RegisterArgs) -> Result<u8> {
+async fn hold_until_signal(arguments: &RegisterArgs) -> Result<u8> {
     let mut signals = Signals::listen()?;
     let (client, me) = begin(arguments, &mut signals).await?;
     if let Err(failure) = announce(arguments, &client, &me) {
@@ -32,7 +32,7 @@ async fn alone(arguments: &RegisterArgs) -> Result<u8> {
     let lost = tokio::select! {
         _ = signals.next() => None,
         error = me.lost() => Some(error),
-        never = tell_connection(&client) => match never {},
+        never = report_connection(&client) => match never {},
     };
     match lost {
         Some(error) => Err(error.into()),
@@ -53,7 +53,7 @@ fn announce(arguments: &RegisterArgs, client: &Client, me: &Registration) -> Res
 }
 
 /// Holds the registration while the command runs. A lost registration does not end the command.
-async fn around(arguments: &RegisterArgs) -> Result<u8> {
+async fn hold_while_command_runs(arguments: &RegisterArgs) -> Result<u8> {
     let mut signals = Signals::listen()?;
     let (client, me) = begin(arguments, &mut signals).await?;
     let code = match child::spawn(&arguments.command) {
@@ -77,7 +77,7 @@ async fn run(mut child: Child, client: &Client, me: &Registration, signals: &mut
     tokio::select! {
         code = child::wait(&mut child, signals) => code,
         never = lost => match never {},
-        never = tell_connection(client) => match never {},
+        never = report_connection(client) => match never {},
     }
 }
 

@@ -15,13 +15,13 @@ fn render(status: &v1::StatusResponse, palette: Palette) -> String {
     let region = if status.region.is_empty() { String::new() } else { format!(", region {}", status.region) };
     let dns = if ports.dns == 0 { String::new() } else { format!(", DNS {}", ports.dns) };
     let state = match (status.ready, status.degraded.as_slice()) {
-        (false, _) => palette.paint(Style::Doubtful, "not ready: takes no clients now"),
+        (false, _) => palette.paint(Style::Doubtful, "not ready: accepts no clients now"),
         (true, []) => palette.paint(Style::Good, "ready"),
         (true, reasons) => palette.paint(Style::Doubtful, &format!("degraded: {}", reasons.join("; "))),
     };
     facts(
         &[
-            ("Node", format!("{}, run {}, for {}", status.id, status.incarnation, ago(status.uptime_ms))),
+            ("Node", format!("{}, incarnation {}, up for {}", status.id, status.incarnation, ago(status.uptime_ms))),
             ("State", state),
             ("Cluster", format!("{}{region}", status.cluster)),
             ("Ports", format!("clients {}, peers {}{dns}", ports.client, ports.peer)),
@@ -56,7 +56,7 @@ mod tests {
     use convoke_testkit::golden;
 
     #[test]
-    fn a_node_in_a_few_lines() {
+    fn the_status_of_a_node_is_rendered() {
         let status = v1::StatusResponse {
             id: "n1".into(),
             incarnation: 3,

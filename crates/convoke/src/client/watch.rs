@@ -3,7 +3,7 @@
 use super::members::state;
 use crate::args::WatchArgs;
 use convoke_cli::output::{Palette, Style, print, print_json};
-use convoke_cli::{CommandError, Result, Signals, attach, tell_connection};
+use convoke_cli::{CommandError, Result, Signals, attach, report_connection};
 use convoke_client::{Client, Event, Member, ResetReason};
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ pub(crate) async fn watch(arguments: &WatchArgs) -> Result {
     let filter = arguments.filter.as_deref().unwrap_or_default();
     let shown = tokio::select! {
         shown = show(&client, filter, arguments.inspect.json) => shown,
-        never = tell_connection(&client) => match never {},
+        never = report_connection(&client) => match never {},
         _ = signals.next() => Ok(()),
     };
     // The client has no members, so an error of closing does not matter.
@@ -56,21 +56,21 @@ fn name(event: &Event) -> (&'static str, Style) {
 
 fn line(event: &Event, palette: Palette) -> String {
     let (name, style) = name(event);
-    let told = match event {
+    let detail = match event {
         Event::CaughtUp => String::new(),
-        Event::Reset(reason) => format!("starting over: {}", why(*reason)),
+        Event::Reset(reason) => why(*reason).to_owned(),
         Event::Unregistered { member, .. } => format!("{:<16}  {}", member.id, member.service),
         Event::Snapshot(member)
         | Event::Registered(member)
         | Event::Updated(member)
         | Event::StatusChanged(member)
-        | Event::OwnerChanged(member) => whole(member, palette),
+        | Event::OwnerChanged(member) => describe(member, palette),
     };
     let padded = format!("{name:<10}");
-    format!("{}  {told}", palette.paint(style, &padded)).trim_end().to_owned() + "\n"
+    format!("{}  {detail}", palette.paint(style, &padded)).trim_end().to_owned() + "\n"
 }
 
-fn whole(member: &Member, palette: Palette) -> String {
+fn describe(member: &Member, palette: Palette) -> String {
     let (word, style) = state(member);
     let mut text = format!("{:<16}  {:<12}  {}", member.id, member.service, palette.paint(style, word));
     if !member.address.is_empty() {
@@ -85,9 +85,9 @@ fn whole(member: &Member, palette: Palette) -> String {
 
 fn why(reason: ResetReason) -> &'static str {
     match reason {
-        ResetReason::SlowReader => "this was read too slowly",
-        ResetReason::TooOld => "disconnected for longer than nodes remember",
-        ResetReason::NodeBehind => "the node does not yet know what was seen here",
+        ResetReason::SlowReader => "the output was read too slowly",
+        ResetReason::TooOld => "disconnected for longer than nodes keep the history",
+        ResetReason::NodeBehind => "the node has not received all changes shown here",
         ResetReason::Interrupted => "the connection was lost",
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
 
 /// Checks that listeners have different ports. A port in `yielding`, which is not configured, becomes 0 (any free port); two
 /// equal configured ports are an error.
-pub(crate) fn part_ports(loaded: &mut Loaded, yielding: &[&str]) -> Result {
+pub(crate) fn resolve_port_conflicts(loaded: &mut Loaded, yielding: &[&str]) -> Result {
     type Port = (&'static str, fn(&mut Settings) -> &mut u16);
     const PORTS: &[Port] = &[
         ("client_port", |settings| &mut settings.client_port),
@@ -103,9 +103,10 @@ pub(crate) fn part_ports(loaded: &mut Loaded, yielding: &[&str]) -> Result {
             } else if yielding.contains(first) {
                 *other(settings) = 0;
             } else {
-                let places = from(loaded, &[first, second]);
-                let message =
-                    format!("{first} and {second} are both {number}: use different ports, or 0 for a free one{places}");
+                let origins = from(loaded, &[first, second]);
+                let message = format!(
+                    "{first} and {second} are both {number}: use different ports, or 0 for a free one{origins}"
+                );
                 return Err(CommandError::usage(message));
             }
         }
@@ -197,9 +198,9 @@ fn field(error: &StartError) -> Option<&str> {
 
 /// " (a from x, b from y)" for the keys that are set.
 fn from(loaded: &Loaded, keys: &[&str]) -> String {
-    let places = keys.iter().filter_map(|key| Some(format!("{key} from {}", loaded.origin(key)?)));
-    let places: Vec<String> = places.collect();
-    if places.is_empty() { String::new() } else { format!(" ({})", places.join(", ")) }
+    let origins = keys.iter().filter_map(|key| Some(format!("{key} from {}", loaded.origin(key)?)));
+    let origins: Vec<String> = origins.collect();
+    if origins.is_empty() { String::new() } else { format!(" ({})", origins.join(", ")) }
 }
 
 /// Checks the syntax of an address. The host need not exist.
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn combinations_that_cannot_work_name_all_keys_and_places() {
+    fn invalid_combinations_name_all_keys_and_origins() {
         let error = build(&loaded(&[("timers.heartbeat_interval", "X", "10s")]), "n1").unwrap_err();
         assert_eq!(
             error,
@@ -275,14 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn what_start_rejects_is_rejected_here_by_name() {
-        for (values, words, places) in [
+    fn values_that_start_rejects_are_rejected_with_their_key() {
+        for (values, words, origins) in [
             (
                 vec![("bind", "--bind", "0.0.0.0")],
-                "can be reached from other machines, and whoever reaches it may do everything",
+                "is reachable from other machines and everybody who reaches it has full access",
                 "(bind from --bind)",
             ),
-            (vec![("bind", "X", "::"), ("advertise", "-", "me")], "[::]:7700 can be reached", "(bind from X)"),
+            (vec![("bind", "X", "::"), ("advertise", "-", "me")], "[::]:7700 is reachable", "(bind from X)"),
             (
                 vec![("bind", "X", "0.0.0.0"), ("insecure_public", "Y", "true")],
                 "peers cannot dial 0.0.0.0:7701: set advertise",
@@ -315,7 +316,7 @@ mod tests {
             ),
         ] {
             let error = build(&loaded(&values), "n1").unwrap_err();
-            assert!(error.message.contains(words) && error.message.ends_with(places), "{error}");
+            assert!(error.message.contains(words) && error.message.ends_with(origins), "{error}");
             assert_eq!(error.exit, convoke_cli::exit::USAGE);
         }
         for fine in [
@@ -331,10 +332,10 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_parted() {
+    fn conflicting_default_ports_become_free_ports() {
         let parted = |values: &[(&'static str, &'static str, &str)], yielding: &[&str]| {
             let mut loaded = loaded(values);
-            part_ports(&mut loaded, yielding)?;
+            resolve_port_conflicts(&mut loaded, yielding)?;
             let settings = &loaded.settings;
             Ok::<_, CommandError>([settings.client_port, settings.peer_port, settings.dns_port])
         };
@@ -350,7 +351,7 @@ mod tests {
         assert!(error.message.starts_with("client_port and peer_port are both 7701"), "{error}");
         let error = parted(&[("dns_port", "X", "7701")], &[]).unwrap_err();
         assert!(error.message.starts_with("peer_port and dns_port are both 7701"), "{error}");
-        assert_eq!(parted(&[("peer_port", "X", "7753")], &["dns_port"]), Ok([7700, 7753, 0]), "DNS makes way");
+        assert_eq!(parted(&[("peer_port", "X", "7753")], &["dns_port"]), Ok([7700, 7753, 0]), "the DNS port yields");
         assert_eq!(parted(&[("client_port", "X", "7701")], &["peer_port"]), Ok([7701, 0, 7753]));
         assert_eq!(parted(&[("peer_port", "X", "7700")], &["client_port"]), Ok([0, 7700, 7753]));
         let without_dns = [("client_port", "X", "7753"), ("dns.enabled", "Y", "false")];
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_get_the_ports_they_lack() {
+    fn addresses_without_a_port_get_the_default_port() {
         let parts = build(&loaded(&[("join", "-", "a,b:9,::1"), ("advertise", "-", "me"), ("bind", "-", "::1")]), "n1");
         let parts = parts.unwrap();
         assert_eq!(parts.node.join, ["a:7701", "b:9", "[::1]:7701"]);

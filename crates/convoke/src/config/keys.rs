@@ -111,7 +111,7 @@ pub(crate) const KEYS: &[Key] = &[
         .details("The default is the bound address. Required with `bind` on all addresses (`0.0.0.0` or `::`).")
         .flag("--advertise", "HOST[:PORT]"),
     key("insecure_public", "Allow non-loopback listeners without authentication").flag("--insecure-public", ""),
-    key("mass_failure_share", "Share of members or nodes whose simultaneous loss is doubted").details(
+    key("mass_failure_share", "Share of members or nodes lost at once that must be confirmed").details(
         "If a larger share falls silent at once, the node becomes `degraded` and waits before it reports them down.",
     ),
     key("logging.level", "Log level, or levels by module: info,convoke_node=debug")
@@ -179,9 +179,6 @@ pub(crate) const KEYS: &[Key] = &[
     key("log_state.store_bytes", "Size of all keys and values"),
 ];
 
-/// Names that components still use for a field whose key has another name.
-const FIELD_NAMES: &[(&str, &str)] = &[("watchers", "watchers"), ("watcher_queue", "watcher_queue")];
-
 pub(crate) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
@@ -194,8 +191,7 @@ pub(crate) fn variable_of(name: &str) -> Option<String> {
 
 /// The key of a component's field. Components report errors with the bare names of their fields.
 pub(crate) fn of_field(field: &str, sections: &[&str]) -> Option<&'static Key> {
-    let name = FIELD_NAMES.iter().find(|(old, _)| *old == field).map_or(field, |(_, name)| name);
-    KEYS.iter().find(|key| key.parts().1 == name && sections.contains(&key.parts().0))
+    KEYS.iter().find(|key| key.parts().1 == field && sections.contains(&key.parts().0))
 }
 
 #[cfg(test)]

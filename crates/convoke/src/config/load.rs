@@ -46,7 +46,7 @@ pub(crate) struct Loaded {
     pub(crate) settings: Settings,
     origins: BTreeMap<&'static str, Origin>,
     /// Warnings about variables that look like mistakes but may belong to other programs.
-    pub(crate) doubts: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Loaded {
@@ -96,13 +96,13 @@ impl Loaded {
             match KEYS.iter().find(|key| key.environment() == name) {
                 Some(_) if is_service_link(&name, &value) => {
                     let service = service_of(&name);
-                    self.doubts.push(format!(
+                    self.warnings.push(format!(
                         "ignored {name}={value}: Kubernetes sets it for the service {service:?} (set enableServiceLinks: false in the pod)"
                     ));
                 }
                 Some(key) => self.set(key, value.into(), Origin::Environment(name))?,
                 None if OTHER_VARIABLES.contains(&name.as_str()) => {}
-                None => self.doubts.extend(doubt(&name, &value)),
+                None => self.warnings.extend(warning(&name, &value)),
             }
         }
         Ok(())
@@ -146,7 +146,7 @@ fn in_words(error: &str) -> String {
 }
 
 /// The warning about a variable that is not a key, if any.
-fn doubt(name: &str, value: &str) -> Option<String> {
+fn warning(name: &str, value: &str) -> Option<String> {
     match suggest::variable(name) {
         _ if is_service_link(name, value) => None,
         Some(meant) => Some(format!("ignored unknown variable {name}; did you mean {meant}?")),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_layer_wins_and_is_remembered() {
+    fn later_layers_win_and_origins_are_recorded() {
         let mut loaded = from_text("region = \"eu\"\ncluster = \"shop\"\nclient_port = 1\n").unwrap();
         let variables = [("CONVOKE_CLIENT_PORT", "2"), ("CONVOKE_CLUSTER", "bank"), ("PATH", "/bin")];
         loaded.environment(variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_do_not_fit_name_key_and_place() {
+    fn invalid_values_are_reported_with_key_and_origin() {
         let error = from_text("\nclient_port = 77000\n").unwrap_err();
         assert_eq!(
             error.message,
@@ -242,7 +242,7 @@ mod tests {
         let variables = links.into_iter().chain(ours).chain(mistakes);
         loaded.environment(variables.map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap();
         assert_eq!(
-            loaded.doubts,
+            loaded.warnings,
             [
                 "ignored unknown variable CONVOKE_CLIENTS_PORT; did you mean CONVOKE_CLIENT_PORT?",
                 "ignored unknown variable CONVOKE_NOSUCH; run `convoke config print --defaults` for the list",
@@ -258,9 +258,9 @@ mod tests {
         let set = [("CONVOKE_DNS_PORT", "udp://10.0.0.1:7753"), ("CONVOKE_PEER_PORT", "tcp://10.0.0.1:7701")];
         loaded.environment(set.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))).unwrap();
         assert_eq!((loaded.settings.peer_port, loaded.settings.dns_port), (7_801, Settings::default().dns_port));
-        let doubt = "ignored CONVOKE_PEER_PORT=tcp://10.0.0.1:7701: Kubernetes sets it for the service \"convoke-peer\" \
+        let warning = "ignored CONVOKE_PEER_PORT=tcp://10.0.0.1:7701: Kubernetes sets it for the service \"convoke-peer\" \
                      (set enableServiceLinks: false in the pod)";
-        assert_eq!(loaded.doubts[1], doubt);
+        assert_eq!(loaded.warnings[1], warning);
 
         let collide: Vec<String> =
             KEYS.iter().map(Key::environment).filter(|name| is_service_link(name, "tcp://")).collect();

@@ -9,6 +9,6 @@ mod settings;
 mod suggest;
 mod value;
 
-pub(crate) use build::{LOG_DIRECTORY, Parts, build, part_ports};
+pub(crate) use build::{LOG_DIRECTORY, Parts, build, resolve_port_conflicts};
 pub(crate) use load::{Flag, Loaded};
 pub(crate) use settings::{LogFormat, Settings};

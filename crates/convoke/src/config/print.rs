@@ -80,7 +80,7 @@ mod tests {
     use crate::config::load::Flag;
 
     #[test]
-    fn the_printed_defaults_are_a_file_that_changes_nothing() {
+    fn the_printed_defaults_are_a_valid_file_without_effect() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("convoke.toml");
         std::fs::write(&path, defaults()).unwrap();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_effective_configuration_says_where_values_come_from() {
+    fn the_effective_configuration_contains_origins() {
         let mut loaded = Loaded::default();
         loaded.flags(&[Flag { key: "region", flag: "--region", value: "eu".to_owned() }]).unwrap();
         let text = effective(&loaded);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_get_values_of_their_kind() {
+    fn json_values_keep_their_types() {
         let mut loaded = Loaded::default();
         loaded.flags(&[Flag { key: "join", flag: "--join", value: "a:1,b:2".to_owned() }]).unwrap();
         let shown = effective_json(&loaded);

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_and_wrong_sections_are_recognised() {
+    fn misspellings_and_wrong_sections_get_a_suggestion() {
         for (name, meant) in [
             ("timers.heartbeat_intervall", "timers.heartbeat_interval"),
             ("heartbeat_timeout", "timers.heartbeat_timeout"),

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_become_the_kind_of_value_that_a_key_has() {
+    fn text_is_converted_to_the_type_of_the_key() {
         assert_eq!(coerce(json!("7_700"), &json!(1)), json!(7_700));
         assert_eq!(coerce(json!("0.5"), &json!(1.0)), json!(0.5));
         assert_eq!(coerce(json!("1"), &json!(false)), json!(true));

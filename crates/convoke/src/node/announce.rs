@@ -12,19 +12,19 @@ use std::time::Duration;
 
 /// The addresses of the listeners of a node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places {
+pub(crate) struct Addresses {
     clients: SocketAddr,
     peers: SocketAddr,
     dns: Option<SocketAddr>,
 }
 
-impl Places {
+impl Addresses {
     pub(crate) fn of(node: &NodeHandle, server: &Server) -> Self {
-        Places { clients: server.address(), peers: node.local_address(), dns: server.dns_address() }
+        Addresses { clients: server.address(), peers: node.local_address(), dns: server.dns_address() }
     }
 }
 
-impl fmt::Display for Places {
+impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "clients {}, peers {}", self.clients, self.peers)?;
         self.dns.map_or(Ok(()), |dns| write!(f, ", dns {dns}"))
@@ -32,7 +32,7 @@ impl fmt::Display for Places {
 }
 
 /// Prints on stdout. The node keeps running if stdout is closed.
-fn say(text: &str) {
+fn print_line(text: &str) {
     if let Err(error) = print(text) {
         let reason = if error.message.is_empty() { "stdout is closed" } else { &error.message };
         tracing::warn!(reason, text = text.trim_end(), "line not printed on stdout");
@@ -40,22 +40,27 @@ fn say(text: &str) {
 }
 
 pub(crate) fn port_taken(whom: &str, address: &str) {
-    say(&format!("{address} is in use, perhaps by another node: listening for {whom} on a free port\n"));
+    print_line(&format!("{address} is in use, perhaps by another node: listening for {whom} on a free port\n"));
 }
 
 /// Prints the addresses. Programs may read the lines `listening: …` and `ready: …`.
-pub(crate) fn listening(plan: &Plan, node: &NodeHandle, places: &Places) {
+pub(crate) fn listening(plan: &Plan, node: &NodeHandle, addresses: &Addresses) {
     let (version, id, cluster) = (env!("CARGO_PKG_VERSION"), node.id(), node.cluster());
-    say(&format!("convoke {version}: node {id} of cluster {cluster}\nlistening: {places}\n"));
+    print_line(&format!("convoke {version}: node {id} of cluster {cluster}\nlistening: {addresses}\n"));
     if plan.dev {
-        say(&where_to_look(places));
+        print_line(&hints(addresses));
     }
 }
 
 /// Prints when the node is ready, and logs until then what it waits for.
-pub(crate) async fn when_ready(plan: &Plan, node: &NodeHandle, places: &Places, remind: Duration) -> Infallible {
+pub(crate) async fn when_ready(
+    plan: &Plan,
+    node: &NodeHandle,
+    addresses: &Addresses,
+    warning_interval: Duration,
+) -> Infallible {
     loop {
-        match tokio::time::timeout(remind, node.ready()).await {
+        match tokio::time::timeout(warning_interval, node.ready()).await {
             Ok(Ok(())) => break,
             // The node has ended; the caller reports it.
             Ok(Err(_)) => return std::future::pending().await,
@@ -69,15 +74,15 @@ pub(crate) async fn when_ready(plan: &Plan, node: &NodeHandle, places: &Places, 
     if let Err(error) = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]) {
         tracing::warn!(%error, "cannot notify the service manager");
     }
-    say(&format!("ready: {places}\n"));
+    print_line(&format!("ready: {addresses}\n"));
     std::future::pending().await
 }
 
-fn where_to_look(places: &Places) -> String {
-    let clients = places.clients;
+fn hints(addresses: &Addresses) -> String {
+    let clients = addresses.clients;
     let palette = Palette::of_stdout();
     let bold = |text: &str| palette.paint(Style::Bold, text);
-    let dns = places.dns.map(|dns| format!("  names     dig @{} -p {} web.service.convoke\n", dns.ip(), dns.port()));
+    let dns = addresses.dns.map(|dns| format!("  names     dig @{} -p {} web.service.convoke\n", dns.ip(), dns.port()));
     let dns = dns.unwrap_or_default();
     let at = if clients.port() == CLIENT_PORT { String::new() } else { format!(" --addr {clients}") };
     format!(

@@ -14,7 +14,7 @@ use std::path::Path;
 pub(crate) fn of(settings: &Settings) -> Result<String> {
     let data_dir = &settings.data_dir;
     let recorded = convoke_node::id_of_data_dir(data_dir);
-    let of_log = if_it_matters(read(data_dir), settings.log.enabled)?;
+    let of_log = ignore_unusable_log(read(data_dir), settings.log.enabled)?;
     let id = match settings.id.as_str() {
         "" => recorded.clone().or_else(|| of_log.clone()),
         id => Some(id.to_owned()),
@@ -44,7 +44,7 @@ fn read(data_dir: &Path) -> Result<Option<String>, StoreError> {
 
 /// Ignores a damaged log if the log is off, and a log that this user cannot read: `convoke config check` may run as another
 /// user than the node. A node fails later, when it opens the log.
-fn if_it_matters(found: Result<Option<String>, StoreError>, log_enabled: bool) -> Result<Option<String>> {
+fn ignore_unusable_log(found: Result<Option<String>, StoreError>, log_enabled: bool) -> Result<Option<String>> {
     match found {
         Err(_) if !log_enabled => Ok(None),
         Err(StoreError::Disk { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(None),
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_that_cannot_be_read_keeps_nobody_from_starting_without_it() {
+    fn an_unreadable_log_does_not_prevent_a_start_without_the_log() {
         let directory = tempfile::tempdir().unwrap();
         let mut settings = Settings { data_dir: directory.path().to_owned(), id: "n1".into(), ..Settings::default() };
         std::fs::create_dir(directory.path().join(LOG_DIRECTORY)).unwrap();
@@ -88,8 +88,8 @@ mod tests {
         let rejected = |kind: io::ErrorKind| {
             Err(StoreError::Disk { action: "read", path: directory.path().to_owned(), source: kind.into() })
         };
-        assert_eq!(if_it_matters(rejected(io::ErrorKind::PermissionDenied), true), Ok(None));
-        assert!(if_it_matters(rejected(io::ErrorKind::InvalidData), true).is_err());
+        assert_eq!(ignore_unusable_log(rejected(io::ErrorKind::PermissionDenied), true), Ok(None));
+        assert!(ignore_unusable_log(rejected(io::ErrorKind::InvalidData), true).is_err());
     }
 
     #[test]

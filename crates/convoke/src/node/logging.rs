@@ -22,7 +22,7 @@ pub(crate) fn observe(plan: &Plan) -> Result<Option<Exporter>> {
     let subscriber = Registry::default().with(lines.with_filter(plan.log_targets.clone()));
     let (spans, exporter) = plan.parts.traces.clone().map(convoke_otlp::traces).unzip();
     let set = match spans {
-        // Without the layer, not with an empty one: a layer is consulted for every span and line.
+        // No layer at all instead of an empty one, because every span and line passes through each layer.
         None => tracing::subscriber::set_global_default(subscriber),
         Some(spans) => {
             let wanted = Targets::new().with_target(convoke_trace::TARGET, LevelFilter::INFO);
@@ -30,8 +30,8 @@ pub(crate) fn observe(plan: &Plan) -> Result<Option<Exporter>> {
         }
     };
     set.map_err(|error| CommandError::failed(format!("cannot start logging: {error}")))?;
-    for doubt in &plan.doubts {
-        tracing::warn!("{doubt}");
+    for warning in &plan.warnings {
+        tracing::warn!("{warning}");
     }
     if let Some(traces) = &plan.parts.traces {
         tracing::info!(endpoint = %traces.endpoint, "exporting traces");

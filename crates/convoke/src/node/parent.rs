@@ -2,7 +2,7 @@
 
 use convoke_cli::{CommandError, Result};
 
-/// Asks the system to kill this process when its parent ends. Fails if the parent has already ended.
+/// Configures the system to kill this process when its parent ends. Fails if the parent has already ended.
 #[cfg(target_os = "linux")]
 pub(crate) fn end_with(parent: i32) -> Result {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};

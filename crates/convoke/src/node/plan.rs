@@ -1,7 +1,7 @@
 //! Turns the configuration into the plan of a node.
 
 use super::identity;
-use crate::config::{Loaded, LogFormat, Parts, build, part_ports};
+use crate::config::{Loaded, LogFormat, Parts, build, resolve_port_conflicts};
 use convoke_cli::{CommandError, Result};
 use std::str::FromStr;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -15,7 +15,7 @@ pub(crate) struct Plan {
     pub(crate) log_targets: Targets,
     pub(crate) log_format: LogFormat,
     /// Warnings to log once logging runs.
-    pub(crate) doubts: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// Use a free port if the default port is in use. Only for ports that are not configured.
     pub(crate) any_client_port: bool,
     pub(crate) any_peer_port: bool,
@@ -29,7 +29,7 @@ impl Plan {
         let mut loaded = loaded.clone();
         // Several nodes on one machine need different client and peer ports; any free port does for DNS.
         let yielding = unset(&loaded, &["dns_port"]);
-        part_ports(&mut loaded, &yielding)?;
+        resolve_port_conflicts(&mut loaded, &yielding)?;
         let id = identity::of(&loaded.settings)?;
         Plan::of(&loaded, build(&loaded, &id)?, &yielding)
     }
@@ -44,7 +44,7 @@ impl Plan {
         settings.advertise.clear();
         let id = if settings.id.is_empty() { "dev".to_owned() } else { settings.id.clone() };
         let yielding = unset(&loaded, &["client_port", "peer_port", "dns_port"]);
-        part_ports(&mut loaded, &yielding)?;
+        resolve_port_conflicts(&mut loaded, &yielding)?;
         let mut parts = build(&loaded, &id)?;
         parts.node.data_dir = None;
         if let Some(log) = &mut parts.log {
@@ -73,7 +73,7 @@ impl Plan {
             parts,
             log_targets: targets,
             log_format: logging.format,
-            doubts: loaded.doubts.clone(),
+            warnings: loaded.warnings.clone(),
             any_client_port: any.contains(&"client_port"),
             any_peer_port: any.contains(&"peer_port"),
             any_dns_port: any.contains(&"dns_port"),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Interval of the warning that the node is not ready.
-const REMIND: Duration = Duration::from_secs(10);
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A node that serves clients.
 struct Running {
@@ -21,35 +21,35 @@ struct Running {
     log: Option<Replica>,
 }
 
-/// Why a node stops.
+/// The reason why a node stops.
 enum Reason {
     Signal(Signal),
     /// The replicated log failed: the content of its disk is unknown until it is read again (docs/log-replicas.md).
     LogFailed(String),
 }
 
-/// Runs until a signal arrives, the log fails or the node ends by itself. A second signal stops it at once.
+/// Runs until a signal arrives, the log fails or the node stops by itself. A second signal stops it immediately.
 pub(crate) async fn run(plan: Plan) -> Result {
     let mut signals = Signals::listen()?;
     convoke_cli::raise_open_files();
     let running = tokio::select! {
         running = start(&plan) => running?,
-        signal = signals.next() => return Err(cut_short(signal)),
+        signal = signals.next() => return Err(stopped_by_second_signal(signal)),
     };
     let node = running.node.handle();
-    let places = announce::Places::of(&node, &running.server);
-    announce::listening(&plan, &node, &places);
+    let addresses = announce::Addresses::of(&node, &running.server);
+    announce::listening(&plan, &node, &addresses);
     let reason = tokio::select! {
         ending = node.stopped() => return ended(&plan, ending),
         signal = signals.next() => Reason::Signal(signal),
         fault = log_failed(running.log.as_ref()) => Reason::LogFailed(fault),
-        never = announce::when_ready(&plan, &node, &places, REMIND) => match never {},
+        never = announce::when_ready(&plan, &node, &addresses, WARNING_INTERVAL) => match never {},
     };
     // Without the notification the service manager only waits longer.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     match &reason {
         Reason::Signal(signal) => {
-            tracing::info!(node = %node.id(), %signal, "stopping: handing clients over; a second signal stops at once");
+            tracing::info!(node = %node.id(), %signal, "stopping: handing clients over; a second signal stops immediately");
         }
         // The replica has logged the reason, and the exit message repeats it.
         Reason::LogFailed(_) => {
@@ -69,7 +69,7 @@ pub(crate) async fn run(plan: Plan) -> Result {
     };
     let ending = tokio::select! {
         ending = stopping => ending,
-        signal = signals.next() => return Err(cut_short(signal)),
+        signal = signals.next() => return Err(stopped_by_second_signal(signal)),
     };
     match reason {
         Reason::Signal(_) => ended(&plan, ending),
@@ -122,7 +122,7 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<R
     node.peer_address().clone_into(&mut config.address);
     let mut connections = node.log_connections();
     let registry = node.handle();
-    let guided = Guided(move |node: &str| whereabouts(&registry, node));
+    let guided = Guided(move |node: &str| registered_peer_address(&registry, node));
     let replica = Replica::start_with(config, Arc::new(guided)).await.map_err(|error| {
         use convoke_replica::StartError as E;
         let exit = match error {
@@ -142,7 +142,7 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<R
 }
 
 /// The peer address that a node has registered.
-fn whereabouts(registry: &NodeHandle, node: &str) -> Option<String> {
+fn registered_peer_address(registry: &NodeHandle, node: &str) -> Option<String> {
     let record = registry.member(&format!("{NODE_ID_PREFIX}{node}"))?;
     record.metadata().get("peer_address").filter(|address| !address.is_empty()).map(str::to_owned)
 }
@@ -216,6 +216,6 @@ fn ended(plan: &Plan, ending: Ending) -> Result {
     }
 }
 
-fn cut_short(signal: Signal) -> CommandError {
-    CommandError::failed(format!("{signal}: stopped at once, without handing clients over"))
+fn stopped_by_second_signal(signal: Signal) -> CommandError {
+    CommandError::failed(format!("{signal}: stopped immediately, without handing clients over"))
 }

@@ -10,10 +10,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Where to keep pictures of the pages; without it none are kept.
+/// Directory for screenshots; without it none are taken.
 const IMAGES: &str = "CONVOKE_SCREENSHOTS";
 
-/// Between two looks at the page.
+/// Interval at which a condition is checked.
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub struct Browser {
@@ -24,7 +24,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// `None` if there is no browser on this machine; says so.
+    /// Returns `None`, with a message, if there is no browser on this machine.
     pub fn start() -> Option<Browser> {
         let Some(driver) = chromedriver() else {
             let missing = "no chromedriver in the PATH (Debian: apt install chromium chromium-driver)";
@@ -51,11 +51,11 @@ impl Browser {
         .map(str::to_owned)
         .to_vec();
         flags.push(format!("--user-data-dir={}", profile.path().display()));
-        let wish = json!({"capabilities": {"alwaysMatch": {
+        let capabilities = json!({"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": {"args": flags},
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
-        let (status, answer) = Http::connect(&driver).ask("POST", "/session", &wish.to_string());
+        let (status, answer) = Http::connect(&driver).request("POST", "/session", &capabilities.to_string());
         assert_eq!(status, 200, "{answer}");
         let session = format!("/session/{}", answer["value"]["sessionId"].as_str().expect("a session"));
         let browser = Browser { driver, session, _process: process, _profile: profile };
@@ -65,17 +65,17 @@ impl Browser {
     }
 
     #[track_caller]
-    fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+    fn request(&self, method: &str, path: &str, body: &Value) -> Value {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let (status, answer) = Http::connect(&self.driver).ask(method, &format!("{}{path}", self.session), &body);
+        let (status, answer) = Http::connect(&self.driver).request(method, &format!("{}{path}", self.session), &body);
         assert_eq!(status, 200, "{path}: {answer}");
         answer["value"].clone()
     }
 
-    /// A command of the browser's own protocol.
+    /// Sends a command of the browser's own protocol.
     #[track_caller]
     pub fn command(&self, name: &str, parameters: &Value) -> Value {
-        self.ask("POST", "/goog/cdp/execute", &json!({"cmd": name, "params": parameters}))
+        self.request("POST", "/goog/cdp/execute", &json!({"cmd": name, "params": parameters}))
     }
 
     pub fn size(&self, width: u32, height: u32, phone: bool) {
@@ -84,7 +84,7 @@ impl Browser {
         self.command("Emulation.setDeviceMetricsOverride", &size);
     }
 
-    /// The system's colours: `light` or `dark`.
+    /// Sets the colour scheme of the system: `light` or `dark`.
     pub fn scheme(&self, scheme: &str) {
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.command("Emulation.setEmulatedMedia", &features);
@@ -92,20 +92,20 @@ impl Browser {
 
     #[track_caller]
     pub fn open(&self, url: &str) {
-        self.ask("POST", "/url", &json!({"url": url}));
+        self.request("POST", "/url", &json!({"url": url}));
     }
 
-    /// Runs a script in the page; its `return` is the answer.
+    /// Runs a script in the page and returns its value.
     #[track_caller]
     pub fn run(&self, script: &str) -> Value {
-        self.ask("POST", "/execute/sync", &json!({"script": script, "args": []}))
+        self.request("POST", "/execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// Runs a script that ends by calling `done(value)`.
+    /// Runs an asynchronous script, which ends with a call of `done(value)`.
     #[track_caller]
     pub fn run_long(&self, script: &str) -> Value {
         let script = format!("const done = arguments[arguments.length - 1]; {script}");
-        self.ask("POST", "/execute/async", &json!({"script": script, "args": []}))
+        self.request("POST", "/execute/async", &json!({"script": script, "args": []}))
     }
 
     /// Waits until an expression of the page is true.
@@ -115,20 +115,24 @@ impl Browser {
         while self.run(&format!("return Boolean({expression})")) != true {
             if Instant::now() > end {
                 let shown = self.run("return document.body.innerText");
-                panic!("never: {what}\n{}\nconsole: {:#?}", shown.as_str().unwrap_or_default(), self.console());
+                panic!(
+                    "condition not met: {what}\n{}\nconsole: {:#?}",
+                    shown.as_str().unwrap_or_default(),
+                    self.console()
+                );
             }
             std::thread::sleep(PAUSE);
         }
     }
 
-    /// The text of the first element that matches.
+    /// Returns the text of the first matching element.
     #[track_caller]
     pub fn text(&self, selector: &str) -> String {
         let script = format!("return document.querySelector({})?.innerText ?? ''", json!(selector));
         self.run(&script).as_str().unwrap_or_default().to_owned()
     }
 
-    /// Writes into the filter, as a user does.
+    /// Types into the filter like a user.
     #[track_caller]
     pub fn write_filter(&self, text: &str) {
         let script = format!(
@@ -139,17 +143,17 @@ impl Browser {
         self.run(&script);
     }
 
-    /// What the page complained about since the last call.
+    /// Returns the browser console messages since the last call.
     pub fn console(&self) -> Vec<String> {
-        let entries = self.ask("POST", "/se/log", &json!({"type": "browser"}));
+        let entries = self.request("POST", "/se/log", &json!({"type": "browser"}));
         let entries = entries.as_array().into_iter().flatten();
         entries.map(|entry| format!("{} {}", entry["level"], entry["message"])).collect()
     }
 
-    /// Keeps a picture, if pictures are wanted.
+    /// Takes a screenshot if they are enabled.
     pub fn picture(&self, name: &str) {
         let Some(directory) = std::env::var_os(IMAGES) else { return };
-        let picture = self.ask("GET", "/screenshot", &Value::Null);
+        let picture = self.request("GET", "/screenshot", &Value::Null);
         let bytes = STANDARD.decode(picture.as_str().unwrap_or_default()).expect("a picture");
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(directory);
         std::fs::write(path.join(format!("{name}.png")), bytes).expect("the picture can be kept");
@@ -157,9 +161,9 @@ impl Browser {
 }
 
 impl Drop for Browser {
-    /// Ends the browser: the driver alone would leave it behind.
+    /// Closes the browser, which would outlive the driver otherwise.
     fn drop(&mut self) {
-        Http::connect(&self.driver).ask("DELETE", &self.session, "");
+        Http::connect(&self.driver).request("DELETE", &self.session, "");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Wrong filters, and nodes that die while somebody looks.
+//! Invalid filters, and nodes that die while the dashboard is open.
 
 use super::browser::Browser;
 use super::{Members, page, support};
@@ -6,7 +6,7 @@ use convoke_testkit::NodeProcess;
 use serde_json::json;
 
 #[test]
-fn a_wrong_filter_is_explained_at_its_place() {
+fn an_invalid_filter_is_marked_at_its_position() {
     let Some(browser) = Browser::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let nodes = support::cluster(dir.path(), 1);
@@ -19,9 +19,9 @@ fn a_wrong_filter_is_explained_at_its_place() {
         "the problem is shown",
         "document.querySelector('.problem:not([hidden])')?.innerText.includes('column 9')",
     );
-    assert_eq!(browser.text(".problem mark"), "=", "the place is marked");
+    assert_eq!(browser.text(".problem mark"), "=", "the position is marked");
     assert_eq!(browser.run("return document.querySelector('[data-filter]').getAttribute('aria-invalid')"), "true");
-    assert!(browser.text(".vt").contains("orders-1"), "what was found before stays");
+    assert!(browser.text(".vt").contains("orders-1"), "the previous result stays");
     browser.picture("filter-error");
     browser.write_filter("service == \"orders\"");
     browser.wait("the problem is gone", "document.querySelector('.problem').hidden");
@@ -33,7 +33,7 @@ fn a_wrong_filter_is_explained_at_its_place() {
         "the problem is shown",
         "document.querySelector('.problem:not([hidden])')?.innerText.includes('column 1')",
     );
-    // A rejected request is all the browser may complain about.
+    // The browser may report only the rejected request.
     assert!(browser.console().iter().all(|line| line.contains("400")));
 }
 
@@ -45,7 +45,7 @@ fn the_page_stays_live_while_nodes_die() {
     let mut members = Members::at(&nodes[1]);
     members.put("stays", &json!({"service": "s"}));
 
-    // Another node dies: the graph says so, the page goes on.
+    // Another node dies: the graph shows it, and the page keeps working.
     browser.open(&page(&nodes[0], ""));
     browser.wait("nodes are drawn", "document.querySelectorAll('.graph-links line[data-state=up]').length === 3");
     nodes[2].process.kill();
@@ -55,27 +55,30 @@ fn the_page_stays_live_while_nodes_die() {
     browser.wait("it is in the timeline", "document.querySelector('.timeline').innerText.includes('n3')");
     assert_eq!(browser.text("#pulse"), "Live");
     browser.wait(
-        "it has failed by the word of the others",
+        "it has failed according to the other nodes",
         "document.querySelector('.nodes').innerText.includes('failed')",
     );
     browser.picture("node-failed");
     members.put("after-1", &json!({"service": "s"}));
-    browser.wait("what happens is still told", "document.querySelector('.timeline').innerText.includes('after-1')");
+    browser.wait("new events still appear", "document.querySelector('.timeline').innerText.includes('after-1')");
 
-    // The node that serves the page dies: the page says since when it knows nothing, and where to go.
+    // The node that serves the page dies: the page shows since when its data is stale, and a link to another node.
     browser.open(&page(&nodes[0], "members"));
     browser.wait("all are read", "document.querySelector('.vt').dataset.state === 'live'");
     browser.console();
     nodes[0].process.kill();
     browser
         .wait("it is said", "document.querySelector('#banner').innerText.includes('Disconnected from node n1 since')");
-    browser.wait("also beside the title", "document.querySelector('#pulse').innerText.startsWith('Stale since')");
+    browser.wait(
+        "the state beside the title shows it too",
+        "document.querySelector('#pulse').innerText.startsWith('Stale since')",
+    );
     let other = browser.run("return document.querySelector('#banner a')?.href ?? ''");
-    assert_eq!(other.as_str().unwrap(), page(&nodes[1], "members"), "the way to a node that lives");
-    assert!(browser.text(".vt").contains("stays"), "what was known is still there");
+    assert_eq!(other.as_str().unwrap(), page(&nodes[1], "members"), "the link to a live node");
+    assert!(browser.text(".vt").contains("stays"), "the known members are still shown");
     browser.picture("disconnected");
 
-    // It comes back at the same place: the page goes on by itself, with what happened meanwhile.
+    // The node restarts at the same address: the page reconnects and shows the changes made meanwhile.
     members.put("meanwhile", &json!({"service": "s"}));
     let port = nodes[0].clients.rsplit(':').next().unwrap().to_owned();
     let arguments = ["--id", "n1", "--join", &nodes[1].peers];
@@ -86,19 +89,19 @@ fn the_page_stays_live_while_nodes_die() {
     );
     browser.wait("what happened meanwhile is shown", "document.querySelector('.vt').innerText.includes('meanwhile')");
     members.put("later", &json!({"service": "s"}));
-    browser.wait("and what happens now", "document.querySelector('.vt').innerText.includes('later')");
-    // A connection that was rejected is all the browser may complain about.
-    let complaints = browser.console();
-    assert!(complaints.iter().all(|line| line.contains("net::ERR_")), "{complaints:?}");
+    browser.wait("new changes appear", "document.querySelector('.vt').innerText.includes('later')");
+    // The browser may report only rejected connections.
+    let messages = browser.console();
+    assert!(messages.iter().all(|line| line.contains("net::ERR_")), "{messages:?}");
 }
 
-/// The node that leads the log dies: the page of another one shows the next leader, and keys go on.
+/// The leader of the log dies: the page of another node shows the new leader, and keys work again.
 #[test]
-fn keys_go_on_when_the_leader_of_the_log_dies() {
+fn keys_work_after_the_leader_of_the_log_dies() {
     let Some(browser) = Browser::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let mut nodes = support::founders(dir.path(), &[("n1", ""), ("n2", ""), ("n3", "")]);
-    let leader = support::ask(&nodes[0], &["log", "status"])["leader"].as_str().unwrap().to_owned();
+    let leader = support::query(&nodes[0], &["log", "status"])["leader"].as_str().unwrap().to_owned();
     let leads = leader[1..].parse::<usize>().unwrap() - 1;
     let looked = (leads + 1) % nodes.len();
     let address = nodes[looked].clients.clone();
@@ -106,15 +109,15 @@ fn keys_go_on_when_the_leader_of_the_log_dies() {
     put("before");
     browser.open(&page(&nodes[looked], "keys"));
     browser.wait("the key is shown", "document.querySelector('.keys').innerText.includes('before')");
-    browser.wait("who leads is shown", &format!("document.querySelector('.log').innerText.includes('{leader}')"));
+    browser.wait("the leader is shown", &format!("document.querySelector('.log').innerText.includes('{leader}')"));
     nodes[leads].process.kill();
     put("after");
     browser.wait("the new value is shown", "document.querySelector('.keys').innerText.includes('after')");
     let led = "[...document.querySelectorAll('.log .facts div')].find((one) => one.innerText.startsWith('Leader'))?.innerText ?? ''";
-    browser.wait("another one leads", &format!("/n[123]/.test({led}) && !({led}).includes('{leader}')"));
+    browser.wait("another node leads", &format!("/n[123]/.test({led}) && !({led}).includes('{leader}')"));
     browser.open(&page(&nodes[looked], ""));
-    browser.wait("the overview says so, too", "document.querySelector('.nodes').innerText.includes('log leader')");
-    // While there was no leader a read may have been rejected.
-    let complaints = browser.console();
-    assert!(complaints.iter().all(|line| line.contains("503") || line.contains("504")), "{complaints:?}");
+    browser.wait("the overview shows it too", "document.querySelector('.nodes').innerText.includes('log leader')");
+    // A read may have been rejected while there was no leader.
+    let messages = browser.console();
+    assert!(messages.iter().all(|line| line.contains("503") || line.contains("504")), "{messages:?}");
 }

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as a test needs that waits for every answer.
+//! A minimal HTTP/1.1 client for tests.
 
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// One connection. Requests may be sent ahead of answers.
+/// One connection. Requests may be pipelined.
 pub struct Http {
     address: String,
     stream: BufReader<TcpStream>,
@@ -19,12 +19,12 @@ impl Http {
         Http { address: address.to_owned(), stream: BufReader::new(stream) }
     }
 
-    pub fn ask(&mut self, method: &str, path: &str, body: &str) -> (u16, Value) {
+    pub fn request(&mut self, method: &str, path: &str, body: &str) -> (u16, Value) {
         self.send([(method, path.to_owned(), body.to_owned())]);
         self.answer()
     }
 
-    /// Sends without waiting.
+    /// Sends a request without waiting.
     pub fn send<'a>(&mut self, requests: impl IntoIterator<Item = (&'a str, String, String)>) {
         let mut text = String::new();
         for (method, path, body) in requests {
@@ -37,7 +37,7 @@ impl Http {
         self.stream.get_mut().write_all(text.as_bytes()).expect("the other side reads");
     }
 
-    /// The next answer: its status, and its body if that is JSON.
+    /// Reads the next response: its status, and its body if that is JSON.
     pub fn answer(&mut self) -> (u16, Value) {
         let mut line = String::new();
         self.stream.read_line(&mut line).expect("an answer comes");

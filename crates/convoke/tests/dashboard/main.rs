@@ -1,6 +1,6 @@
 //! The dashboard in a real browser, served by real nodes.
 //!
-//! Pictures for the documentation: `CONVOKE_SCREENSHOTS=docs/images cargo test -p convoke --test dashboard`.
+//! Screenshots for the documentation: `CONVOKE_SCREENSHOTS=docs/images cargo test -p convoke --test dashboard`.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// Members of one session at a node, with its heartbeats.
+/// Members of one HTTP session at a node, with its heartbeats.
 struct Members {
     http: Http,
     session: String,
@@ -31,7 +31,7 @@ struct Members {
 impl Members {
     fn at(node: &NodeProcess) -> Members {
         let mut http = Http::connect(&node.clients);
-        let (status, answer) = http.ask("POST", "/api/v1/sessions", &json!({"timeout_ms": 20_000}).to_string());
+        let (status, answer) = http.request("POST", "/api/v1/sessions", &json!({"timeout_ms": 20_000}).to_string());
         assert_eq!(status, 200, "{answer}");
         let session = format!("/api/v1/sessions/{}", answer["session"].as_str().unwrap());
         let (alive, ended) = mpsc::channel();
@@ -39,7 +39,7 @@ impl Members {
         thread::spawn(move || {
             let mut http = Http::connect(&address);
             while ended.recv_timeout(HEARTBEAT) == Err(mpsc::RecvTimeoutError::Timeout) {
-                http.ask("PUT", &path, "");
+                http.request("PUT", &path, "");
             }
         });
         Members { http, session, _alive: alive }
@@ -48,18 +48,18 @@ impl Members {
     #[track_caller]
     fn put(&mut self, id: &str, member: &serde_json::Value) {
         let path = format!("{}/members/{}", self.session, encoded(id));
-        let (status, answer) = self.http.ask("PUT", &path, &member.to_string());
+        let (status, answer) = self.http.request("PUT", &path, &member.to_string());
         assert_eq!(status, 200, "{answer}");
     }
 
     #[track_caller]
     fn delete(&mut self, id: &str) {
         let path = format!("{}/members/{}", self.session, encoded(id));
-        assert_eq!(self.http.ask("DELETE", &path, "").0 / 100, 2);
+        assert_eq!(self.http.request("DELETE", &path, "").0 / 100, 2);
     }
 }
 
-/// As one segment of a path.
+/// Encodes a text as one segment of a path.
 fn encoded(text: &str) -> String {
     let byte = |byte: u8| {
         if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
@@ -71,7 +71,7 @@ fn encoded(text: &str) -> String {
     text.bytes().map(byte).collect()
 }
 
-/// The address of a page.
+/// Returns the address of a page.
 fn page(node: &NodeProcess, path: &str) -> String {
     format!("http://{}/ui/#/{path}", node.clients)
 }

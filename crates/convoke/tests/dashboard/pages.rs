@@ -1,4 +1,4 @@
-//! Every page shows what is there, without a complaint, and follows what changes.
+//! Every page renders the current state without console messages and shows changes.
 
 use super::browser::Browser;
 use super::{Members, encoded, page, support};
@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Would run, if it ever became part of the page.
+/// A script that would run if it became part of the page.
 const HOSTILE: &str = "<img src=x onerror=\"window.broken=true\">";
 
 const SERVICES: [(&str, usize); 8] = [
@@ -59,16 +59,16 @@ fn populate(nodes: &[NodeProcess]) -> Vec<Members> {
 }
 
 #[test]
-fn every_page_renders_and_follows() {
+fn every_page_renders_and_shows_changes() {
     let Some(browser) = Browser::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let nodes = support::founders(dir.path(), &[("n1", "eu"), ("n2", "eu"), ("n3", "us")]);
     let mut members = populate(&nodes);
-    // One that goes down: its client is heard no more.
+    // A member that goes down because its client sends no heartbeats.
     let mut silent = super::http::Http::connect(&nodes[1].clients);
-    let (_, answer) = silent.ask("POST", "/api/v1/sessions", &json!({"timeout_ms": 2_000}).to_string());
+    let (_, answer) = silent.request("POST", "/api/v1/sessions", &json!({"timeout_ms": 2_000}).to_string());
     let path = format!("/api/v1/sessions/{}/members/search-7", answer["session"].as_str().unwrap());
-    silent.ask("PUT", &path, &json!({"service": "search"}).to_string());
+    silent.request("PUT", &path, &json!({"service": "search"}).to_string());
     let _watch = support::watch(&nodes[1].clients, "service == \"orders\" and routable");
 
     let (busy, ended) = mpsc::channel();
@@ -86,10 +86,7 @@ fn every_page_renders_and_follows() {
         "a stream at another node is listed",
         "document.querySelector('.watchers')?.innerText.includes('routable')",
     );
-    browser.wait(
-        "pages that were left have no streams any more",
-        "document.querySelectorAll('.watchers li').length === 1",
-    );
+    browser.wait("closed pages have no streams", "document.querySelectorAll('.watchers li').length === 1");
     assert!(browser.text(".watchers").contains("gRPC at n2"), "{}", browser.text(".watchers"));
     browser.picture("watchers");
     keys(&browser, &nodes[0]);
@@ -103,7 +100,7 @@ fn every_page_renders_and_follows() {
     quiet(&browser);
 }
 
-/// Members that come, change and go, until told to end.
+/// Registers, updates and unregisters members until it is stopped.
 fn churn(members: &mut Members, ended: &mpsc::Receiver<()>) {
     for round in 0_usize.. {
         if ended.recv_timeout(Duration::from_millis(100)) != Err(mpsc::RecvTimeoutError::Timeout) {
@@ -140,7 +137,7 @@ fn a_log_that_is_off_is_shown_as_off() {
     quiet(&browser);
 }
 
-/// Whatever others register is text.
+/// Registered text is never interpreted as markup.
 #[test]
 fn markup_in_members_stays_text() {
     let Some(browser) = Browser::start() else { return };
@@ -160,7 +157,7 @@ fn markup_in_members_stays_text() {
 
 #[track_caller]
 fn quiet(browser: &Browser) {
-    assert_eq!(browser.console(), Vec::<String>::new(), "the page complained");
+    assert_eq!(browser.console(), Vec::<String>::new(), "the console has messages");
 }
 
 fn overview(browser: &Browser, node: &NodeProcess) {
@@ -168,7 +165,7 @@ fn overview(browser: &Browser, node: &NodeProcess) {
     browser.wait("a browser is sent to the dashboard", "location.pathname === '/ui/'");
     browser.wait("nodes are drawn", "document.querySelectorAll('.graph-nodes > g[data-state=up]').length === 3");
     browser.wait(
-        "links between all of them are drawn, those of others among them",
+        "links between all nodes are drawn, including those between other nodes",
         "document.querySelectorAll('.graph-links line[data-state=up]').length === 3",
     );
     browser.wait("counts are there", "document.querySelector('.tile-value').innerText !== '–'");
@@ -176,7 +173,7 @@ fn overview(browser: &Browser, node: &NodeProcess) {
     browser.wait("lines are drawn", "document.querySelectorAll('.chart-line[d^=M]').length === 3");
     let tiles = browser.text(".tiles");
     assert!(tiles.contains("3 of 3") && tiles.contains("leader n") && tiles.contains("commit"), "{tiles}");
-    browser.wait("who leads the log is said", "document.querySelector('.nodes').innerText.includes('log leader')");
+    browser.wait("the leader of the log is shown", "document.querySelector('.nodes').innerText.includes('log leader')");
     quiet(browser);
 }
 
@@ -197,7 +194,7 @@ fn members_page(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     browser.wait("all are read", "document.querySelector('.vt').dataset.state === 'live'");
     browser.wait("rows are drawn", "document.querySelectorAll('.vt-row:not([hidden])').length > 10");
     browser.picture("members");
-    // Live: what registers, changes and leaves is seen without asking again.
+    // Registrations, changes and unregistrations appear without a reload.
     browser.write_filter("service == \"web\"");
     browser.wait("nothing matches yet", "document.querySelector('.vt').getAttribute('aria-rowcount') === '1'");
     let row = "document.querySelector('.vt-row:not([hidden])')?.innerText ?? ''";
@@ -212,7 +209,7 @@ fn members_page(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     keyboard(browser, node);
 }
 
-/// `/` goes to the filter, Tab reaches the table, arrows and Enter open a member.
+/// `/` focuses the filter, Tab reaches the table, arrows and Enter open a member.
 fn keyboard(browser: &Browser, node: &NodeProcess) {
     browser.open(&page(node, "services"));
     browser.open(&page(node, "members"));
@@ -254,7 +251,7 @@ fn member(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     browser.open(&page(node, "member/orders-3"));
     browser.wait("the drained one is shown", "document.querySelector('.member-status')?.innerText === 'drained'");
     browser.wait(
-        "it is explained in the words of the node",
+        "the explanation of the node is shown",
         "document.querySelector('.reasons li')?.innerText.startsWith('Its owner, node n')",
     );
     browser.wait("its timeline is there", "document.querySelector('.timeline').innerText.includes('registered at')");
@@ -268,7 +265,10 @@ fn member(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     members.delete("changing");
     browser.wait("it has left", "document.querySelector('#page').innerText.includes('has left')");
     browser.open(&page(node, "member/nobody"));
-    browser.wait("nobody is not there", "document.querySelector('#page').innerText.includes('No member \"nobody\"')");
+    browser.wait(
+        "an unknown member is reported",
+        "document.querySelector('#page').innerText.includes('No member \"nobody\"')",
+    );
     quiet(browser);
 }
 
@@ -279,7 +279,7 @@ fn events(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     browser.write_filter("service == \"seen\"");
     browser.wait("members are filtered", "!document.querySelector('.timeline').innerText.includes('orders-1')");
     browser.wait(
-        "what nodes do is always told",
+        "events of nodes are always shown",
         "document.querySelector('.timeline').innerText.includes('peer n2 is up')",
     );
     members.put("seen-1", &json!({"service": "seen"}));
@@ -287,7 +287,7 @@ fn events(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     browser.run("[...document.querySelectorAll('button')].find((one) => one.innerText === 'Pause').click()");
     members.delete("seen-1");
     browser.wait(
-        "while paused it is only counted",
+        "while paused, new events are only counted",
         "document.querySelector('#page [role=status]').innerText.includes('1 new')",
     );
     assert!(!browser.text(".timeline li").contains("unregistered"));
@@ -296,37 +296,39 @@ fn events(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     quiet(browser);
 }
 
-/// Keys with their revisions, as they are put; who leads, who votes.
+/// Keys with their revisions as they are written, the leader and the voters.
 fn keys(browser: &Browser, node: &NodeProcess) {
     let put = |key: &str, value: &str| {
         support::output(&["kv", "put", key, value, "--timeout", "30s", "--addr", &node.clients]);
     };
     browser.open(&page(node, "keys"));
-    browser
-        .wait("an empty store says so", "document.querySelector('#page [role=status]').innerText.includes('No keys')");
+    browser.wait(
+        "an empty store is reported",
+        "document.querySelector('#page [role=status]').innerText.includes('No keys')",
+    );
     for (key, value) in KEYS {
         put(key, value);
     }
     put("config/checkout/limit", "20");
-    browser.wait("keys appear by themselves", "document.querySelectorAll('.keys li').length === 9");
+    browser.wait("keys appear without a reload", "document.querySelectorAll('.keys li').length === 9");
     let text = browser.text(".keys");
     assert!(text.contains("config/checkout/limit") && text.contains("revision 10, created at 1"), "{text}");
-    browser.wait("all of the group are listed", "document.querySelectorAll('.replicas li').length === 3");
+    browser.wait("all replicas are listed", "document.querySelectorAll('.replicas li').length === 3");
     let log = browser.text(".log");
     assert!(log.contains("leader") && log.contains("voter") && log.contains("n3"), "{log}");
     browser.wait("the log's figures follow", "document.querySelector('.log .facts').innerText.includes('9, ')");
     browser.picture("keys");
     browser.write_filter("feature/");
-    browser.wait("those that begin so are left", "document.querySelectorAll('.keys li').length === 3");
+    browser.wait("only keys with the prefix are listed", "document.querySelectorAll('.keys li').length === 3");
     browser.write_filter("nothing/");
     browser.wait(
-        "none is said",
+        "the absence of matches is reported",
         "document.querySelector('#page [role=status]').innerText.includes('No keys with this prefix')",
     );
     quiet(browser);
 }
 
-/// Dark and light, chosen by the system or by the user; a phone.
+/// Dark and light colours, chosen by the system or the user; a phone screen.
 fn look(browser: &Browser, node: &NodeProcess) {
     let ground = || browser.run("return getComputedStyle(document.body).backgroundColor");
     browser.open(&page(node, ""));
@@ -343,11 +345,11 @@ fn look(browser: &Browser, node: &NodeProcess) {
     browser.picture("keys-dark");
     browser.open(&page(node, ""));
     browser.run("document.querySelector('#theme').click()");
-    assert_eq!(ground(), light, "the user's choice counts more than the system's");
+    assert_eq!(ground(), light, "the user's choice overrides the system's");
     browser.open(&page(node, "services"));
     browser.run("location.reload()");
     browser.wait("the page is there again", "document.querySelectorAll('.service').length >= 9");
-    assert_eq!(ground(), light, "and is remembered");
+    assert_eq!(ground(), light, "the choice is stored");
     browser.run(
         "document.querySelector('#theme').click(); localStorage.clear(); delete document.documentElement.dataset.theme",
     );

@@ -1,4 +1,4 @@
-//! A collector of traces: OTLP over HTTP on loopback, read with the types of the OpenTelemetry project.
+//! A trace collector: OTLP over HTTP on loopback, decoded with the types of the OpenTelemetry project.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// A span, and which node it is of.
+/// A span with the id of its node.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub node: String,
@@ -34,7 +34,7 @@ impl Seen {
     }
 }
 
-/// Takes everything, as long as the test runs.
+/// Accepts all spans while the test runs.
 pub struct Collector {
     pub endpoint: String,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -71,7 +71,7 @@ impl Collector {
     }
 }
 
-/// One connection, request after request.
+/// Serves the requests of one connection.
 fn serve(stream: TcpStream, seen: &Mutex<Vec<Seen>>) -> Option<()> {
     let mut writer = stream.try_clone().unwrap();
     let mut reader = BufReader::new(stream);

@@ -1,4 +1,4 @@
-//! Many clients at once, in this process, through the SDK.
+//! Many SDK clients in this process.
 
 use convoke_client::{Client, ConnectionState, MemberSpec, Registration};
 use convoke_testkit::PATIENCE;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 
-/// As many as may attach at the same moment; more would only wait for each other.
+/// Clients that attach concurrently; more would only wait for each other.
 const AT_ONCE: usize = 200;
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Clients `{name}-0`, `{name}-1`, … of service `web`, each with one member of its own name, starting at this address.
+    /// Starts clients `{name}-0`, `{name}-1`, … of service `web`, each with one member of the same id, at this address.
     pub async fn start(name: &str, count: usize, address: &str) -> Fleet {
         raise_open_files();
         let mut fleet = Fleet { clients: Vec::new() };
@@ -33,15 +33,15 @@ impl Fleet {
         fleet
     }
 
-    /// How many are connected to the node of this name.
+    /// Returns how many clients are connected to this node.
     pub fn at(&self, node: &str) -> usize {
         let there =
             |client: &Client| matches!(client.state(), ConnectionState::Connected { node: at, .. } if at == node);
         self.clients.iter().filter(|(client, _)| there(client)).count()
     }
 
-    /// Waits until all are connected to any but the node of this name. Each tells it by itself: asking thousands again and again
-    /// would take the time of those that are asked.
+    /// Waits until all clients are connected to other nodes than this one. Each client signals it, because polling thousands
+    /// of clients would slow them down.
     pub async fn all_elsewhere(&self, node: &str) {
         let moved = async {
             for (client, _) in &self.clients {
@@ -52,8 +52,8 @@ impl Fleet {
         tokio::time::timeout(PATIENCE, moved).await.unwrap_or_else(|_| panic!("{} are still at {node}", self.at(node)));
     }
 
-    /// None has been told that it lost its member.
-    pub fn none_lost(&self) {
+    /// Checks that no client has lost its member.
+    pub fn assert_none_lost(&self) {
         for (_, registration) in &self.clients {
             assert_eq!(registration.ended(), None, "{}", registration.id());
         }
@@ -66,7 +66,7 @@ async fn client(name: String, address: String) -> (Client, Registration) {
     (client, registration)
 }
 
-/// Every client is an open file.
+/// Raises the limit of open files, because every client needs one.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();

@@ -1,24 +1,24 @@
-//! HTTP by hand: tests here need one request at a time, and sometimes a wrong one.
+//! A minimal HTTP client for single requests, including malformed ones.
 
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Sends bytes, and returns what came back when the other side has closed.
+/// Sends bytes and returns the response once the server has closed the connection.
 pub fn raw(address: &str, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It may be closed before all is sent.
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    // The server may close the connection before everything is sent.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     answer
 }
 
-/// Status and body.
+/// Sends a request and returns status and body.
 pub fn request(address: &str, method: &str, path: &str, body: &str) -> (u16, String) {
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
@@ -27,7 +27,7 @@ pub fn request(address: &str, method: &str, path: &str, body: &str) -> (u16, Str
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// The body of an answer that must be 200, as JSON.
+/// Returns the JSON body of a response, which must have status 200.
 #[track_caller]
 pub fn json(address: &str, method: &str, path: &str, body: &str) -> Value {
     let (status, body) = request(address, method, path, body);
@@ -35,7 +35,7 @@ pub fn json(address: &str, method: &str, path: &str, body: &str) -> Value {
     serde_json::from_str(&body).unwrap()
 }
 
-/// A figure of `/metrics`, with its labels or the sum over all of them; 0 if it is not there yet.
+/// Returns the value of a metric with its labels, or the sum over all labels; 0 if it does not exist yet.
 pub fn metric(address: &str, name: &str) -> f64 {
     let (_, text) = request(address, "GET", "/metrics", "");
     let family = name.split('{').next().unwrap().trim_end_matches("_total");
@@ -45,7 +45,7 @@ pub fn metric(address: &str, name: &str) -> f64 {
     text.lines().filter(named).map(value).sum()
 }
 
-/// The name in queries of a metric family in the OpenMetrics format: samples of some types have a suffix.
+/// Returns the name of a metric family in queries: samples of some OpenMetrics types have a suffix.
 pub fn series(family: &str, kind: &str) -> String {
     match kind {
         "counter" => format!("{family}_total"),

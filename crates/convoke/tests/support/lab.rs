@@ -1,4 +1,4 @@
-//! Demos and local clusters, each in a world of its own: a directory, a port, and a look at what is left of it.
+//! Demos and local clusters in an isolated environment: a directory, a port, and a check that nothing is left.
 
 use super::convoke;
 use convoke_testkit::{Process, free_address, run, until};
@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Nothing in it is found by any other test.
+/// An environment that is isolated from other tests.
 pub struct World {
     pub dir: tempfile::TempDir,
-    /// Of the cluster manager.
+    /// Port of the cluster manager.
     pub port: String,
 }
 
@@ -32,12 +32,12 @@ impl World {
         command
     }
 
-    /// A command of `convoke cluster` that ends by itself.
+    /// Runs a command of `convoke cluster` that ends by itself.
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.cluster(arguments).stdin(std::process::Stdio::null()).output().unwrap()
     }
 
-    /// Its answer as JSON; it must succeed.
+    /// Runs a command, which must succeed, and returns its JSON output.
     #[track_caller]
     pub fn json(&self, arguments: &[&str]) -> Value {
         let mut all = arguments.to_vec();
@@ -47,7 +47,7 @@ impl World {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Exit code and what it said on stderr.
+    /// Runs a command that fails and returns its exit code and stderr.
     pub fn rejected(&self, arguments: &[&str]) -> (i32, String) {
         let output = self.run(arguments);
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap().trim().to_owned())
@@ -57,7 +57,7 @@ impl World {
         Process::spawn(command)
     }
 
-    /// No process, no port, no directory.
+    /// Checks that no process, open port or directory is left.
     #[track_caller]
     pub fn nothing_left(&self) {
         let ours = |process: &String| {
@@ -73,14 +73,14 @@ impl World {
     }
 }
 
-/// Whatever a test that failed has left.
+/// Removes what a failed test has left.
 impl Drop for World {
     fn drop(&mut self) {
         let _ = self.run(&["delete", "--all"]);
     }
 }
 
-/// Command lines of all processes that are not just zombies.
+/// Returns the command lines of all processes except zombies.
 fn processes() -> Vec<String> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let line = |path: &Path| std::fs::read(path.join("cmdline")).ok();
@@ -91,7 +91,7 @@ fn processes() -> Vec<String> {
         .collect()
 }
 
-/// Whether somebody answers at the client port of a node.
+/// Returns whether a node answers at this client address.
 pub fn answers(address: &str) -> bool {
     run(super::binary(), ["status", "--addr", address, "--timeout", "5s"]).status.success()
 }

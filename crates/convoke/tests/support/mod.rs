@@ -1,4 +1,4 @@
-//! Real processes of the built binary.
+//! Processes of the built binary.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part; in a test a panic is the message")]
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Timers short enough for tests that wait for them, long enough for a busy machine.
+/// Timers that are short enough for tests that wait for them and long enough for a busy machine.
 const TIMERS: &[(&str, &str)] = &[
     ("HEARTBEAT_INTERVAL", "500ms"),
     ("HEARTBEAT_TIMEOUT", "6s"),
@@ -33,7 +33,7 @@ pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_convoke"))
 }
 
-/// The binary, free of what the environment of the test says.
+/// Returns a command of the binary without the environment variables of the test.
 pub fn convoke(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars_os() {
@@ -45,17 +45,17 @@ pub fn convoke(arguments: &[&str]) -> Command {
     command
 }
 
-/// A node on any free ports, with short timers.
+/// Returns the command of a node with free ports and short timers.
 pub fn start(data_dir: &Path, arguments: &[&str]) -> Command {
     start_on(data_dir, ["0", "0"], arguments)
 }
 
-/// The same with a client port that is known.
+/// Like `start`, with a given client port.
 pub fn start_at(data_dir: &Path, client_port: &str, arguments: &[&str]) -> Command {
     start_on(data_dir, [client_port, "0"], arguments)
 }
 
-/// The same with both ports.
+/// Like `start`, with given client and peer ports.
 pub fn start_on(data_dir: &Path, [client_port, peer_port]: [&str; 2], arguments: &[&str]) -> Command {
     let mut command =
         convoke(&["start", "--client-port", client_port, "--peer-port", peer_port, "--dns-port", "0", "--data-dir"]);
@@ -66,31 +66,31 @@ pub fn start_on(data_dir: &Path, [client_port, peer_port]: [&str; 2], arguments:
     command
 }
 
-/// Nodes with short timers that keep their ports, to be started.
+/// Returns the plan of nodes with short timers and fixed ports.
 pub fn plan(dir: &Path) -> ProcessClusterPlan {
     let plan = ProcessCluster::plan(binary(), dir);
     TIMERS.iter().fold(plan, |plan, (name, value)| plan.environment(format!("CONVOKE_TIMERS_{name}"), *value))
 }
 
-/// The same for tests in which nobody has to fall silent: however busy the machine is, no client is taken for dead.
+/// Like `plan`, with long timeouts, for tests in which no client may be reported down on a busy machine.
 pub fn patient_plan(dir: &Path) -> ProcessClusterPlan {
     plan(dir)
         .environment("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "40s")
         .environment("CONVOKE_TIMERS_DEAD_PEER_TIMEOUT", "120s")
 }
 
-/// Where the package `faketime` puts what makes a program believe in another time.
+/// Returns the path of the library of the package `faketime`, which fakes the time of a program.
 pub fn faketime() -> Option<PathBuf> {
     let directories = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
     directories.map(|path| path.join("faketime/libfaketime.so.1")).find(|path| path.exists())
 }
 
-/// A network of so many hosts; where there can be none, the test says so and does nothing.
+/// Creates a network with this many hosts. Where that is impossible, the test reports it and does nothing.
 pub fn network(test: &str, hosts: usize) -> Option<NamespaceNetwork> {
     NamespaceNetwork::create(hosts).map_err(|why| skip(test, why)).ok()
 }
 
-/// Nodes `n1`, `n2`, … that have found each other, each with a directory of its own in `dir`.
+/// Starts connected nodes `n1`, `n2`, …, each with its own directory in `dir`.
 pub fn cluster(dir: &Path, count: usize) -> Vec<NodeProcess> {
     let mut nodes: Vec<NodeProcess> = Vec::new();
     for number in 1..=count {
@@ -110,7 +110,7 @@ pub fn cluster(dir: &Path, count: usize) -> Vec<NodeProcess> {
     nodes
 }
 
-/// Nodes with these ids and regions, started at once with the same list: together they form one log.
+/// Starts nodes with these ids and regions at once with the same list, so that they form one log.
 pub fn founders(dir: &Path, nodes: &[(&str, &str)]) -> Vec<NodeProcess> {
     let peers: Vec<String> = nodes.iter().map(|_| convoke_testkit::free_address()).collect();
     let join = peers.join(",");
@@ -123,7 +123,7 @@ pub fn founders(dir: &Path, nodes: &[(&str, &str)]) -> Vec<NodeProcess> {
     let started: Vec<NodeProcess> = started.into_iter().map(NodeProcess::ready).collect();
     for node in &started {
         convoke_testkit::until("every node knows every other, and the leader", || {
-            let status = ask(node, &["log", "status"]);
+            let status = query(node, &["log", "status"]);
             let known = states(node).iter().filter(|(_, state)| state == "up").count();
             known == nodes.len()
                 && status["available"] == true
@@ -133,7 +133,7 @@ pub fn founders(dir: &Path, nodes: &[(&str, &str)]) -> Vec<NodeProcess> {
     started
 }
 
-/// What a command that ends says. It must succeed.
+/// Runs a command, which must succeed, and returns its output.
 #[track_caller]
 pub fn output(arguments: &[&str]) -> String {
     let output = run(binary(), arguments);
@@ -141,15 +141,15 @@ pub fn output(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The answer of a node, as JSON.
+/// Runs a command at a node and returns its JSON output.
 #[track_caller]
-pub fn ask(node: &NodeProcess, arguments: &[&str]) -> Value {
+pub fn query(node: &NodeProcess, arguments: &[&str]) -> Value {
     let mut all = arguments.to_vec();
     all.extend(["--json", "--timeout", "30s", "--addr", &node.clients]);
     serde_json::from_str(&output(&all)).unwrap()
 }
 
-/// The status of a member at a node; `None` if there is none.
+/// Returns the status of a member at a node; `None` if there is no such member.
 pub fn member_status(node: &NodeProcess, id: &str) -> Option<String> {
     let output = run(binary(), ["member", id, "--json", "--timeout", "30s", "--addr", &node.clients]);
     match output.status.code() {
@@ -161,9 +161,9 @@ pub fn member_status(node: &NodeProcess, id: &str) -> Option<String> {
     }
 }
 
-/// Ids of nodes with their states, as one node sees them.
+/// Returns the ids and states of nodes as one node sees them.
 pub fn states(node: &NodeProcess) -> Vec<(String, String)> {
-    let nodes = ask(node, &["nodes"]);
+    let nodes = query(node, &["nodes"]);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     nodes["nodes"].as_array().unwrap().iter().map(|node| (text(&node["id"]), text(&node["state"]))).collect()
 }
@@ -172,7 +172,7 @@ pub fn state(node: &NodeProcess, id: &str) -> String {
     states(node).into_iter().find(|(found, _)| found == id).map_or_else(String::new, |(_, state)| state)
 }
 
-/// A watch that has caught up.
+/// Starts a watch and waits until it has caught up.
 pub fn watch(addresses: &str, filter: &str) -> Process {
     let watch = Process::spawn(&mut convoke(&["watch", filter, "--json", "--timeout", "30s", "--addr", addresses]));
     watch.line("caught-up", |line| line.contains("caught-up"));
@@ -185,7 +185,7 @@ pub fn register(addresses: &str, id: &str, arguments: &[&str]) -> Process {
     Process::spawn(&mut convoke(&all))
 }
 
-/// A registration that is in place.
+/// Starts a registration and waits until it is complete.
 pub fn registered(addresses: &str, id: &str) -> Process {
     let process = register(addresses, id, &[]);
     process.line("is registered", |line| line.contains("is registered"));
@@ -197,7 +197,7 @@ pub fn fails(arguments: &[&str], code: i32) -> String {
     failure(&convoke(arguments).output().unwrap(), code)
 }
 
-/// One sentence on stderr, nothing on stdout, and this exit code.
+/// Checks for one sentence on stderr, no stdout and this exit code. Returns the sentence.
 #[track_caller]
 pub fn failure(output: &Output, code: i32) -> String {
     let stderr = String::from_utf8(output.stderr.clone()).unwrap();

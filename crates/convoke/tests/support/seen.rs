@@ -1,4 +1,4 @@
-//! What somebody who watches has seen, through the binary itself.
+//! A watcher process and the events that it has received.
 
 use convoke_testkit::{Process, ProcessCluster, until};
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// A watch at one node that has caught up; it knows of the others by itself.
+    /// Starts a watch at one node and waits until it has caught up. The client learns the other nodes from the registry.
     pub fn at(cluster: &ProcessCluster, index: usize, filter: &str) -> Seen {
         let mut command = cluster.command(index, ["watch", filter, "--json", "--timeout", "30s", "--addr"]);
         let process = Process::spawn(command.arg(cluster.clients(index)));
@@ -23,7 +23,7 @@ impl Seen {
         self.process.stdout().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits for an event of this kind about this member.
+    /// Waits for an event of this kind and member.
     #[track_caller]
     pub fn event(&self, kind: &str, id: &str) {
         self.process.line(&format!("{kind} {id}"), |line| {
@@ -32,7 +32,7 @@ impl Seen {
         });
     }
 
-    /// Waits until somebody who starts with nothing and follows these events holds so many members, all up.
+    /// Waits until the events add up to this many members, all up.
     #[track_caller]
     pub fn all_up(&self, count: usize) {
         until(&format!("{count} members up"), || {
@@ -41,7 +41,7 @@ impl Seen {
         });
     }
 
-    /// What such a follower holds: id → member.
+    /// Returns the members that the events add up to, by id.
     pub fn view(&self) -> BTreeMap<String, Value> {
         let mut view = BTreeMap::new();
         for event in self.events() {
@@ -55,9 +55,9 @@ impl Seen {
         view
     }
 
-    /// No member was ever shown as down, or gone, and the story was never interrupted.
+    /// Checks that no member was ever shown as down or unregistered and that the watch was never reset.
     #[track_caller]
-    pub fn nothing_bad(&self) {
+    pub fn assert_undisturbed(&self) {
         for event in self.events() {
             let down = event["member"]["status"] == "down";
             assert!(!down && event["event"] != "unregister" && event["event"] != "reset", "{event}");

@@ -13,7 +13,7 @@ pub struct Three {
 }
 
 impl Three {
-    /// Three nodes started at once with the same list: they form one log.
+    /// Starts three nodes at once with the same list, so that they form one log.
     pub fn start(dir: &Path) -> Three {
         let peers: Vec<String> = (0..3).map(|_| free_address()).collect();
         let mut three = Three { nodes: vec![None, None, None], peers };
@@ -39,7 +39,7 @@ impl Three {
         addresses.join(",")
     }
 
-    /// Waits until the log has three voters and a leader; returns who leads.
+    /// Waits until the log has three voters and a leader. Returns the index of the leader.
     pub fn leader(&self) -> usize {
         let addresses = self.addresses();
         let mut leader = String::new();

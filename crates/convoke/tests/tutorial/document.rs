@@ -1,12 +1,12 @@
-//! A page in Markdown: prose, and blocks marked `console` with what is typed and what is said.
+//! A Markdown page: prose, and `console` blocks with commands and their output.
 //!
 //! ```text
-//! ```console              what follows is typed in the main terminal
+//! ```console              commands of the main terminal
 //! $ convoke nodes         a command
-//! ID  STATE  …            what it says
+//! ID  STATE  …            its output
 //! ```
-//! ```console watch        another terminal, in which one command goes on and on
-//! owner  web-1  …         without a command: what it has said since
+//! ```console watch        another terminal, in which one command keeps running
+//! owner  web-1  …         without a command: its output since then
 //! ```
 //! ```
 
@@ -20,7 +20,7 @@ pub struct Document {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Lines that are no affair of ours, other blocks among them.
+    /// Lines that are not checked, including other blocks.
     Prose(Vec<String>),
     Block(Block),
 }
@@ -34,10 +34,10 @@ pub struct Block {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// `None`: what a command that goes on has said since.
+    /// `None` for the output of a running command since the last step.
     pub command: Option<String>,
     pub output: Vec<String>,
-    /// Of the page, from 1.
+    /// Line number in the page, from 1.
     pub line: usize,
 }
 
@@ -45,7 +45,7 @@ impl Document {
     pub fn parse(text: &str) -> Document {
         let mut pieces = Vec::new();
         let (mut prose, mut block): (Vec<String>, Option<Block>) = (Vec::new(), None);
-        // Within a block of another kind nothing begins.
+        // No console block begins inside another block.
         let mut other = false;
         for (index, line) in text.lines().enumerate() {
             match block.take() {
@@ -109,7 +109,7 @@ impl Block {
 }
 
 #[test]
-fn a_page_is_read_and_written_as_it_is() {
+fn a_page_round_trips() {
     let text = "# Title\n\n```console\n$ echo a\na\n$ echo\n\n```\n\n```sh\n```\n\n```console watch\nmore\n```\nend\n";
     let page = Document::parse(text);
     assert_eq!(page.render(), text);

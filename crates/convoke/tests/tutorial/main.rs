@@ -1,5 +1,5 @@
-//! What the tutorial and the README show is what happens: their `console` blocks are run, command by command, with real processes and in a
-//! network of their own, where the ports are those on the page. `UPDATE_GOLDEN=1` writes what came of it into the pages.
+//! Runs the `console` blocks of the tutorial and the README, command by command, with real processes in a separate network
+//! with the ports of the page, and compares the output. `UPDATE_GOLDEN=1` writes the output into the pages.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -14,8 +14,8 @@ use play::Player;
 use std::path::Path;
 use std::process::Command;
 
-/// A shell that takes everything with it that was started in it.
-fn enclosed(mut command: Command) -> Command {
+/// Returns a shell that ends all processes started in it.
+fn isolated_shell(mut command: Command) -> Command {
     command.args(["--pid", "--fork", "--kill-child", "bash", "--noprofile", "--norc"]);
     command
 }
@@ -33,7 +33,7 @@ fn check(test: &str, path: &str) {
     let paths = [binaries.to_owned()].into_iter().chain(std::env::split_paths(&path_before));
     let paths = std::env::join_paths(paths).unwrap();
     let shell = || {
-        let mut command = enclosed(network.command(0, "unshare"));
+        let mut command = isolated_shell(network.command(0, "unshare"));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
             command.env_remove(name);
         }
@@ -50,13 +50,13 @@ fn check(test: &str, path: &str) {
 }
 
 #[test]
-fn the_tutorial_shows_what_happens() {
-    check("the_tutorial_shows_what_happens", "../../../../docs/tutorial.md");
+fn the_output_in_the_tutorial_is_correct() {
+    check("the_output_in_the_tutorial_is_correct", "../../../../docs/tutorial.md");
 }
 
 #[test]
-fn the_readme_shows_what_happens() {
-    check("the_readme_shows_what_happens", "../../../../README.md");
+fn the_output_in_the_readme_is_correct() {
+    check("the_output_in_the_readme_is_correct", "../../../../README.md");
 }
 
 fn played(text: &str) -> (Document, Vec<String>) {
@@ -71,7 +71,7 @@ fn played(text: &str) -> (Document, Vec<String>) {
 }
 
 #[test]
-fn a_right_page_passes() {
+fn a_correct_page_passes() {
     let text = "Told.\n```console\n$ x=7\n$ echo $x; echo 'after 3 s' >&2\n7\nafter 12 ms\n$ printf raw\nraw\n```\n\
                 ```console other\n$ echo a; echo b\na\n```\n```console other\nb\n```\n";
     let (page, differences) = played(text);
@@ -80,11 +80,11 @@ fn a_right_page_passes() {
 }
 
 #[test]
-fn a_wrong_page_does_not() {
+fn an_incorrect_page_fails() {
     let (page, differences) = played("```console\n$ echo hello\ngoodbye\n```\n");
-    assert_eq!(differences, ["line 2: echo hello\n--- written\ngoodbye\n--- found\nhello"]);
+    assert_eq!(differences, ["line 2: echo hello\n--- expected\ngoodbye\n--- found\nhello"]);
     assert_eq!(page.render(), "```console\n$ echo hello\nhello\n```\n");
-    // Too little is wrong as well, and so is what a terminal says unasked.
+    // Missing output is an error as well, and so is additional output.
     assert_eq!(played("```console\n$ echo hello\n```\n").1.len(), 1);
     assert_eq!(played("```console\n$ true\nhello\n```\n").1.len(), 1);
     let more = "```console other\n$ printf 'a\\nb\\n'\na\n```\n```console\n$ sleep 1\n```\n";

@@ -1,35 +1,35 @@
-//! What is different in every run, and so is not compared. Everything else must be as it is written.
+//! Parts of the output that differ in every run and are not compared. Everything else must be equal.
 
 use regex_lite::{Captures, Regex};
 use std::collections::BTreeMap;
 
-/// Names, and what is taken for them.
+/// Names of masks and their patterns.
 const MASKS: &[(&str, &str)] = &[
     ("log", r"\b[0-9a-f]{32}\b"),
     ("client", r"\b[0-9a-f]{16}\b"),
-    // Of a member.
+    // Version of a member.
     ("version", r"\b\d+\.\d+\.[0-9a-f]{8}\b"),
-    // Node, run, its own mark, number of the write.
+    // Node, incarnation, nonce, number of the write.
     ("write", r"\b[a-z0-9-]+/\d+~[0-9a-f]+:\d+"),
     ("time", r"\b\d+(\.\d+)? (ms|s|min)\b"),
-    // Where a client goes when its node dies is drawn by lot. Not n3, which the pages kill.
+    // A client whose node dies chooses another one at random. Not n3, which the pages kill.
     ("n1 or n2", r"\bowner=n[12]\b|\bnode n[12]\b|\bNode n[12]\b| n[12]$"),
     ("epoch", r"\b\d+@\d+\b"),
-    // Of an entry in the log: elections have entries, too.
+    // Index of a log entry: elections add entries as well.
     ("index", r"^Index +\d+$"),
     ("entries", r"\b\d+ in the log, \d+ committed, \d+ applied\b"),
 ];
-/// Numbers that a reader takes from one output to type them in the next command: where they are said, and where they are typed.
-const TAKEN: (&str, &str) = (r#""session":(\d+)"#, r"\b(\d+)/\d+\b");
-/// What the shell says about its jobs, and what a node logs about itself.
-const LEFT_OUT: &str = r"^\[\d+\]|^bash: line \d+: +\d+ Killed |^\d{4}-\d\d-\d\dT[0-9:.]+Z ";
+/// Numbers that a reader copies from an output into the next command: the pattern in the output, and in the command.
+const COPIED: (&str, &str) = (r#""session":(\d+)"#, r"\b(\d+)/\d+\b");
+/// Job messages of the shell, and log lines of nodes.
+const OMITTED: &str = r"^\[\d+\]|^bash: line \d+: +\d+ Killed |^\d{4}-\d\d-\d\dT[0-9:.]+Z ";
 
 #[derive(Debug)]
 pub struct Masks {
     masks: Vec<(&'static str, Regex)>,
-    said: Regex,
+    printed: Regex,
     typed: Regex,
-    /// As written, as found.
+    /// From the number on the page to the number of this run.
     taken: BTreeMap<String, String>,
 }
 
@@ -37,10 +37,10 @@ impl Masks {
     pub fn new() -> Masks {
         let regex = |pattern: &str| Regex::new(pattern).expect("a pattern");
         let masks = MASKS.iter().map(|(name, pattern)| (*name, regex(pattern))).collect();
-        Masks { masks, said: regex(TAKEN.0), typed: regex(TAKEN.1), taken: BTreeMap::new() }
+        Masks { masks, printed: regex(COPIED.0), typed: regex(COPIED.1), taken: BTreeMap::new() }
     }
 
-    /// Whether an output is what is written, but for what is different in every run.
+    /// Returns whether an output equals the page, apart from the masked parts.
     pub fn same(&self, written: &[String], found: &[String]) -> bool {
         self.masked(written) == self.masked(found)
     }
@@ -51,32 +51,32 @@ impl Masks {
 
     fn mask(&self, line: &str) -> String {
         let line = self.typed.replace_all(line, "<request>").into_owned();
-        let line = self.said.replace_all(&line, "\"session\":<session>").into_owned();
+        let line = self.printed.replace_all(&line, "\"session\":<session>").into_owned();
         self.masks.iter().fold(line, |line, (name, regex)| regex.replace_all(&line, format!("<{name}>")).into_owned())
     }
 
-    /// Remembers the numbers that the reader of this run takes from it.
+    /// Records the numbers to copy from this output.
     pub fn learn(&mut self, written: &[String], found: &[String]) {
         let numbers = |lines: &[String]| -> Vec<String> {
-            let all = lines.iter().flat_map(|line| self.said.captures_iter(line));
+            let all = lines.iter().flat_map(|line| self.printed.captures_iter(line));
             all.map(|captures| captures[1].to_owned()).collect()
         };
         let pairs: Vec<_> = numbers(written).into_iter().zip(numbers(found)).collect();
         self.taken.extend(pairs);
     }
 
-    /// An output of this run with the numbers that are written.
+    /// Replaces the numbers of this run by those on the page.
     pub fn written(&self, found: &[String]) -> Vec<String> {
         let replace = |captures: &Captures<'_>| {
             let written = self.taken.iter().find(|(_, taken)| **taken == captures[1]);
             written
                 .map_or_else(|| captures[0].to_owned(), |(written, _)| captures[0].replacen(&captures[1], written, 1))
         };
-        let said = |line: &String| self.said.replace_all(line, replace).into_owned();
-        found.iter().map(|line| self.typed.replace_all(&said(line), replace).into_owned()).collect()
+        let printed = |line: &String| self.printed.replace_all(line, replace).into_owned();
+        found.iter().map(|line| self.typed.replace_all(&printed(line), replace).into_owned()).collect()
     }
 
-    /// A command as the reader of this run types it.
+    /// Replaces the numbers on the page by those of this run in a command.
     pub fn typed(&self, command: &str) -> String {
         let replace = |captures: &Captures<'_>| match self.taken.get(&captures[1]) {
             Some(taken) => captures[0].replacen(&captures[1], taken, 1),
@@ -86,13 +86,13 @@ impl Masks {
     }
 }
 
-/// Lines that are on no page.
+/// Returns the pattern of lines that are not on the page.
 pub fn left_out() -> Regex {
-    Regex::new(LEFT_OUT).expect("a pattern")
+    Regex::new(OMITTED).expect("a pattern")
 }
 
 #[test]
-fn only_what_differs_in_every_run_is_left_open() {
+fn only_parts_that_differ_in_every_run_are_masked() {
     let masks = Masks::new();
     let same = |a: &str, b: &str| masks.same(&[a.to_owned()], &[b.to_owned()]);
     assert!(same("last heard 3.9 s ago", "last heard 12 ms ago"));
@@ -108,7 +108,7 @@ fn only_what_differs_in_every_run_is_left_open() {
 }
 
 #[test]
-fn jobs_and_logs_are_left_out() {
+fn job_messages_and_log_lines_are_omitted() {
     let out = left_out();
     assert!(out.is_match("[3] 4711") && out.is_match("bash: line 12:  4711 Killed                  convoke start"));
     assert!(out.is_match("2026-11-15T20:36:56.770908Z  INFO started, incarnation 1 node=dev"));
@@ -116,7 +116,7 @@ fn jobs_and_logs_are_left_out() {
 }
 
 #[test]
-fn numbers_are_taken_from_an_output_to_the_next_command() {
+fn numbers_are_copied_from_an_output_into_the_next_command() {
     let mut masks = Masks::new();
     masks.learn(&["{\"session\":6,\"number\":1}".into()], &["{\"session\":41,\"number\":1}".into()]);
     assert_eq!(masks.typed("convoke log resolve 6/1"), "convoke log resolve 41/1");

@@ -1,4 +1,4 @@
-//! Does what a page says, and writes down what comes of it.
+//! Runs the commands of a page and collects their output.
 
 use super::document::{Block, Document, Piece, Step};
 use super::masks::Masks;
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Commands that change nothing: a reader who looks a moment too early looks again.
-const LOOKS: &[&str] = &[
+/// Commands without side effects. If the output differs, they are repeated, because the state may not have settled yet.
+const READ_ONLY: &[&str] = &[
     "convoke nodes",
     "convoke status",
     "convoke services",
@@ -21,15 +21,15 @@ const LOOKS: &[&str] = &[
     "cat ",
 ];
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// While a page is written: what does not change for so long is what comes of it.
+/// When a page is written: an output is final if it does not change for this long.
 const SETTLED: Duration = Duration::from_secs(6);
 
 pub struct Player<'a> {
-    /// A shell for a terminal.
+    /// Creates the shell of a terminal.
     pub shell: &'a dyn Fn() -> Command,
     pub masks: Masks,
     pub terminals: BTreeMap<String, Terminal>,
-    /// Whether the page is to be written, not checked.
+    /// Whether the page is written instead of checked.
     pub writing: bool,
     pub differences: Vec<String>,
 }
@@ -39,7 +39,7 @@ impl<'a> Player<'a> {
         Player { shell, masks: Masks::new(), terminals: BTreeMap::new(), writing, differences: Vec::new() }
     }
 
-    /// The page as it came out. What is the same but for what is different in every run stays as it is written.
+    /// Returns the page with the actual output. Output that differs only in masked parts stays unchanged.
     pub fn play(&mut self, page: &Document) -> Document {
         let pieces = page.pieces.iter().map(|piece| match piece {
             Piece::Prose(prose) => Piece::Prose(prose.clone()),
@@ -52,7 +52,7 @@ impl<'a> Player<'a> {
         for (name, terminal) in &self.terminals {
             let rest = terminal.rest();
             if !rest.is_empty() && !name.is_empty() {
-                self.differences.push(format!("terminal {name} said more than is written:\n{}", rest.join("\n")));
+                self.differences.push(format!("terminal {name} has more output than the page:\n{}", rest.join("\n")));
             }
         }
         Document { pieces }
@@ -68,17 +68,17 @@ impl<'a> Player<'a> {
         if self.masks.same(&step.output, &found) {
             return step.clone();
         }
-        let command = step.command.as_deref().unwrap_or("(what is said meanwhile)");
-        let (written, said) = (step.output.join("\n"), found.join("\n"));
-        self.differences.push(format!("line {}: {command}\n--- written\n{written}\n--- found\n{said}", step.line));
+        let command = step.command.as_deref().unwrap_or("(output meanwhile)");
+        let (written, printed) = (step.output.join("\n"), found.join("\n"));
+        self.differences.push(format!("line {}: {command}\n--- expected\n{written}\n--- found\n{printed}", step.line));
         Step { command: step.command.clone(), output: self.masks.written(&found), line: step.line }
     }
 
-    /// A command of the main terminal, to its end.
+    /// Runs a command of the main terminal to its end.
     fn run(&mut self, command: &str, written: &[String]) -> Vec<String> {
         let begin = Instant::now();
         let mut found = self.once(command);
-        if !LOOKS.iter().any(|look| command.starts_with(look)) {
+        if !READ_ONLY.iter().any(|look| command.starts_with(look)) {
             return found;
         }
         let mut same_since = Instant::now();
@@ -102,7 +102,7 @@ impl<'a> Player<'a> {
         terminal.end()
     }
 
-    /// A command that goes on in a terminal of its own.
+    /// Starts a command that keeps running in a separate terminal.
     fn follow(&mut self, name: &str, command: Option<&str>, count: usize) -> Vec<String> {
         let writing = self.writing;
         let terminal = self.terminal(name);

@@ -1,4 +1,4 @@
-//! Members and measures for the benches.
+//! Members and measurements for the benchmarks.
 
 #![allow(dead_code, reason = "every bench compiles this module and uses its part of it")]
 
@@ -6,7 +6,7 @@ use convoke_core::member::MemberSpec;
 use convoke_core::node::{Attach, AttachMember};
 use std::time::Duration;
 
-/// The wanted size, or a small one when cargo merely tests that the benches run.
+/// Returns the given size, or a small one when cargo only tests that the benchmarks run.
 pub fn scale(count: usize) -> usize {
     if std::env::args().any(|argument| argument == "--bench") { count } else { (count / 1_000).max(20_000) }
 }
@@ -33,16 +33,16 @@ pub fn attach(session: usize, members: usize) -> Attach {
     }
 }
 
-/// CPU time of this process so far; zero where the system does not tell.
+/// Returns the CPU time of this process so far; zero where the system does not provide it.
 pub fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the process may hold anything, up to the last parenthesis.
+    // The process name may contain any character, so the fields start after the last parenthesis.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks: u64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 10)
 }
 
-/// Resident memory of this process in MB; zero where the system does not tell.
+/// Returns the resident memory of this process in MB; zero where the system does not provide it.
 pub fn resident_mb() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Operations of clients.
+//! Execution of client operations.
 
 use super::{EventLoop, Operations, Reply, ReplyTo};
 use crate::connection::{ClientOperation, CloseReason, Delivery, OperationResult};
@@ -7,7 +7,7 @@ use convoke_core::node::{ConnId, SessionId};
 use convoke_core::{ErrorCode, Rejection, Time};
 
 impl EventLoop {
-    /// Carries out a batch in order. Its answers come before the notices it causes.
+    /// Executes a batch in order. Its answers are sent before the notices that it causes.
     pub(super) fn operations(&mut self, batch: Operations, now: Time, wall: u64) {
         let Operations { conn, operations, reply } = batch;
         let outbox = self.clients.get(&conn).cloned();
@@ -16,7 +16,7 @@ impl EventLoop {
             let answer = if outbox.is_some() {
                 self.operation(conn, operation, now, wall)
             } else {
-                // The connection was dropped by this node; what it had buffered is void (L5).
+                // This node has closed the connection, so its buffered operations are void (L5).
                 reject(&operation)
             };
             answers.push(answer);
@@ -51,7 +51,7 @@ impl EventLoop {
         }
     }
 
-    /// A heartbeat; unless it asks for an echo, it is answered only if rejected.
+    /// Executes a heartbeat. Without an echo, it is answered only if rejected.
     pub(super) fn heartbeat(&mut self, conn: ConnId, session: SessionId, echo: Option<u64>, now: Time) {
         if !self.clients.contains_key(&conn) {
             return;
@@ -67,7 +67,7 @@ impl EventLoop {
         }
     }
 
-    /// Drops a client's connection. What it has submitted is rejected from now on.
+    /// Closes a client's connection. Operations that it submits from now on are rejected.
     pub(super) fn close_client(&mut self, conn: ConnId, reason: CloseReason) {
         if let Some(outbox) = self.clients.remove(&conn) {
             self.replies.push(Reply::Deliver(outbox, conn, Delivery::Closed(reason)));
@@ -81,7 +81,7 @@ impl EventLoop {
         self.streams.end_all();
     }
 
-    /// A connection that does not take its notices.
+    /// Closes a connection whose client does not read its notices.
     pub(super) fn overflow(&mut self, conn: ConnId) {
         let Some(outbox) = self.clients.remove(&conn) else { return };
         add(&self.shared.counting.clients_overflowed, 1);
@@ -93,7 +93,7 @@ impl EventLoop {
 }
 
 fn reject(operation: &ClientOperation) -> OperationResult {
-    let rejection = Rejection::new(ErrorCode::SessionGone, "this connection was dropped by the node; attach again");
+    let rejection = Rejection::new(ErrorCode::SessionGone, "the node closed this connection; attach again");
     match operation {
         ClientOperation::Attach(_) | ClientOperation::Reattach(_) => OperationResult::Attached(Err(rejection)),
         ClientOperation::Register { .. } | ClientOperation::Update { .. } => OperationResult::Written(Err(rejection)),

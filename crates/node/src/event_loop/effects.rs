@@ -1,4 +1,4 @@
-//! What the core wants done.
+//! Execution of the core's effects.
 
 use super::{EventLoop, Reply};
 use crate::connection::{CloseReason, Delivery};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use convoke_core::node::{Effect, LinkId, RegistryEvent};
 
 impl EventLoop {
-    /// Carries out what the last call left behind.
+    /// Executes the effects and events of the last call.
     pub(super) fn settle(&mut self) {
         if self.out.effects.is_empty() && self.out.events.is_empty() {
             return;
@@ -21,14 +21,14 @@ impl EventLoop {
         }
         self.out.events = events;
         let mut effects = std::mem::take(&mut self.out.effects);
-        let run = self.run;
+        let generation = self.generation;
         for effect in effects.drain(..) {
-            // A restart or stop among them ends this run: what follows is nobody's.
-            if self.run == run && self.ended.is_none() {
+            // A restart or stop among the effects ends this core: the remaining effects are void.
+            if self.generation == generation && self.ended.is_none() {
                 self.effect(effect);
             }
         }
-        // Effects of what was done meanwhile come after.
+        // The effects above may have caused further ones.
         if self.out.effects.is_empty() && self.out.events.is_empty() {
             self.out.effects = effects;
         } else {
@@ -46,7 +46,7 @@ impl EventLoop {
                 }
             }
             Effect::Dial { dial, address } => {
-                self.dials.spawn(links::dial(self.run, dial, address, self.shared.clone()));
+                self.dials.spawn(links::dial(self.generation, dial, address, self.shared.clone()));
             }
             Effect::CloseLink { link } => {
                 if let Some(link) = self.links.remove(&link) {
@@ -54,7 +54,7 @@ impl EventLoop {
                 }
             }
             Effect::CloseClient { conn } => self.close_client(conn, CloseReason::Dropped),
-            Effect::CloseAllClients => self.close_all_clients(CloseReason::NodeSlept),
+            Effect::CloseAllClients => self.close_all_clients(CloseReason::NodePaused),
             Effect::Persist { incarnation } => self.persist(incarnation),
             Effect::Restart { reason, incarnation, legacy } => self.restart(reason, incarnation, legacy),
             Effect::Stop { reason } => {
@@ -88,7 +88,7 @@ impl EventLoop {
     fn event(&mut self, event: RegistryEvent) {
         match &event {
             RegistryEvent::Ready { .. } => {
-                // Only once all that makes it ready can be read.
+                // Sent after the publication, so that a reader of a ready node sees the whole registry.
                 let shared = self.shared.clone();
                 self.replies.push(Reply::Call(Box::new(move || {
                     shared.phase.send_if_modified(|phase| {
@@ -104,7 +104,7 @@ impl EventLoop {
             RegistryEvent::Exchanged { from, full, chunks, records, took } => {
                 let name = if *full { "registry.full_sync" } else { "registry.exchange" };
                 let began_ago = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-                // It has ended when it is noticed.
+                // The exchange has ended when the core reports it.
                 drop(tracing::info_span!(
                     target: convoke_trace::TARGET,
                     parent: None,
@@ -120,7 +120,7 @@ impl EventLoop {
             RegistryEvent::NameLost { name, .. } => {
                 self.names.remove(name);
             }
-            // Whoever is rejected tries again and again.
+            // These events can repeat with every retry.
             RegistryEvent::PeerRejected { .. } | RegistryEvent::Conflict { .. } | RegistryEvent::Late { .. }
                 if !self.log_throttle.is_new(&NodeEvent::Registry(event.clone()).to_string()) =>
             {
@@ -131,8 +131,8 @@ impl EventLoop {
         self.shared.timeline.record(NodeEvent::Registry(event));
     }
 
-    /// Remembers the incarnation. Not waited for: should this process die first, the nonce still tells its runs apart
-    /// and peers know the number (N1).
+    /// Persists the incarnation without waiting. If this process dies first, the nonce still distinguishes its
+    /// incarnations, and peers know the number (N1).
     fn persist(&mut self, incarnation: u64) {
         let Some(data_dir) = self.data_dir.clone() else { return };
         if data_dir.incarnation() >= incarnation {

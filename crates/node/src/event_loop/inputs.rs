@@ -1,4 +1,4 @@
-//! What reaches the event loop.
+//! Inputs of the event loop.
 
 use super::EventLoop;
 use crate::connection::{ClientOperation, OperationResult, Outbox};
@@ -9,19 +9,19 @@ use convoke_core::node::{ConnId, DialId, Interest, LinkId, Resume, SessionId};
 use convoke_core::{Rejection, Time};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Returns what is to be said once the turn's changes are published.
+/// Returns a function that sends the reply once the turn's changes are published.
 pub(crate) type Call = Box<dyn FnOnce(&mut EventLoop, Time) -> Box<dyn FnOnce() + Send> + Send>;
 
 pub(crate) enum Input {
     /// A peer connected.
     Accepted(Box<Connected>),
     Dialed {
-        run: u64,
+        generation: u64,
         dial: DialId,
         connected: Box<Connected>,
     },
     DialFailed {
-        run: u64,
+        generation: u64,
         dial: DialId,
     },
     Frames(Frames),
@@ -37,7 +37,7 @@ pub(crate) enum Input {
     Heartbeat {
         conn: ConnId,
         session: SessionId,
-        /// To be brought back by the answer, if one is wanted.
+        /// Returned by the answer, if one is requested.
         echo: Option<u64>,
     },
     Watch(Box<WatchRequest>),
@@ -63,14 +63,14 @@ impl std::fmt::Debug for Input {
     }
 }
 
-/// What was read from a peer at once.
+/// Frames that were read from a peer at once.
 #[derive(Debug)]
 pub(crate) struct Frames {
     pub(crate) link: LinkId,
     pub(crate) frames: Vec<Bytes>,
-    /// Given back when the frames have been handled.
+    /// Released when the frames have been handled.
     pub(crate) _room: OwnedSemaphorePermit,
-    /// With the first frame the peer has said who it is.
+    /// Released with the first frame, which identifies the peer.
     pub(crate) _unidentified: Option<OwnedSemaphorePermit>,
 }
 
@@ -91,16 +91,16 @@ pub(crate) enum ReplyTo {
 pub(crate) struct WatchRequest {
     pub(crate) interest: Interest,
     pub(crate) resume: Resume,
-    /// A mark whenever everything has been told.
+    /// Send a mark after every batch.
     pub(crate) eager_marks: bool,
     pub(crate) reply: oneshot::Sender<Result<WatchHandle, Rejection>>,
 }
 
-/// Said by whoever waits or ends; see [`crate::shared::Shared::signals`].
+/// Sent by a connection or watch that waits or ends; see [`crate::shared::Shared::signals`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
     Disconnected(ConnId),
-    /// The reader of a watch has taken its batch and wants more.
-    Wanted(StreamId),
-    Unwatchd(StreamId),
+    /// The reader of a watch has taken its batch and requests more.
+    MoreRequested(StreamId),
+    Unwatched(StreamId),
 }

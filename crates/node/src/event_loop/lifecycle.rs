@@ -1,4 +1,4 @@
-//! Runs of the node: the first, a new one in the same process, and the end.
+//! Incarnations of the node: the first one, further ones in the same process, and the end.
 
 use super::{EventLoop, Numbered};
 use crate::clock::{Clock, wall_ms};
@@ -21,10 +21,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// How long a stopping node waits for its last frames to be sent.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Time limit for a stopping node to send its last frames.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the event loop starts from.
+/// The initial state of the event loop.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) core_config: convoke_core::Config,
@@ -55,7 +55,7 @@ impl EventLoop {
             core_config,
             out: Output::default(),
             clock,
-            run: 1,
+            generation: 1,
             collisions: 0,
             shared,
             inbox,
@@ -87,12 +87,12 @@ impl EventLoop {
         self.reply();
     }
 
-    /// This run is over; a new one begins, empty, with a higher incarnation. Clients and peers have to connect again.
+    /// Replaces the core by a new, empty one with a higher incarnation. Clients and peers must connect again.
     pub(super) fn restart(&mut self, reason: RestartReason, incarnation: u64, legacy: Legacy) {
         let nonce = match random::number() {
             Ok(nonce) => nonce,
             Err(error) => {
-                tracing::error!(node = %self.shared.id, "cannot start anew: {error}");
+                tracing::error!(node = %self.shared.id, "cannot restart: {error}");
                 self.ended = Some(StopReason::Graceful);
                 return;
             }
@@ -106,9 +106,9 @@ impl EventLoop {
             }
             ready
         });
-        self.run += 1;
+        self.generation += 1;
         self.collisions += u32::from(reason == RestartReason::IncarnationCollision);
-        self.close_all_clients(CloseReason::NodeSlept);
+        self.close_all_clients(CloseReason::NodePaused);
         self.dials.abort_all();
         for (_, link) in self.links.drain() {
             link.queue.cut();
@@ -119,7 +119,7 @@ impl EventLoop {
         let start = Start { persisted, nonce, collisions: self.collisions, legacy, ..Start::default() };
         match new_core(&self.core_config, start, self.clock) {
             Ok(core) => self.core = core,
-            // The configuration was valid for the run before.
+            // The configuration was valid for the previous core.
             Err(error) => unreachable!("a node that ran cannot start: {error}"),
         }
         self.begin();
@@ -129,9 +129,9 @@ impl EventLoop {
         }
     }
 
-    /// What the application registered belongs to it, not to a run (N2).
+    /// Names belong to the application and survive a restart of the core (N2).
     pub(super) fn register_names_again(&mut self) {
-        if self.run == 1 {
+        if self.generation == 1 {
             return;
         }
         let now = self.clock.now();
@@ -143,7 +143,7 @@ impl EventLoop {
         self.core.names_complete(now, &mut self.out);
     }
 
-    /// Lets the last frames out.
+    /// Sends the last frames.
     pub(super) async fn finish(mut self) {
         for (_, link) in self.links.drain() {
             link.queue.close();
@@ -154,7 +154,7 @@ impl EventLoop {
             while tasks.writers.join_next().await.is_some() {}
             while tasks.readers.join_next().await.is_some() {}
         };
-        let _ = tokio::time::timeout(FAREWELL, sent).await;
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, sent).await;
     }
 }
 

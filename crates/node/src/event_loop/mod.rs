@@ -1,5 +1,5 @@
-//! The event loop: the one place that touches the core. Everything reaches it through one bounded channel; it takes
-//! what has gathered, calls the core, publishes what changed, and only then answers.
+//! The event loop: the only code that accesses the core. All inputs arrive through one bounded channel. A turn handles the
+//! queued inputs, calls the core, publishes the changes, and then sends the answers.
 
 mod clients;
 mod effects;
@@ -27,13 +27,13 @@ use streams::Streams;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-/// Inputs taken for one turn at most, and for how long they are handled: those at its start wait for their answers.
+/// Limits of one turn, in inputs and in time: the answers to its first inputs wait until the turn ends.
 const TURN_INPUTS: usize = 512;
 const TURN_MAX: Duration = Duration::from_millis(5);
-/// The longest sleep: a timer further away is looked at again then.
+/// The longest sleep. A timer that is due later is checked again then.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
-/// Numbers of our own making need no protection from whoever chooses them.
+/// These numbers are assigned by the node itself, so the hash needs no protection against chosen keys.
 type Numbered<K, V> = HashMap<K, V, FixedState>;
 
 #[derive(Debug)]
@@ -42,13 +42,13 @@ pub(crate) struct EventLoop {
     core_config: convoke_core::Config,
     out: Output,
     clock: Clock,
-    /// Counts the runs of this process; dials of an earlier one are void.
-    run: u64,
-    /// New runs because the incarnation number was taken.
+    /// Counts the cores of this process. Dials of an earlier core are void.
+    generation: u64,
+    /// Restarts because the incarnation number was already used.
     collisions: u32,
     shared: Arc<Shared>,
     inbox: mpsc::Receiver<Input>,
-    /// Taken from the inbox and not yet handled.
+    /// Taken from the inbox and not handled yet.
     waiting: VecDeque<Input>,
     signals: mpsc::UnboundedReceiver<Signal>,
     publisher: Publisher,
@@ -57,12 +57,12 @@ pub(crate) struct EventLoop {
     dials: JoinSet<()>,
     clients: Numbered<ConnId, Arc<Outbox>>,
     streams: Streams,
-    /// What is said once this turn's changes are published, in order.
+    /// Replies to send, in order, once this turn's changes are published.
     replies: Vec<Reply>,
-    /// Names the application registered, to be registered again by a new run (N2).
+    /// Names registered by the application, which a new incarnation registers again (N2).
     names: BTreeMap<String, String>,
     data_dir: Option<Arc<DataDir>>,
-    /// Events that repeat themselves.
+    /// Limits log lines of repeating events.
     log_throttle: LogThrottle,
     ended: Option<StopReason>,
 }
@@ -97,7 +97,7 @@ impl EventLoop {
                 break reason;
             }
             let due = self.core.next_wake();
-            // A timer that fires too early costs one look; so a later due time needs no new one.
+            // A timer that fires too early costs one turn, so a later due time does not reset it.
             if due < armed || timer.is_elapsed() {
                 let delay = due.since(self.clock.now()).min(SLEEP_MAX);
                 timer.as_mut().reset(tokio::time::Instant::now() + delay);
@@ -112,14 +112,14 @@ impl EventLoop {
                 () = std::future::ready(()), if busy => {}
             }
             self.turn(&mut signals);
-            // Others share this thread.
+            // Other tasks run on this thread.
             tokio::task::yield_now().await;
         };
         self.finish().await;
         Ending::from(reason)
     }
 
-    /// One turn: everything that has gathered, then what follows from it.
+    /// One turn: handles all queued inputs, then their consequences.
     fn turn(&mut self, signals: &mut Vec<Signal>) {
         while signals.len() < TURN_INPUTS
             && let Ok(signal) = self.signals.try_recv()
@@ -156,7 +156,7 @@ impl EventLoop {
         while self.dials.try_join_next().is_some() {}
     }
 
-    /// Lets readers see what has changed. What a starting node learns of others is no news.
+    /// Publishes changes to readers. Members that a starting node learns from others are not recorded as changes.
     fn publish(&mut self) {
         let kept = (*self.shared.phase.borrow() != Phase::Starting).then_some(&self.shared.changes);
         self.publisher.publish(&mut self.out.changes, kept);
@@ -176,13 +176,15 @@ impl EventLoop {
                 self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
                 self.core.accepted(now, link, &mut self.out);
             }
-            Input::Dialed { run, dial, connected } if run == self.run => {
+            Input::Dialed { generation, dial, connected } if generation == self.generation => {
                 let link = LinkId(self.shared.number());
                 self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
                 self.core.dialed(now, dial, link, &mut self.out);
             }
-            Input::DialFailed { run, dial } if run == self.run => self.core.dial_failed(now, dial, &mut self.out),
-            // A run that is over asked for it.
+            Input::DialFailed { generation, dial } if generation == self.generation => {
+                self.core.dial_failed(now, dial, &mut self.out)
+            }
+            // An earlier core requested this dial.
             Input::Dialed { .. } | Input::DialFailed { .. } => {}
             Input::Closed { link } => {
                 if self.links.remove(&link).is_some() {
@@ -221,8 +223,8 @@ impl EventLoop {
                 self.core.disconnected(now, conn, &mut self.out);
                 self.settle();
             }
-            Signal::Wanted(stream) => self.streams.wanted(stream),
-            Signal::Unwatchd(stream) => {
+            Signal::MoreRequested(stream) => self.streams.requested(stream),
+            Signal::Unwatched(stream) => {
                 if let Some(watcher) = self.streams.remove(stream) {
                     self.core.unwatch(watcher);
                 }
@@ -230,12 +232,12 @@ impl EventLoop {
         }
     }
 
-    /// Says what waited for this turn's changes to be published.
+    /// Sends the replies that waited for this turn's changes to be published.
     fn reply(&mut self) {
         let mut overflowed = Vec::new();
         for reply in std::mem::take(&mut self.replies) {
             match reply {
-                // Nobody waits any more: the caller has gone.
+                // An error means that the caller no longer waits.
                 Reply::Answer(reply, answers) => drop(reply.send(answers)),
                 Reply::Call(reply) => reply(),
                 Reply::Deliver(outbox, conn, delivery) => {

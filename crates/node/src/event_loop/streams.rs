@@ -1,4 +1,4 @@
-//! Watches at the owner: who has something to read and room for it.
+//! Watches in the event loop: which of them have events to read and room for a batch.
 
 use super::{EventLoop, Numbered, Reply, WatchRequest};
 use crate::watch::{Slot, StreamId, WatchHandle};
@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 /// Events in one batch.
 const BATCH: usize = 256;
-/// Batches in one turn; snapshots of many new watchers are spread over several, so that nobody else waits for them.
+/// Batches in one turn. Snapshots of many new watchers are spread over several turns, so that other inputs do not wait.
 const TURN_BATCHES: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     entries: Numbered<StreamId, Entry>,
     by_watcher: Numbered<WatcherId, StreamId>,
-    /// Those to be served next, each once.
+    /// Watches to be served next, each once.
     waiting: VecDeque<StreamId>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Streams {
 struct Entry {
     watcher: WatcherId,
     slot: Arc<Slot>,
-    /// The core has something for it.
+    /// The core has events for it.
     readable: bool,
     waiting: bool,
 }
@@ -41,17 +41,17 @@ impl Streams {
         Some(entry.watcher)
     }
 
-    /// The core has something to take.
+    /// Records that the core has events for a watcher.
     pub(super) fn readable(&mut self, watcher: WatcherId) {
         let Some(stream) = self.by_watcher.get(&watcher) else { return };
         if let Some(entry) = self.entries.get_mut(stream) {
             entry.readable = true;
         }
-        self.wanted(*stream);
+        self.requested(*stream);
     }
 
-    /// The reader has room.
-    pub(super) fn wanted(&mut self, stream: StreamId) {
+    /// Records that the reader has room.
+    pub(super) fn requested(&mut self, stream: StreamId) {
         if let Some(entry) = self.entries.get_mut(&stream)
             && entry.readable
             && !entry.waiting
@@ -65,7 +65,7 @@ impl Streams {
         !self.waiting.is_empty()
     }
 
-    /// Takes from the core for those who have room.
+    /// Takes batches from the core for the watches that have room.
     pub(super) fn serve(&mut self, core: &mut Node, now: Time) {
         for _ in 0..self.waiting.len().min(TURN_BATCHES) {
             let Some(stream) = self.waiting.pop_front() else { return };
@@ -77,7 +77,7 @@ impl Streams {
                 empty = events.is_empty();
                 more
             });
-            // Without room it stays readable until the reader asks.
+            // Without room, the watch stays readable until its reader requests more.
             if let Some(more) = more {
                 entry.readable = more;
                 if more && empty {
@@ -88,7 +88,7 @@ impl Streams {
         }
     }
 
-    /// The core knows none of them any more.
+    /// Ends all watches, because the core has dropped them.
     pub(super) fn end_all(&mut self) {
         for (_, entry) in self.entries.drain() {
             entry.slot.end();
@@ -116,7 +116,7 @@ impl EventLoop {
             self.streams.insert(stream, watcher, slot.clone());
             WatchHandle::new(stream, slot, self.shared.clone())
         });
-        // If nobody waits any more, the watch is dropped right here, and says so.
+        // If the caller no longer waits, the watch is dropped here and sends its signal.
         self.replies.push(Reply::Call(Box::new(move || drop(reply.send(result)))));
     }
 }

@@ -1,4 +1,4 @@
-//! The handle: every operation on a node, from any task. Cloning it is cheap.
+//! The handle: every operation on a node, from any task. It is cheap to clone.
 
 mod admin;
 mod names;
@@ -70,12 +70,12 @@ impl NodeHandle {
         *self.shared.phase.borrow()
     }
 
-    /// Watches the phase of the node.
+    /// Returns a receiver of the node's phases.
     pub fn phases(&self) -> watch::Receiver<Phase> {
         self.shared.phase.subscribe()
     }
 
-    /// Whether the registry is complete and the node serves clients.
+    /// Returns whether the registry is complete and the node serves clients.
     pub fn is_ready(&self) -> bool {
         self.phase() == Phase::Ready
     }
@@ -105,7 +105,7 @@ impl NodeHandle {
         self.stopped().await
     }
 
-    /// Ends the node at once, as if the process had died.
+    /// Ends the node immediately, like a crash of the process.
     pub fn abort(&self) {
         self.owner.abort();
     }
@@ -143,7 +143,7 @@ impl NodeHandle {
         self.shared.changes.after(after)
     }
 
-    /// Watches the sequence of the last member change.
+    /// Returns a receiver of the sequence number of the last member change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changes.listen()
     }
@@ -176,13 +176,13 @@ impl NodeHandle {
 
 impl NodeHandle {
     /// Runs a function in the event loop. Returns after its changes are published.
-    async fn ask<T: Send + 'static>(
+    async fn run_in_event_loop<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&mut EventLoop, Time) -> T + Send + 'static,
+        function: impl FnOnce(&mut EventLoop, Time) -> T + Send + 'static,
     ) -> Result<T, Rejection> {
         let (reply, answer) = oneshot::channel();
-        let call: Call = Box::new(move |owner, now| {
-            let value = question(owner, now);
+        let call: Call = Box::new(move |event_loop, now| {
+            let value = function(event_loop, now);
             Box::new(move || drop(reply.send(value)))
         });
         self.shared.inbox.send(Input::Call(call)).await.map_err(|_| stopped())?;

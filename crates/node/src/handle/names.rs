@@ -12,10 +12,10 @@ impl NodeHandle {
     /// Registers a name with a location, or changes the location. Rejected if another live node holds the name.
     pub async fn register(&self, name: &str, location: &str) -> Result<Version, Rejection> {
         let (name, location) = (name.to_owned(), location.to_owned());
-        self.ask(move |owner, now| {
-            let (core, out) = owner.core();
+        self.run_in_event_loop(move |event_loop, now| {
+            let (core, out) = event_loop.core();
             let version = core.register_name(now, &name, &location, out)?;
-            owner.names().insert(name, location);
+            event_loop.names().insert(name, location);
             Ok(version)
         })
         .await?
@@ -24,9 +24,9 @@ impl NodeHandle {
     /// Unregisters a name of this node.
     pub async fn unregister(&self, name: &str) -> Result<(), Rejection> {
         let name = name.to_owned();
-        self.ask(move |owner, now| {
-            owner.names().remove(&name);
-            let (core, out) = owner.core();
+        self.run_in_event_loop(move |event_loop, now| {
+            event_loop.names().remove(&name);
+            let (core, out) = event_loop.core();
             core.unregister_name(now, &name, out)
         })
         .await?
@@ -45,8 +45,8 @@ impl NodeHandle {
     /// Declares, after a restart, that the application has registered all its names. Names of the earlier incarnation that
     /// were not repeated are unregistered now instead of one `heartbeat_timeout` after the start (N2).
     pub async fn names_complete(&self) -> Result<(), Rejection> {
-        self.ask(|owner, now| {
-            let (core, out) = owner.core();
+        self.run_in_event_loop(|event_loop, now| {
+            let (core, out) = event_loop.core();
             core.names_complete(now, out);
         })
         .await

@@ -1,4 +1,4 @@
-//! How a node is.
+//! The status of a node.
 
 use super::NodeHandle;
 use crate::counters::NetworkCounters;
@@ -8,7 +8,7 @@ use convoke_core::node::{DegradedReason, Sizes};
 use convoke_core::version::Incarnation;
 use std::time::Duration;
 
-/// A node's own account of itself.
+/// Status of a node, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
     pub incarnation: Incarnation,
@@ -16,11 +16,11 @@ pub struct NodeStatus {
     pub uptime: Duration,
     pub sizes: Sizes,
     pub degraded: Vec<DegradedReason>,
-    /// Equal at two nodes that hold the same.
+    /// Equal at two nodes that hold the same records.
     pub context_hash: u64,
 }
 
-/// Monotonic counters of the registry and of the network around it.
+/// Monotonic counters of the registry and of the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     pub registry: convoke_core::node::Counters,
@@ -30,8 +30,8 @@ pub struct Counters {
 impl NodeHandle {
     pub async fn status(&self) -> Result<NodeStatus, Rejection> {
         let phase = self.phase();
-        self.ask(move |owner, now| {
-            let core = &*owner.core().0;
+        self.run_in_event_loop(move |event_loop, now| {
+            let core = &*event_loop.core().0;
             NodeStatus {
                 incarnation: core.origin().incarnation,
                 phase,
@@ -45,7 +45,7 @@ impl NodeHandle {
     }
 
     pub async fn counters(&self) -> Result<Counters, Rejection> {
-        let registry = self.ask(|owner, _| *owner.core().0.counters()).await?;
+        let registry = self.run_in_event_loop(|event_loop, _| *event_loop.core().0.counters()).await?;
         Ok(Counters { registry, network: self.shared.counting.read() })
     }
 }

@@ -1,6 +1,6 @@
 //! Accepting peers. The number of unidentified connections and the time they may take are limited.
 
-use super::{Connected, tell};
+use super::{Connected, send_input};
 use crate::counters::add;
 use crate::event_loop::Input;
 use crate::shared::Shared;
@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 /// Pause after a failed accept, for example when file descriptors run out.
-const TROUBLE_PAUSE: Duration = Duration::from_millis(100);
+const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Acceptor {
@@ -40,11 +40,11 @@ impl Acceptor {
                         continue;
                     };
                     add(&self.shared.counting.links_accepted, 1);
-                    waiting.spawn(welcome(stream, address, permit, self.shared.clone()));
+                    waiting.spawn(read_preamble(stream, address, permit, self.shared.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(node = %self.shared.id, "peer accept failed error={error}");
-                    tokio::time::sleep(TROUBLE_PAUSE).await;
+                    tokio::time::sleep(ERROR_PAUSE).await;
                 }
             }
         }
@@ -52,7 +52,7 @@ impl Acceptor {
 }
 
 /// Reads the preamble, which identifies the plane and rejects other protocols.
-async fn welcome(mut stream: TcpStream, address: SocketAddr, permit: OwnedSemaphorePermit, shared: Arc<Shared>) {
+async fn read_preamble(mut stream: TcpStream, address: SocketAddr, permit: OwnedSemaphorePermit, shared: Arc<Shared>) {
     let mut preamble = [0; REGISTRY_PREAMBLE.len()];
     let read = stream.read_exact(&mut preamble);
     match tokio::time::timeout(shared.network.handshake_timeout, read).await {
@@ -63,7 +63,7 @@ async fn welcome(mut stream: TcpStream, address: SocketAddr, permit: OwnedSemaph
         Ok(Ok(_)) if preamble != REGISTRY_PREAMBLE => shared.garbage(address, "it does not use the peer protocol"),
         Ok(Ok(_)) => {
             let connected = Connected { stream, address, unidentified: Some(permit) };
-            tell(&shared, Input::Accepted(Box::new(connected))).await;
+            send_input(&shared, Input::Accepted(Box::new(connected))).await;
         }
     }
 }

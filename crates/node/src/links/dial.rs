@@ -1,6 +1,6 @@
 //! Connecting to a peer. Names are resolved with every attempt, because their addresses may change.
 
-use super::{Connected, socket, tell};
+use super::{Connected, send_input, socket};
 use crate::counters::add;
 use crate::event_loop::Input;
 use crate::shared::Shared;
@@ -11,20 +11,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 
-/// Connects within `dial_timeout` and sends the result to the event loop. `run` counts the incarnations of this process.
-pub(crate) async fn dial(run: u64, dial: DialId, address: String, shared: Arc<Shared>) {
+/// Connects within `dial_timeout` and sends the result to the event loop. `generation` identifies the core that requested it.
+pub(crate) async fn dial(generation: u64, dial: DialId, address: String, shared: Arc<Shared>) {
     add(&shared.counting.dials, 1);
     let connecting = connect(&address, shared.local_address);
     let result = tokio::time::timeout(shared.network.dial_timeout, connecting).await;
     let input = match result.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
-        Ok(connected) => Input::Dialed { run, dial, connected: Box::new(connected) },
+        Ok(connected) => Input::Dialed { generation, dial, connected: Box::new(connected) },
         Err(error) => {
             add(&shared.counting.dials_failed, 1);
             tracing::debug!(node = %shared.id, %address, "peer dial failed error={error}");
-            Input::DialFailed { run, dial }
+            Input::DialFailed { generation, dial }
         }
     };
-    tell(&shared, input).await;
+    send_input(&shared, input).await;
 }
 
 async fn connect(address: &str, local: SocketAddr) -> io::Result<Connected> {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_dials_from_where_it_listens_if_that_leads_there() {
+    fn a_node_dials_from_its_listen_address_if_that_has_a_route() {
         let from = |local: &str, peer: &str| {
             source(SocketAddr::new(local.parse().unwrap(), 7701), peer.parse().unwrap())
                 .map(|source| source.ip().to_string())

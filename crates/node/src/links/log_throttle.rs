@@ -15,18 +15,18 @@ impl LogThrottle {
     /// Returns whether `what` was not logged within the last window, and records it.
     pub(crate) fn is_new(&self, what: &str) -> bool {
         let now = Instant::now();
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.get(what).is_some_and(|at| now.duration_since(*at) < WINDOW) {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.get(what).is_some_and(|at| now.duration_since(*at) < WINDOW) {
             return false;
         }
-        if said.len() >= KEPT_MAX {
-            said.retain(|_, at| now.duration_since(*at) < WINDOW);
+        if recent.len() >= KEPT_MAX {
+            recent.retain(|_, at| now.duration_since(*at) < WINDOW);
         }
         // The table is full: suppress further keys until the window has passed.
-        if said.len() >= KEPT_MAX {
+        if recent.len() >= KEPT_MAX {
             return false;
         }
-        said.insert(what.to_owned(), now);
+        recent.insert(what.to_owned(), now);
         true
     }
 }
@@ -36,12 +36,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repetitions_are_quiet_and_the_memory_bounded() {
+    fn repetitions_are_suppressed_and_memory_is_bounded() {
         let log_throttle = LogThrottle::default();
         assert!(log_throttle.is_new("a"));
         assert!(!log_throttle.is_new("a"));
         assert!(log_throttle.is_new("b"));
-        let said = (0..5000).filter(|i| log_throttle.is_new(&i.to_string())).count();
-        assert_eq!(said, KEPT_MAX - 2);
+        let recent = (0..5000).filter(|i| log_throttle.is_new(&i.to_string())).count();
+        assert_eq!(recent, KEPT_MAX - 2);
     }
 }

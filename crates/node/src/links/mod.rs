@@ -58,7 +58,7 @@ impl Link {
     }
 }
 
-/// The tasks of all links; dropping them ends every connection at once.
+/// The tasks of all links. Dropping them ends every connection immediately.
 #[derive(Debug, Default)]
 pub(crate) struct LinkTasks {
     pub(crate) readers: JoinSet<()>,
@@ -80,7 +80,7 @@ pub(crate) fn socket(address: SocketAddr) -> std::io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Sends frames at once and limits unsent bytes in the kernel. Errors are ignored: both are optimisations.
+/// Disables Nagle's algorithm and limits unsent bytes in the kernel. Errors are ignored: both are optimisations.
 fn prepare(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]
@@ -88,6 +88,6 @@ fn prepare(stream: &TcpStream) {
 }
 
 /// Sends an input to the event loop. Returns false if the event loop has ended.
-async fn tell(shared: &Shared, input: Input) -> bool {
+async fn send_input(shared: &Shared, input: Input) -> bool {
     shared.inbox.send(input).await.is_ok()
 }

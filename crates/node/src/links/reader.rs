@@ -1,7 +1,7 @@
-//! Reading from a peer: frames within the limit, handed on in batches, with little of them under way at once.
+//! Reading from a peer: frames within the size limit, passed to the event loop in batches, a few at a time.
 
 use super::writer::LINGER;
-use super::{Queue, tell};
+use super::{Queue, send_input};
 use crate::counters::add;
 use crate::event_loop::{Frames, Input};
 use crate::shared::Shared;
@@ -15,9 +15,9 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const BUFFER_BYTES: usize = 64 * 1024;
-/// The first frame says who the peer is and whom it knows.
+/// Largest first frame. It identifies the peer and lists the nodes that the peer knows.
 const FIRST_FRAME_BYTES_MAX: usize = 1024 * 1024;
-/// Batches of one link that may wait for the event loop. Beyond, the peer waits: TCP holds it back.
+/// Batches of one link that may wait for the event loop. At this number, the link is not read and TCP slows the peer down.
 const BATCHES_MAX: usize = 2;
 
 #[derive(Debug)]
@@ -38,18 +38,18 @@ pub(super) async fn read(mut stream: OwnedReadHalf, mut reading: Reading) {
     };
     let Reading { id, shared, .. } = reading;
     if closed_here {
-        // What the peer still sends is not wanted, but a connection closed with unread bytes would be reset, and the
-        // peer might never see what it was sent last.
+        // The remaining bytes of the peer are discarded. A connection closed with unread bytes would be reset, and the
+        // peer might lose the last frames sent to it.
         let mut sink = vec![0; 4096];
         let drained = async { while stream.read(&mut sink).await.is_ok_and(|count| count > 0) {} };
         let _ = tokio::time::timeout(LINGER, drained).await;
     } else {
         queue.cut();
-        tell(&shared, Input::Closed { link: id }).await;
+        send_input(&shared, Input::Closed { link: id }).await;
     }
 }
 
-/// Hands frames to the event loop until the connection ends or turns out to be no peer's.
+/// Passes frames to the event loop until the connection ends or proves not to be a peer's.
 async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) {
     let shared = reading.shared.clone();
     let room = Arc::new(Semaphore::new(BATCHES_MAX));
@@ -82,7 +82,7 @@ async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) {
         let Ok(permit) = room.clone().acquire_owned().await else { return };
         let identified = reading.unidentified.take();
         let frames = Frames { link: reading.id, frames, _room: permit, _unidentified: identified };
-        if !tell(&shared, Input::Frames(frames)).await {
+        if !send_input(&shared, Input::Frames(frames)).await {
             return;
         }
     }

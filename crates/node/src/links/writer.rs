@@ -1,4 +1,4 @@
-//! Writing to a peer: a queue bounded in bytes, and a task that writes whatever has gathered in one go.
+//! Writing to a peer: a queue limited in bytes, and a task that writes all queued frames at once.
 
 use crate::counters::add;
 use crate::shared::Shared;
@@ -13,12 +13,12 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
-/// Taken from the queue at a time.
+/// Bytes taken from the queue at a time.
 const WRITE_BYTES: usize = 256 * 1024;
-/// How long a closed link may take to send what it still has.
+/// Time limit for a closed link to send its queued frames.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 
-/// Frames on their way to one peer.
+/// Queued frames for one peer.
 #[derive(Debug)]
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -44,7 +44,7 @@ impl Queue {
         Queue { state: Mutex::default(), limit, written: Notify::new(), closed: Notify::new() }
     }
 
-    /// Queues a frame; returns how many bytes wait now.
+    /// Queues a frame and returns the number of queued bytes.
     pub(crate) fn push(&self, frame: Bytes) -> Result<usize, Full> {
         let mut state = self.lock();
         let bytes = state.bytes + HEADER_BYTES + frame.len();
@@ -61,14 +61,14 @@ impl Queue {
         Ok(bytes)
     }
 
-    /// Nothing follows: what is queued is still sent, then the connection ends.
+    /// Closes the queue: queued frames are still sent, then the connection ends.
     pub(crate) fn close(&self) {
         self.lock().closing = true;
         self.written.notify_one();
         self.closed.notify_one();
     }
 
-    /// Drops what is queued, too.
+    /// Closes the queue and drops the queued frames.
     pub(crate) fn cut(&self) {
         let mut state = self.lock();
         state.frames.clear();
@@ -121,11 +121,11 @@ impl Queue {
     }
 }
 
-/// Frames with their headers, written without being copied together.
+/// Frames with their headers, written without a copy into one buffer.
 #[derive(Debug, Default)]
 struct Outgoing {
     frames: VecDeque<([u8; HEADER_BYTES], Bytes)>,
-    /// Bytes of the first header that are written.
+    /// Written bytes of the first header.
     header_done: usize,
     remaining: usize,
 }
@@ -187,7 +187,7 @@ impl Buf for Outgoing {
     }
 }
 
-/// Writes until the link is closed or breaks. The reader notices a broken connection and tells.
+/// Writes until the link is closed or fails. The reader detects a failed connection and reports it.
 pub(super) async fn write(mut stream: OwnedWriteHalf, _id: LinkId, queue: Arc<Queue>, shared: Arc<Shared>) {
     while let Some(mut outgoing) = queue.take().await {
         let bytes = outgoing.remaining();
@@ -198,7 +198,7 @@ pub(super) async fn write(mut stream: OwnedWriteHalf, _id: LinkId, queue: Arc<Qu
             tokio::select! {
                 biased;
                 result = writing => result,
-                // A peer that does not read must not hold a closed link open for ever.
+                // A peer that does not read must not keep a closed link open forever.
                 () = stuck_after_close(&queue) => Err(std::io::ErrorKind::TimedOut.into()),
             }
         };
@@ -208,7 +208,7 @@ pub(super) async fn write(mut stream: OwnedWriteHalf, _id: LinkId, queue: Arc<Qu
             return;
         }
     }
-    // The reader lets the peer read to the end before the connection goes.
+    // The reader waits until the peer has read everything before it closes the connection.
     let _ = stream.shutdown().await;
 }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_header_and_frame_however_it_is_cut() {
+    fn headers_and_frames_are_written_in_steps_of_any_size() {
         let frames = frames(&[3, 0, 1, 300, 0]);
         let expected: Vec<u8> = frames.iter().flat_map(|f| [&header(&[f])[..], f].concat()).collect();
         for step in [1, 2, 3, 4, 5, 7, 64, 1000] {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_bounded_in_bytes_until_they_are_written() {
+    fn queued_bytes_count_against_the_limit_until_they_are_written() {
         let queue = Queue::new(100);
         assert_eq!(queue.push(Bytes::from(vec![0; 50])), Ok(50 + HEADER_BYTES));
         assert_eq!(queue.push(Bytes::from(vec![0; 50])), Err(Full));
@@ -264,7 +264,7 @@ mod tests {
         queue.sent(outgoing.remaining());
         assert_eq!(queue.push(Bytes::from(vec![0; 50])), Ok(50 + HEADER_BYTES));
         queue.close();
-        assert!(queue.try_take().unwrap().is_some(), "what is queued is sent before the end");
+        assert!(queue.try_take().unwrap().is_some(), "queued frames are sent before the end");
         assert!(queue.try_take().unwrap().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Where a listing goes on: after a member, named by service and id. So a cursor works at every node.
+//! The cursor of a list: the service and id of the last member. It therefore works at every node.
 
 use convoke_core::{ErrorCode, Rejection};
 use std::fmt;
@@ -16,7 +16,7 @@ impl<'a> Cursor<'a> {
             Some(Cursor { service, id })
         });
         cursor.ok_or_else(|| {
-            let message = "this is no cursor: copy it unchanged from next_cursor of the page before";
+            let message = "invalid cursor: copy it unchanged from next_cursor of the previous page";
             Rejection::new(ErrorCode::InvalidArgument, message).field("cursor")
         })
     }

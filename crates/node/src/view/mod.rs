@@ -1,8 +1,8 @@
-//! The published view: what readers see, without ever waiting for the event loop.
+//! The published view, which readers use without waiting for the event loop.
 //!
-//! The owner applies every change of what the core shows, in the turn in which it happened and before anything of that
-//! turn is acknowledged: who wrote reads its own write. Ids are looked up in a concurrent hash map. Order comes from one
-//! persistent ordered set of ids per service, published together with the counts of that service.
+//! The event loop applies every change in the turn in which it happened and before anything of that turn is acknowledged,
+//! so a writer reads its own writes. Ids are looked up in a concurrent hash map. The order comes from one persistent
+//! ordered set of ids per service, published together with the counts of that service.
 
 mod cursor;
 mod publisher;
@@ -25,18 +25,18 @@ use smol_str::SmolStr;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::sync::Arc;
 
-/// Members looked at for one page at most: a filter that matches little must not hold up its caller.
+/// Largest number of members examined for one page, so that a filter with few matches does not block its caller.
 const EXAMINED_MAX: usize = 65_536;
 
 /// A range of ids or services.
 type Ids<'a> = (Bound<&'a str>, Bound<&'a str>);
 type ById = papaya::HashMap<SmolStr, Member, FixedState>;
 
-/// A part of a listing.
+/// A page of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberPage {
     pub members: Vec<Member>,
-    /// Where the next page begins; `None` after the last one. A page may be short, even empty, and not be the last.
+    /// Cursor of the next page; `None` after the last one. A page may be short, even empty, without being the last.
     pub next: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl View {
         })
     }
 
-    /// Services that have members, by name, with their counts.
+    /// Returns the services that have members, by name, with their counts.
     pub(crate) fn services(&self) -> Vec<ServiceView> {
         let services = self.services.load();
         let views = services.iter().map(|(name, service)| {
@@ -79,7 +79,7 @@ impl View {
         views.filter(|view| view.up + view.down + view.drained > 0).collect()
     }
 
-    /// Members that match, ordered by service and id, at most `limit`, after `cursor`.
+    /// Returns matching members after `cursor`, ordered by service and id, at most `limit`.
     pub(crate) fn list(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<MemberPage, Rejection> {
         let after = cursor.map(Cursor::parse).transpose()?;
         let limit = limit.max(1);
@@ -116,7 +116,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Walks one service from after an id; false if the page is complete.
+    /// Appends members of one service after an id. Returns false if the page is complete.
     fn service(&mut self, name: &SmolStr, service: &Service, after: Option<&str>) -> bool {
         let state = service.load();
         let members = self.view.members.pin();
@@ -130,7 +130,7 @@ impl Walk<'_> {
             }
             self.examined += 1;
             last = Some(id);
-            // It may have moved to another service a moment ago; then it is met there, or was.
+            // The member may have moved to another service a moment ago; the list of that service then contains it.
             let member = members.get(id.as_str()).filter(|member| member.service() == name.as_str());
             self.page.members.extend(member.filter(|member| self.filter.matches(&member.subject())).cloned());
         }

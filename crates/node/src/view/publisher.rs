@@ -1,4 +1,4 @@
-//! The writing side of the view, held by the event loop.
+//! The writer of the view, owned by the event loop.
 
 use super::View;
 use super::services::{Service, State};
@@ -15,11 +15,11 @@ pub(crate) struct Publisher {
     services: HashMap<SmolStr, Working, FixedState>,
     /// Services changed since the last publication.
     changed: Vec<SmolStr>,
-    /// Changes of this turn, to be kept.
-    noted: Vec<(ChangeKind, Member)>,
+    /// Member changes of this turn, to be recorded.
+    recorded: Vec<(ChangeKind, Member)>,
 }
 
-/// A service as the owner changes it; readers see what was last published.
+/// A service as the event loop changes it. Readers see the last published state.
 #[derive(Debug, Default)]
 struct Working {
     state: State,
@@ -30,10 +30,10 @@ struct Working {
 impl Publisher {
     pub(crate) fn new(view: Arc<View>, seed: u64) -> Self {
         let services = HashMap::with_hasher(FixedState::with_seed(seed));
-        Publisher { view, services, changed: Vec::new(), noted: Vec::new() }
+        Publisher { view, services, changed: Vec::new(), recorded: Vec::new() }
     }
 
-    /// Applies the changes of one turn and lets readers see them; those of members are kept, if somebody keeps them.
+    /// Applies and publishes the changes of one turn. Member changes are recorded if `changes` is given.
     pub(crate) fn publish(&mut self, changes: &mut Vec<Member>, kept: Option<&Changes>) {
         if changes.is_empty() {
             return;
@@ -52,13 +52,13 @@ impl Publisher {
                 if let Some(old) = members.remove(change.id()) {
                     self.leave(old);
                     if kept.is_some() {
-                        self.noted.push((ChangeKind::Unregistered, old.clone()));
+                        self.recorded.push((ChangeKind::Unregistered, old.clone()));
                     }
                 }
             } else {
                 let old = members.get(change.id());
                 if kept.is_some() {
-                    self.noted.push((ChangeKind::of(old, &change), change.clone()));
+                    self.recorded.push((ChangeKind::of(old, &change), change.clone()));
                 }
                 match old {
                     Some(old) if old.service() == change.service() => self.recount(old, &change),
@@ -73,11 +73,11 @@ impl Publisher {
         }
         self.show();
         if let Some(kept) = kept {
-            kept.record(&mut self.noted);
+            kept.record(&mut self.recorded);
         }
     }
 
-    /// Forgets everything: a new run of the node begins.
+    /// Clears the view, for a new incarnation of the node.
     pub(crate) fn clear(&mut self) {
         self.view.members.pin().clear();
         self.view.names.pin().clear();

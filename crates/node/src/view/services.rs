@@ -1,4 +1,4 @@
-//! One service of the view: its ids in order, and how many are up, down and drained.
+//! One service of the view: its ids in order and its counts of up, down and drained members.
 
 use arc_swap::{ArcSwap, Guard};
 use convoke_core::member::{Member, Status};
@@ -6,7 +6,7 @@ use imbl::OrdSet;
 use smol_str::SmolStr;
 use std::sync::Arc;
 
-/// As in `convoke services`: a drained member that is up counts as drained only.
+/// Counts as in `convoke services`: a drained member that is up counts as drained only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) up: usize,
@@ -24,7 +24,7 @@ impl Counts {
     }
 }
 
-/// Ids and counts of one moment. Cloning shares the ids.
+/// Ids and counts at one moment. Clones share the ids.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     pub(super) ids: OrdSet<SmolStr>,

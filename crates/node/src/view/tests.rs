@@ -1,4 +1,4 @@
-//! The view shows what the core shows, whatever happens, also to readers that do not wait.
+//! The view shows the same members as the core after every change, also to concurrent readers.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -53,7 +53,7 @@ impl World {
         let _ = self.core.register(self.now, 0, session, self.seq, &member, &mut self.out);
     }
 
-    /// Everything that can be read gives what the core says.
+    /// Compares every read of the view with the core.
     fn compare(&self) {
         let (mut members, _) = self.core.members(&Filter::all(), None, usize::MAX);
         members.sort_by(|a, b| (a.service(), a.id()).cmp(&(b.service(), b.id())));
@@ -89,13 +89,13 @@ fn list(view: &View, filter: &Filter, limit: usize) -> Vec<Member> {
 }
 
 #[test]
-fn the_view_shows_what_the_core_shows() {
+fn the_view_equals_the_core() {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut world = World::new();
         let mut sessions: Vec<(SessionId, u64)> = (0..4).map(|client| (world.attach(client, 1), 1)).collect();
         for _ in 0..300 {
-            // Several changes may be published at once.
+            // Several changes may be published together.
             for _ in 0..random.usize(1..4) {
                 step(&mut world, &mut sessions, &mut random);
             }
@@ -125,7 +125,7 @@ fn step(world: &mut World, sessions: &mut [(SessionId, u64)], random: &mut fastr
             sessions[client].1 += 1;
             sessions[client].0 = world.attach(client, 1_000 * sessions[client].1);
         }
-        // Time passes: sessions fall silent, are down, are gone.
+        // Time passes: sessions become silent, then down, then expire.
         _ => {
             let until = now + Duration::from_secs(random.u64(1..40));
             while world.core.next_wake() <= until {
@@ -138,7 +138,7 @@ fn step(world: &mut World, sessions: &mut [(SessionId, u64)], random: &mut fastr
 }
 
 #[test]
-fn readers_see_whole_members_in_order_while_everything_changes() {
+fn readers_see_complete_members_in_order_during_changes() {
     let mut world = World::new();
     let session = world.attach(0, 1);
     for index in 0..500 {
@@ -153,7 +153,7 @@ fn readers_see_whole_members_in_order_while_everything_changes() {
                 let members = list(&view, &Filter::all(), 50);
                 let ordered = members.is_sorted_by(|a, b| (a.service(), a.id()) < (b.service(), b.id()));
                 assert!(ordered, "out of order");
-                // Those that nobody touches are always there, and only once.
+                // Unchanged members are always there, exactly once.
                 assert_eq!(members.iter().filter(|member| member.id().ends_with('0')).count(), 50);
                 assert!(members.iter().all(|member| member.status() == Status::Up));
                 rounds += 1;
@@ -179,7 +179,7 @@ fn readers_see_whole_members_in_order_while_everything_changes() {
 }
 
 #[test]
-fn a_page_ends_where_too_much_was_looked_at_and_goes_on_from_there() {
+fn a_page_ends_after_the_examination_limit_and_the_next_one_continues() {
     let mut world = World::new();
     let session = world.attach(0, 1);
     for index in 0..EXAMINED_MAX + 10 {
@@ -193,7 +193,7 @@ fn a_page_ends_where_too_much_was_looked_at_and_goes_on_from_there() {
     assert_eq!((page.members.len(), page.next), (1, None));
 }
 
-/// Kind and id of what is kept above this sequence.
+/// Returns kind and id of the kept changes above this sequence.
 fn kept(changes: &Changes, after: u64) -> Vec<String> {
     let changes = changes.after(after);
     changes
@@ -205,8 +205,8 @@ fn kept(changes: &Changes, after: u64) -> Vec<String> {
 #[test]
 fn the_last_changes_of_members_are_kept() {
     let mut world = World::new();
-    let mut news = world.changes.listen();
-    let before = *news.borrow_and_update();
+    let mut receiver = world.changes.listen();
+    let before = *receiver.borrow_and_update();
     let session = world.attach(0, 1);
     let now = world.now;
     world.core.register_name(now, "name", "here", &mut world.out).unwrap();
@@ -221,13 +221,13 @@ fn the_last_changes_of_members_are_kept() {
     let all = ["register a", "register b", "update a", "unregister b"];
     let all: Vec<String> = (before + 1..).zip(all).map(|(sequence, what)| format!("{sequence} {what}")).collect();
     assert_eq!(kept(&world.changes, before), all);
-    assert_eq!(world.changes.after(before)[3].member.service(), "s", "as it was last");
+    assert_eq!(world.changes.after(before)[3].member.service(), "s", "the last state");
     assert_eq!(kept(&world.changes, before + 3), all[3..]);
-    assert!(news.has_changed().unwrap());
-    assert_eq!(*news.borrow_and_update(), before + 4);
+    assert!(receiver.has_changed().unwrap());
+    assert_eq!(*receiver.borrow_and_update(), before + 4);
     world.publish();
-    assert!(!news.has_changed().unwrap(), "nothing happened");
-    // More at once than are kept: the last ones, under the numbers they would have had.
+    assert!(!receiver.has_changed().unwrap(), "nothing happened");
+    // More changes at once than are kept: the last ones keep their sequence numbers.
     for index in 0..6 {
         world.register(session, &format!("c{index}"), "s");
     }
@@ -237,7 +237,7 @@ fn the_last_changes_of_members_are_kept() {
 }
 
 #[test]
-fn large_changes_push_each_other_out() {
+fn large_changes_displace_earlier_ones() {
     let mut world = World { changes: Changes::new(10_000), ..World::new() };
     let session = world.attach(0, 1);
     let now = world.now;

@@ -1,4 +1,4 @@
-//! Members as clients see them.
+//! Conversion of members to their gRPC and JSON forms.
 
 use convoke_core::member::{Member, Metadata, Owner, Status};
 use convoke_proto::v1;
@@ -33,12 +33,12 @@ pub(crate) fn wire_status(status: Status) -> v1::Status {
     }
 }
 
-/// A member that is written in the form of `convoke_proto::json::Member`, without a copy of its texts.
+/// A member that serializes in the form of `convoke_proto::json::Member` without a copy of its strings.
 #[derive(Clone, Debug)]
 pub(crate) struct JsonMember(pub(crate) Member);
 
 impl JsonMember {
-    /// About as many bytes as it takes in JSON.
+    /// Returns the approximate size in JSON.
     pub(crate) fn size_hint(&self) -> usize {
         let Self(member) = self;
         let pairs = member.metadata().iter().chain(member.endpoints()).map(|(key, value)| key.len() + value.len() + 6);
@@ -101,7 +101,7 @@ mod tests {
     use convoke_testkit::{Cluster, TestClient};
 
     #[tokio::test]
-    async fn a_member_is_written_as_the_json_form_of_the_interface() {
+    async fn a_member_serializes_like_the_json_type_of_the_interface() {
         let cluster = Cluster::start(1).await;
         let node = cluster.node(0);
         let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();

@@ -1,4 +1,4 @@
-//! Between the core's types and those of the wire.
+//! Conversions between the core's types and the wire types.
 
 mod member;
 mod request;

@@ -1,4 +1,4 @@
-//! What clients ask for. Wrong input is rejected here, with the field named, or by the core's own checks.
+//! Conversion of client requests. Invalid input is rejected here with the name of the field, or by the core's own checks.
 
 use crate::error::invalid;
 use convoke_core::filter::Filter;
@@ -38,7 +38,7 @@ fn spec(member: v1::MemberSpec) -> Result<MemberSpec, Error> {
     })
 }
 
-/// The update and the version it expects.
+/// Returns the update and the version that it expects.
 pub(crate) fn metadata_update(update: v1::Update) -> Result<(String, MetadataUpdate, Option<Version>), Error> {
     let mut changes: BTreeMap<String, Option<String>> =
         update.set.into_iter().map(|(key, value)| (key, Some(value))).collect();
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_weight_that_does_not_fit_is_named() {
+    fn a_weight_above_the_limit_is_rejected_with_its_field() {
         let member = v1::MemberSpec { weight: 65_536, ..v1::MemberSpec::default() };
         let error = attach_member(v1::Register { member: Some(member), takeover: false }).unwrap_err();
         assert_eq!(
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_say_one_thing_about_a_key() {
+    fn an_update_that_sets_and_deletes_a_key_is_rejected() {
         let update = v1::Update {
             id: "a".into(),
             set: [("k".to_owned(), "v".to_owned())].into(),

@@ -5,7 +5,7 @@ use convoke_core::node::Explanation;
 use convoke_core::version::NodeId;
 use std::time::Duration;
 
-/// Returns the explanation, one sentence each. `own` is the node that gives it.
+/// Returns the explanation as a list of sentences. `own` is the id of this node.
 pub(super) fn sentences(explanation: &Explanation, own: &NodeId) -> Vec<String> {
     let owner = &explanation.written.origin.node;
     let reported = match explanation.stated {

@@ -1,4 +1,4 @@
-//! What operators see.
+//! Conversion of the node's status, peers and services for operators.
 
 use super::member::wire_status;
 use super::sentences::sentences;
@@ -45,7 +45,7 @@ pub(crate) fn status(
     }
 }
 
-/// What is wrong with the log plane, if something is. The registry does not depend on it.
+/// Returns the reason why the log plane does not work, if it does not. The registry does not depend on it.
 pub(crate) fn log_degraded(log: &LogHandle) -> Option<String> {
     let status = log.status();
     match status.role {
@@ -63,7 +63,7 @@ fn degraded(reason: DegradedReason) -> &'static str {
     }
 }
 
-/// All nodes, the asked one among them, by id.
+/// Returns all nodes, including this one, sorted by id.
 pub(crate) fn nodes(node: &NodeHandle, own: &NodeStatus, peers: Vec<PeerView>) -> v1::NodesResponse {
     let drained = |id: &str| node.member(&format!("{NODE_ID_PREFIX}{id}")).is_some_and(|member| member.drained());
     let others = peers.into_iter().map(|peer| v1::Node {
@@ -80,7 +80,7 @@ pub(crate) fn nodes(node: &NodeHandle, own: &NodeStatus, peers: Vec<PeerView>) -
         heard_via: peer.evidence.and_then(|evidence| evidence.via).map(|via| via.to_string()).unwrap_or_default(),
         behind: peer.behind,
     });
-    let asked = v1::Node {
+    let own_node = v1::Node {
         id: node.id().to_string(),
         state: v1::NodeState::Up.into(),
         region: node.region().to_owned(),
@@ -94,7 +94,7 @@ pub(crate) fn nodes(node: &NodeHandle, own: &NodeStatus, peers: Vec<PeerView>) -
         heard_via: String::new(),
         behind: 0,
     };
-    let mut nodes: Vec<v1::Node> = others.chain([asked]).collect();
+    let mut nodes: Vec<v1::Node> = others.chain([own_node]).collect();
     nodes.sort_by(|a, b| a.id.cmp(&b.id));
     v1::NodesResponse { nodes }
 }

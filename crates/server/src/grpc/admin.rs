@@ -31,8 +31,7 @@ impl admin_server::Admin for Admin {
         let id = request.into_inner().id;
         let node = NodeId::new(&id).map_err(|error| invalid("id", error.to_string()))?;
         if node == *self.0.node.id() {
-            let message =
-                format!("node {node} is the one that was asked, and cannot forget itself: stop it, then ask another");
+            let message = format!("node {node} cannot forget itself: stop it, then send the request to another node");
             return Err(Error::new(ErrorCode::FailedPrecondition, message).field("id").into());
         }
         self.0.node.forget(&node).await.map_err(connected)?;
@@ -119,18 +118,19 @@ fn nothing() -> Error {
     invalid("target", "name a member or a node")
 }
 
-/// To the core a node is a member with a longer name; whoever asked does not know that.
+/// Rewrites an error about a node. The core represents a node as a member with a prefixed id, which the caller does not
+/// know.
 fn of_node(id: &str, rejection: Rejection) -> Error {
     let error = rejected(rejection);
     let message = match error.code {
-        ErrorCode::NotFound => format!("no node {id:?} is up, as this node sees it: `convoke nodes` lists them"),
-        ErrorCode::NotReady => format!("node {id} cannot be reached from here now"),
+        ErrorCode::NotFound => format!("no node {id:?} is up as seen by this node; `convoke nodes` lists the nodes"),
+        ErrorCode::NotReady => format!("node {id} cannot be reached from this node now"),
         _ => return error,
     };
     Error { message, ..error }.field("node")
 }
 
-/// The core has no word for "not while it is connected".
+/// The core has no rejection for "not while the node is connected".
 fn connected(rejection: Rejection) -> Error {
     let code = rejection.code;
     let error = rejected(rejection);

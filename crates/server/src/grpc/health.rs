@@ -1,4 +1,4 @@
-//! The standard health service: SERVING while the node is ready.
+//! The standard gRPC health service: SERVING while the node is ready.
 
 use convoke_node::{NodeHandle, Phase};
 use convoke_proto::v1::admin_server::AdminServer;
@@ -11,12 +11,12 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-/// The whole server, and each of its services.
+/// The server as a whole (the empty name) and its services.
 const SERVICES: [&str; 3] =
     ["", RegistryServer::<super::registry::Registry>::NAME, AdminServer::<super::admin::Admin>::NAME];
-/// Serving while the log has a leader, as far as this node knows.
+/// SERVING while this node knows a leader of the log.
 const LOG: &str = LogServer::<super::log::Log>::NAME;
-/// How often the log is looked at.
+/// Interval at which the state of the log is checked.
 const LOG_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -31,12 +31,12 @@ impl Health {
         HealthServer::new(HealthService::from_health_reporter(self.0.clone()))
     }
 
-    /// Follows the log, if there is one.
+    /// Updates the status of the log service, if the node runs the log plane.
     pub(crate) async fn follow_log(&self, log: Option<&LogHandle>) {
-        let mut told = None;
+        let mut reported = None;
         loop {
             let available = log.is_some_and(LogHandle::is_available);
-            if told.replace(available) != Some(available) {
+            if reported.replace(available) != Some(available) {
                 let status = if available { ServingStatus::Serving } else { ServingStatus::NotServing };
                 self.0.set_service_status(LOG, status).await;
             }
@@ -47,7 +47,7 @@ impl Health {
         }
     }
 
-    /// Follows the node until it has ended.
+    /// Updates the status of the other services until the node has stopped.
     pub(crate) async fn follow(&self, node: &NodeHandle) {
         let mut phases = node.phases();
         loop {

@@ -1,4 +1,4 @@
-//! `convoke.v1.Log`: the node's own replica, which rejects where it does not lead.
+//! `convoke.v1.Log`: the node's own replica. It rejects requests that only the leader can serve.
 
 use crate::error::{invalid, no_log_plane};
 use crate::log::{LogService, SubmitStream, barrier, fate, key_range, record, request_id, wire_epoch};
@@ -15,10 +15,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tonic::{Request, Response, Status, Streaming};
 
-/// How long whoever takes a backup may take nothing.
+/// A backup is aborted if the client reads nothing for this long.
 const BACKUP_STALL: Duration = Duration::from_secs(60);
 
-/// `None`: this node runs no log plane.
+/// `None` if this node runs no log plane.
 #[derive(Debug)]
 pub(crate) struct Log(pub(crate) Option<Arc<LogService>>);
 
@@ -49,15 +49,15 @@ impl log_server::Log for Log {
             v1::Consistency::Local => Consistency::Local,
             v1::Consistency::Barrier => barrier(request.barrier)?,
         };
-        let what = request.what.ok_or_else(|| invalid("what", "say what to read: key, range or peek"))?;
+        let what = request.what.ok_or_else(|| invalid("what", "one of key, range and peek is required"))?;
         let machine = self.service()?.read(consistency).await?;
-        Ok(Response::new(look(&machine, what)?))
+        Ok(Response::new(read_state(&machine, what)?))
     }
 
     async fn resolve(&self, request: Request<v1::ResolveRequest>) -> Answer<v1::ResolveResponse> {
         let id = request_id(request.into_inner().request)?;
-        let told = self.service()?.resolve(id).await?;
-        Ok(Response::new(v1::ResolveResponse { fate: Some(told) }))
+        let fate = self.service()?.resolve(id).await?;
+        Ok(Response::new(v1::ResolveResponse { fate: Some(fate) }))
     }
 
     async fn members(&self, request: Request<v1::MembersRequest>) -> Answer<v1::MembersResponse> {
@@ -76,7 +76,7 @@ impl log_server::Log for Log {
     }
 }
 
-fn look(machine: &Machine, what: What) -> Result<v1::ReadResponse, Error> {
+fn read_state(machine: &Machine, what: What) -> Result<v1::ReadResponse, Error> {
     let mut response = v1::ReadResponse {
         revision: machine.keys().revision(),
         applied: machine.applied().index,
@@ -86,7 +86,7 @@ fn look(machine: &Machine, what: What) -> Result<v1::ReadResponse, Error> {
     match what {
         What::Key(key) => response.records.extend(machine.keys().get(&key).map(|found| record(found))),
         What::Range(v1::ReadRange { range, limit, keys_only }) => {
-            let range = range.ok_or_else(|| invalid("range", "name a range of keys"))?;
+            let range = range.ok_or_else(|| invalid("range", "a range of keys is required"))?;
             let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
             let page = machine.keys().range(&key_range(range), limit, PART_BYTES as u64);
             response.more = page.more;
@@ -100,11 +100,11 @@ fn look(machine: &Machine, what: What) -> Result<v1::ReadResponse, Error> {
     Ok(response)
 }
 
-/// The state in frames, a few at a time: they are made as fast as the other end takes them.
+/// The state in frames. Frames are produced as fast as the client reads them.
 #[derive(Debug)]
 pub(crate) struct BackupStream {
     parts: mpsc::Receiver<v1::BackupResponse>,
-    /// All of it was put in line, or the other end was told that it was not.
+    /// All frames were queued, or an error was.
     ended: Arc<AtomicBool>,
 }
 
@@ -121,7 +121,7 @@ impl BackupStream {
                 for part in frame.chunks(PART_BYTES) {
                     let (applied, state_hash) = first.take().unwrap_or_default();
                     let response = v1::BackupResponse { data: part.to_vec().into(), applied, state_hash };
-                    // Somebody who takes nothing must not hold a thread and a state for ever.
+                    // A client that reads nothing must not occupy a thread and a state forever.
                     if runtime.block_on(sender.send_timeout(response, BACKUP_STALL)).is_err() {
                         return;
                     }
@@ -142,7 +142,8 @@ impl Stream for BackupStream {
             Some(part) => Some(Ok(part)),
             None if this.ended.swap(true, Ordering::AcqRel) => None,
             None => {
-                let message = format!("nothing was taken for {} s; take the backup again", BACKUP_STALL.as_secs());
+                let message =
+                    format!("the client read nothing for {} s; take the backup again", BACKUP_STALL.as_secs());
                 Some(Err(Error::new(ErrorCode::Timeout, message).into()))
             }
         })

@@ -1,4 +1,4 @@
-//! What holds for every call: it is counted, and its errors are typed.
+//! Metrics and typed errors of every gRPC call.
 
 use crate::error::invalid;
 use crate::metrics::Requests;
@@ -9,7 +9,7 @@ use convoke_proto::{Error, ErrorCode, MESSAGE_BYTES_MAX};
 use std::time::Instant;
 use tonic::Status;
 
-/// Methods that are counted by name.
+/// Methods with their own label value in the metrics.
 const METHODS: [&str; 17] = [
     "/convoke.v1.Registry/Attach",
     "/convoke.v1.Registry/Watch",
@@ -30,7 +30,7 @@ const METHODS: [&str; 17] = [
     "/convoke.v1.Log/Backup",
 ];
 
-/// In the order of their numbers.
+/// Names of the gRPC status codes, in numeric order.
 const CODES: [&str; 17] = [
     "OK",
     "CANCELLED",
@@ -56,17 +56,17 @@ pub(crate) fn requests() -> Requests {
     Requests::new(methods.map(|method| vec![("method", method.to_owned())]), CODES.to_vec())
 }
 
-/// The place of a method in the counters.
+/// Returns the index of a method in the counters.
 pub(super) fn method(path: &str) -> Option<usize> {
     METHODS.iter().position(|method| *method == path)
 }
 
-/// As it was called, if it is known.
+/// Returns the method as it was called, if it is known.
 pub(super) fn name(method: Option<usize>) -> Option<&'static str> {
     METHODS.get(method?).copied()
 }
 
-/// Counts a call with the status it was rejected with, and returns that; a stream that began well counts as such.
+/// Counts a call with its status and returns the response. A stream that starts successfully counts as OK.
 pub(super) fn measured(
     surface: &Surface,
     method: Option<usize>,
@@ -83,7 +83,7 @@ pub(super) fn measured(
     (code, response)
 }
 
-/// What tonic rejected by itself gets a code of the interface, too.
+/// Adds an error code of the interface to a status that tonic itself produced.
 fn typed(status: Status) -> Status {
     if !status.details().is_empty() {
         return status;

@@ -31,13 +31,13 @@ use tracing::Instrument;
 pub(crate) use health::Health;
 pub(crate) use measure::requests;
 
-/// The services, for requests with a gRPC content type.
+/// The gRPC services. They receive the requests with a gRPC content type.
 #[derive(Clone, Debug)]
 pub(crate) struct Services {
     surface: Arc<Surface>,
-    /// Called directly: its streams carry every heartbeat.
+    /// Called without the router, because its streams carry every heartbeat.
     registry: RegistryServer<registry::Registry>,
-    /// All others; unknown methods are UNIMPLEMENTED.
+    /// All other services. Unknown methods are UNIMPLEMENTED.
     others: Router,
 }
 
@@ -73,7 +73,7 @@ impl Services {
     }
 }
 
-/// The log of a replica alone, without the rest of a node: for simulations, which bring their own network.
+/// The log service of a replica without the rest of a node, for simulations with their own network.
 pub fn log_service(
     log: LogHandle,
     directory: Arc<dyn Directory>,
@@ -82,7 +82,7 @@ pub fn log_service(
     log_server(Some(Arc::new(LogService::new(log, directory, config, None))))
 }
 
-/// `None`: this node runs no log plane.
+/// `None` if this node runs no log plane.
 pub(crate) fn log_server(service: Option<Arc<LogService>>) -> LogServer<log::Log> {
     LogServer::new(log::Log(service)).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
@@ -97,11 +97,11 @@ fn others(surface: &Arc<Surface>) -> Router {
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    // Both versions of the protocol: tools in the field speak the older one.
+    // Both versions of the reflection protocol: many tools use only the older one.
     let routes = match (reflection().build_v1(), reflection().build_v1alpha()) {
         (Ok(v1), Ok(v1alpha)) => routes.add_service(v1).add_service(v1alpha),
         (Err(error), _) | (_, Err(error)) => {
-            tracing::error!("no reflection: {error}");
+            tracing::error!("gRPC reflection is not available: {error}");
             routes
         }
     };

@@ -28,8 +28,8 @@ impl registry_server::Registry for Registry {
     }
 
     async fn watch(&self, _: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        // See `watch::serve`.
-        Err(Status::internal("watches are served before they get here"))
+        // Calls of this method are routed to `watch::serve`.
+        Err(Status::internal("a watch was not routed to its own service"))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {

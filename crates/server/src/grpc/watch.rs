@@ -1,4 +1,4 @@
-//! A watch: batches of the node's watch, event by event, snapshots in parts.
+//! `Registry.Watch`: the batches of the node's watch as single events, with snapshots in parts.
 
 use crate::convert::{filter, wire_member};
 use crate::encoded::{EncodedChanges, Kind};
@@ -25,7 +25,7 @@ use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
 use tonic::server::Grpc;
 use tonic::{Request, Response, Status};
 
-/// Called directly, with a codec of its own: a change is encoded once for all watchers.
+/// Called without the router and with its own codec, because a change is encoded once for all watchers.
 pub(super) const PATH: &str = "/convoke.v1.Registry/Watch";
 
 pub(super) async fn serve<B>(surface: Arc<Surface>, request: ::http::Request<B>) -> ::http::Response<Body>
@@ -41,9 +41,9 @@ where
 async fn watch(surface: Arc<Surface>, request: Request<v1::WatchRequest>) -> Result<Response<WatchStream>, Status> {
     let (metadata, extensions, v1::WatchRequest { filter: text, resume }) = request.into_parts();
     let filter = filter(&text)?;
-    let tie = extensions.get::<Arc<ClientConnection>>().map(Arc::as_ref);
+    let connection = extensions.get::<Arc<ClientConnection>>().map(Arc::as_ref);
     let headers = metadata.into_headers();
-    let watcher = Watcher::new("grpc", tie, headers.get(USER_AGENT), &filter);
+    let watcher = Watcher::new("grpc", connection, headers.get(USER_AGENT), &filter);
     let interest = Interest { space: Space::Member, filter };
     let resume = super::registry::wire_resume(resume)?;
     let watch = surface.node.watch(interest, resume).await.map_err(rejected)?;
@@ -54,9 +54,9 @@ async fn watch(surface: Arc<Surface>, request: Request<v1::WatchRequest>) -> Res
 /// A message of a watch.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Of this watcher alone.
+    /// An event for this watcher only.
     Event(Box<v1::WatchEvent>),
-    /// Encoded for all.
+    /// A change, encoded once for all watchers.
     Change(Bytes),
 }
 
@@ -117,7 +117,7 @@ impl WatchStream {
         WatchStream { watch, batch, ended: false, encoded, _watching: watching }
     }
 
-    /// The next message of the present batch.
+    /// Returns the next message of the current batch.
     fn take(&mut self) -> Option<Message> {
         let event = match self.batch.next()? {
             StreamEvent::Snapshot(member) => {
@@ -177,7 +177,8 @@ impl Stream for WatchStream {
                 Some(batch) => this.batch = batch.into_iter().peekable(),
                 None => {
                     this.ended = true;
-                    let message = "the node has dropped this watch; watch again, here or elsewhere, with the last mark";
+                    let message =
+                        "the node ended this watch; resume it at this or another node with the last resume token";
                     return Poll::Ready(Some(Err(Error::new(ErrorCode::NotReady, message).into())));
                 }
             }

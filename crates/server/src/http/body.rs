@@ -1,4 +1,4 @@
-//! Bodies: bounded before they are read, then JSON with errors that name the place.
+//! Request bodies: their size is limited before they are read, and errors in JSON name the position.
 
 use super::failure::Failure;
 use crate::error::invalid;
@@ -10,14 +10,14 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
-/// Reads a body, which has to come in time and must not be too large.
+/// Reads a body within the limits of time and size.
 pub(super) async fn read(surface: &Surface, body: Body) -> Result<Bytes, Failure> {
     read_up_to(surface, body, surface.config.limits.body_bytes).await
 }
 
-/// The same with another bound.
+/// Like `read`, with another limit of the size.
 pub(super) async fn read_up_to(surface: &Surface, body: Body, limit: usize) -> Result<Bytes, Failure> {
-    // What says how large it is need not be read to be rejected.
+    // A body that declares its size is rejected before it is read.
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit).into());
     }
@@ -25,33 +25,33 @@ pub(super) async fn read_up_to(surface: &Surface, body: Body, limit: usize) -> R
     match tokio::time::timeout(surface.config.timeouts.request, reading).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit).into()),
-        Ok(Err(_)) => Err(invalid("body", "the body could not be read to its end").into()),
-        Err(_) => Err(Error::new(ErrorCode::Timeout, "the body did not come in time; nothing was executed").into()),
+        Ok(Err(_)) => Err(invalid("body", "the body could not be read completely").into()),
+        Err(_) => Err(Error::new(ErrorCode::Timeout, "the body did not arrive in time; nothing was executed").into()),
     }
 }
 
-/// Reads JSON. Nothing at all counts as `{}`.
+/// Parses JSON. An empty body counts as `{}`.
 pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Error> {
     let text = match std::str::from_utf8(body) {
         Ok("") => "{}",
         Ok(text) => text,
         Err(error) => {
-            let message = format!("the body is not UTF-8 from byte {} on", error.valid_up_to() + 1);
+            let message = format!("the body is not UTF-8 (invalid byte at position {})", error.valid_up_to() + 1);
             return Err(invalid("body", message));
         }
     };
-    // Serde would read a list as the fields of an object in order.
+    // Serde would also accept an array and read the fields of the object from it in order.
     if !text.trim_start().starts_with('{') {
-        return Err(invalid("body", "body: a JSON object is expected"));
+        return Err(invalid("body", "body: expected a JSON object"));
     }
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(value);
     }
-    // Once more, slower, with an account of the place that is wrong.
+    // Parsed again, more slowly, to find the path of the invalid value.
     let mut json = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
-        // Where the text ends or is no JSON, there is no path.
+        // There is no path if the text ends early or is not JSON.
         let field = if matches!(path.as_str(), "." | "?") { "body" } else { path.as_str() };
         invalid(field, format!("{field}: {}", error.inner()))
     })?;
@@ -60,7 +60,7 @@ pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Error> {
 }
 
 fn too_large(limit: usize) -> Error {
-    Error::new(ErrorCode::TooLarge, format!("a body of more than {limit} bytes")).field("body").limit(limit as u64)
+    Error::new(ErrorCode::TooLarge, format!("the body exceeds {limit} bytes")).field("body").limit(limit as u64)
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_place() {
+    fn errors_name_the_path_and_the_position() {
         let (field, message) = rejection::<SessionRequest>(br#"{"timeout_ms":"x"}"#);
         assert_eq!(field, "timeout_ms");
         assert!(message.contains("line 1 column 17"), "{message}");
@@ -86,14 +86,14 @@ mod tests {
         let (field, _) = rejection::<BTreeMap<String, Option<String>>>(br#"{"a":"b","c":7}"#);
         assert_eq!(field, "c");
         let (field, message) = rejection::<SessionRequest>(b"{\"client\":\"\xff\"}");
-        assert_eq!((field.as_str(), message.as_str()), ("body", "the body is not UTF-8 from byte 12 on"));
+        assert_eq!((field.as_str(), message.as_str()), ("body", "the body is not UTF-8 (invalid byte at position 12)"));
         assert_eq!(rejection::<SessionRequest>(b"{\"client\":").0, "client");
         assert_eq!(rejection::<SessionRequest>(b"[]").0, "body");
         assert_eq!(rejection::<SessionRequest>(b"{} x").0, "body");
     }
 
     #[test]
-    fn no_body_is_an_empty_one() {
+    fn no_body_counts_as_an_empty_object() {
         assert_eq!(parse::<SessionRequest>(&Bytes::new()).unwrap(), SessionRequest::default());
     }
 }

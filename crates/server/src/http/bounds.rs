@@ -1,4 +1,4 @@
-//! What holds for every request: it is counted, and there are bounds on what it says before anything of it is looked at, and on the time it takes.
+//! The layer around every route: metrics, limits of sizes before the request is parsed, and the timeout.
 
 use super::extract::no_query;
 use super::failure::{Failed, Failure};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::Instrument;
 
-/// `route` is `None` for a request that no route serves.
+/// `route` is `None` if no route matches the request.
 pub(crate) async fn bounded(
     State((surface, route)): State<(Arc<Surface>, Option<RouteInfo>)>,
     request: Request,
@@ -38,11 +38,11 @@ pub(crate) async fn bounded(
 
 async fn in_time(surface: &Surface, request: Request, next: Next) -> Response {
     let reading = request.method() == Method::GET || request.method() == Method::HEAD;
-    // The body has the time given, and so has the answer.
-    let patience = surface.config.timeouts.request * 2;
-    let error = match tokio::time::timeout(patience, next.run(request)).await {
+    // The body and the answer have a timeout each.
+    let timeout = surface.config.timeouts.request * 2;
+    let error = match tokio::time::timeout(timeout, next.run(request)).await {
         Ok(response) => return response,
-        Err(_) if reading => Error::new(ErrorCode::Timeout, "the node is too busy; try again, or another node"),
+        Err(_) if reading => Error::new(ErrorCode::Timeout, "the node is too busy; try again or use another node"),
         Err(_) => {
             let message = "the node did not answer in time; the request may or may not have been executed";
             Error::new(ErrorCode::OutcomeUnknown, message)
@@ -73,6 +73,6 @@ fn header_bytes(headers: &HeaderMap) -> usize {
 }
 
 fn too_large(status: StatusCode, what: &str, bytes: usize, limit: usize) -> Failure {
-    let message = format!("{what} of {bytes} bytes, at most {limit} are allowed");
+    let message = format!("{what} of {bytes} bytes exceeds the limit of {limit}");
     Failure::with_status(status, Error::new(ErrorCode::TooLarge, message).limit(limit as u64))
 }

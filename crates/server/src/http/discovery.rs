@@ -1,4 +1,4 @@
-//! Members as targets for Prometheus (HTTP service discovery).
+//! HTTP service discovery for Prometheus: members as targets.
 
 use super::extract::Query;
 use super::failure::{Failure, Json};
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Prometheus wants all targets in one answer.
+/// Prometheus requires all targets in one response.
 const TARGETS_MAX: usize = 50_000;
 const PAGE: usize = 1_000;
-/// The endpoint scraped if a member names one so.
+/// Name of the endpoint that is scraped by default.
 const METRICS: &str = "metrics";
 
 #[derive(Debug, Default, Deserialize)]
@@ -23,18 +23,18 @@ const METRICS: &str = "metrics";
 pub(crate) struct TargetsQuery {
     service: Option<String>,
     filter: String,
-    /// Which named endpoint to scrape. Without it `metrics` if the member has one, else its address.
+    /// Name of the endpoint to scrape. Without it, `metrics` if the member has such an endpoint, else its address.
     endpoint: Option<String>,
 }
 
-/// One group per member: labels differ.
+/// One group per member, because the labels differ.
 #[derive(Debug, Serialize)]
 pub(crate) struct Group {
     targets: [String; 1],
     labels: BTreeMap<String, String>,
 }
 
-/// Only members that take traffic and can be reached.
+/// Returns the routable members that have an address.
 pub(crate) async fn prometheus(
     State(surface): State<Arc<Surface>>,
     Query(query): Query<TargetsQuery>,
@@ -51,7 +51,7 @@ pub(crate) async fn prometheus(
         let routable = page.members.iter().filter(|member| member.routable());
         groups.extend(routable.filter_map(|member| group(member, query.endpoint.as_deref())));
         if groups.len() > TARGETS_MAX {
-            let message = format!("more than {TARGETS_MAX} targets: narrow it down by service or filter");
+            let message = format!("more than {TARGETS_MAX} targets: limit them with service or filter");
             return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(TARGETS_MAX as u64).into());
         }
         match page.next {
@@ -83,7 +83,7 @@ fn group(member: &Member, endpoint: Option<&str>) -> Option<Group> {
     Some(Group { targets: [target.to_owned()], labels })
 }
 
-/// Label names are letters, digits and underscores.
+/// Replaces characters that a label name must not contain: it consists of letters, digits and underscores.
 fn label(key: &str) -> String {
     key.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
 }

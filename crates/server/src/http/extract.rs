@@ -1,4 +1,4 @@
-//! Parts of requests, with typed rejections.
+//! Extractors of request parts with typed rejections.
 
 use super::body;
 use super::failure::Failure;
@@ -30,7 +30,7 @@ where
     }
 }
 
-/// Parameters of the query. All types deny what they do not know; rejections name the parameter.
+/// Parameters of the query. All types reject unknown parameters, and a rejection names the parameter.
 #[derive(Debug)]
 pub(crate) struct Query<T>(pub(crate) T);
 
@@ -51,33 +51,33 @@ fn query<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     if let Ok(value) = T::deserialize(serde_urlencoded::Deserializer::new(pairs())) {
         return Ok(value);
     }
-    // Once more, slower, with an account of the parameter that is wrong.
+    // Parsed again, more slowly, to find the name of the invalid parameter.
     serde_path_to_error::deserialize(serde_urlencoded::Deserializer::new(pairs())).map_err(|error| {
         let (path, why) = (error.path().to_string(), error.inner().to_string());
         match pairs().find(|(name, _)| *name == path) {
             Some((name, value)) if why.starts_with("unknown field") => {
-                // Serde speaks of fields.
+                // Serde's message uses the word "field".
                 let why = why.replacen("unknown field", "unknown parameter", 1).replace("no fields", "none here");
                 invalid(&name, format!("{name}={value}: {why}"))
             }
             Some((name, value)) => invalid(&name, format!("{name}={value}: {why}; see /api/v1/openapi.json")),
-            // About the query as a whole.
+            // The error concerns the query as a whole.
             None => invalid("query", why),
         }
     })
 }
 
-/// For what has no parameters, or no fields.
+/// For routes without parameters and bodies without fields.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {}
 
-/// Rejects a query where nothing is asked by one.
+/// Rejects any query, for routes without parameters.
 pub(crate) fn no_query(text: &str) -> Result<(), Error> {
     query::<Nothing>(text).map(drop)
 }
 
-/// A parameter that is on or off: `?raw` and `?raw=true`, `?raw=false` or nothing.
+/// A boolean parameter. It is true when it is present without a value or with `=true`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Switch(pub(crate) bool);
 
@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for Switch {
         match String::deserialize(deserializer)?.as_str() {
             "" | "true" => Ok(Switch(true)),
             "false" => Ok(Switch(false)),
-            _ => Err(D::Error::custom("it is on or off; write it alone or with true, or leave it out")),
+            _ => Err(D::Error::custom("expected true, false or no value")),
         }
     }
 }
@@ -111,16 +111,16 @@ mod tests {
 
     #[derive(Debug, Default, Deserialize, PartialEq)]
     #[serde(deny_unknown_fields, default)]
-    struct Asked {
+    struct TestQuery {
         limit: Option<u64>,
         filter: String,
         raw: Switch,
     }
 
     #[test]
-    fn switches_are_on_alone_or_by_word() {
+    fn a_switch_without_a_value_is_true() {
         for (text, on) in [("", false), ("raw", true), ("raw=", true), ("raw=true", true), ("raw=false", false)] {
-            assert_eq!(query::<Asked>(text).unwrap().raw, Switch(on), "{text}");
+            assert_eq!(query::<TestQuery>(text).unwrap().raw, Switch(on), "{text}");
         }
     }
 
@@ -132,13 +132,13 @@ mod tests {
             ("limit=", "limit", "limit=: cannot parse integer"),
             ("limit=99999999999999999999", "limit", "number too large"),
             ("filter=a&limt=3", "limt", "limt=3: unknown parameter `limt`, expected one of `limit`, `filter`, `raw`"),
-            ("raw=no", "raw", "raw=no: it is on or off"),
+            ("raw=no", "raw", "raw=no: expected true, false or no value"),
         ] {
-            let error = query::<Asked>(text).unwrap_err();
+            let error = query::<TestQuery>(text).unwrap_err();
             assert_eq!(error.field.as_deref(), Some(field), "{text}: {error}");
             assert!(error.message.contains(words), "{text}: {error}");
         }
-        assert_eq!(query::<Asked>("limit=1&limit=2").unwrap_err().message, "duplicate field `limit`");
+        assert_eq!(query::<TestQuery>("limit=1&limit=2").unwrap_err().message, "duplicate field `limit`");
         let error = no_query("pretty").unwrap_err();
         assert_eq!(error.message, "pretty=: unknown parameter `pretty`, there are none here");
         assert_eq!(error.field.as_deref(), Some("pretty"));

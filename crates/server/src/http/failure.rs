@@ -1,4 +1,4 @@
-//! Errors as HTTP responses: `{"error":{"code":…}}` with the status of the table.
+//! Errors as HTTP responses: `{"error":{"code":…}}` with the HTTP status of the error code.
 
 use ::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::body::Body;
@@ -14,7 +14,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// For the few statuses of HTTP itself that no code stands for.
+    /// Overrides the status, for the few HTTP statuses without an error code.
     pub(crate) fn with_status(status: StatusCode, error: Error) -> Self {
         Failure { status, error }
     }
@@ -31,7 +31,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The code of a failed response, for those who count.
+/// The error code of a response, for the metrics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed(pub(crate) ErrorCode);
 
@@ -55,18 +55,18 @@ impl<T: Serialize> IntoResponse for Json<T> {
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Response {
-    // Texts, numbers and maps with text keys: nothing in them cannot be written.
+    // Strings, numbers and maps with string keys always serialize.
     let body = serde_json::to_vec(value).unwrap_or_default();
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // What is true now may not be a moment later.
+    // The state may change at any time.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
-/// A response of server-sent events, which has no end of its own.
+/// A response with an endless stream of server-sent events.
 pub(crate) fn event_stream<S>(events: S) -> Response
 where
     S: futures_core::Stream<Item = Result<bytes::Bytes, std::convert::Infallible>> + Send + 'static,
@@ -75,7 +75,7 @@ where
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Proxies must not wait for more.
+    // Proxies must not buffer the stream.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response
 }

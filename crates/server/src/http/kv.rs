@@ -1,4 +1,4 @@
-//! Keys. They work at every node: what its own replica cannot answer, the node asks as a client of the log.
+//! Keys over HTTP. They work at every node: a request that the own replica cannot answer is sent to the leader as a client.
 
 use super::body;
 use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
@@ -32,7 +32,7 @@ pub(crate) struct ReadQuery {
     consistency: Option<String>,
 }
 
-/// Of a list: the prefix is a value here, as there is no key to be one.
+/// Parameters of a list. The prefix is a parameter here because the path contains no key.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ListQuery {
@@ -58,7 +58,7 @@ pub(crate) struct DeleteQuery {
     previous: Switch,
 }
 
-/// What a read may miss, as it is written.
+/// Parses the parameter `consistency`.
 fn consistency(text: Option<&str>) -> Result<Consistency, Error> {
     match text {
         None | Some("barrier") => Ok(Consistency::Barrier),
@@ -70,15 +70,15 @@ fn consistency(text: Option<&str>) -> Result<Consistency, Error> {
     }
 }
 
-/// Only the newest revision is kept.
+/// Rejects every revision except the current one: older revisions are not kept.
 fn check_revision(wanted: Option<u64>, present: u64) -> Result<(), Error> {
     match wanted {
         Some(wanted) if wanted < present => {
-            let message = format!("revision {wanted} is not kept, only the newest, {present}; leave revision out");
+            let message = format!("revision {wanted} is not kept, only the current revision {present}; omit revision");
             Err(Error::new(ErrorCode::Compacted, message).field("revision"))
         }
         Some(wanted) if wanted > present => {
-            Err(invalid("revision", format!("revision {wanted} has not come yet; the newest is {present}")))
+            Err(invalid("revision", format!("revision {wanted} does not exist yet (current revision is {present})")))
         }
         _ => Ok(()),
     }
@@ -91,14 +91,14 @@ pub(crate) async fn get(
 ) -> Result<Response, Failure> {
     if query.prefix.0 {
         if query.raw.0 {
-            return Err(invalid("raw", "a list has no raw form; name one key without prefix").into());
+            return Err(invalid("raw", "raw requires a single key; omit prefix").into());
         }
         let ReadQuery { limit, cursor, revision, consistency, .. } = query;
         let wanted = ListQuery { prefix: key, limit, cursor, revision, consistency };
         return Ok(list(&surface, wanted).await?.into_response());
     }
     if query.limit.is_some() || query.cursor.is_some() {
-        return Err(invalid("limit", "limit and cursor are for lists; add prefix").into());
+        return Err(invalid("limit", "limit and cursor require prefix").into());
     }
     let consistency = consistency(query.consistency.as_deref())?;
     let (found, revision) = read_key(&surface, key.clone().into(), consistency).await?;
@@ -126,12 +126,12 @@ pub(crate) async fn list_all(
 
 async fn list(surface: &Surface, query: ListQuery) -> Result<Json<json::KeyList>, Failure> {
     if query.limit == Some(0) {
-        return Err(invalid("limit", "limit 0 asks for nothing; leave it out for the node's choice").into());
+        return Err(invalid("limit", "limit must be at least 1; omit it for the default").into());
     }
     let after = match query.cursor.as_deref().filter(|cursor| !cursor.is_empty()) {
         None => None,
         Some(cursor) => {
-            let message = "not a cursor of this node's making; pass next_cursor as it came";
+            let message = "invalid cursor; pass next_cursor of the previous page unchanged";
             Some(Bytes::from(URL_SAFE_NO_PAD.decode(cursor).map_err(|_| invalid("cursor", message))?))
         }
     };
@@ -143,7 +143,7 @@ async fn list(surface: &Surface, query: ListQuery) -> Result<Json<json::KeyList>
     Ok(Json(json::KeyList { keys, revision: page.revision, next_cursor: last }))
 }
 
-/// At this node if it can, else at whoever leads.
+/// Reads from the own replica if it can answer, else from the leader.
 async fn read_key(
     surface: &Surface,
     key: Bytes,
@@ -216,7 +216,7 @@ pub(crate) async fn delete(
     let mut write = if query.prefix.0 { Write::delete_prefix(key) } else { Write::delete(key) };
     if let Some(revision) = query.if_revision {
         if query.prefix.0 {
-            return Err(invalid("if_revision", "a prefix has no revision; leave one of the two out").into());
+            return Err(invalid("if_revision", "if_revision cannot be combined with prefix").into());
         }
         write = write.if_revision(revision);
     }
@@ -227,11 +227,11 @@ pub(crate) async fn delete(
     Ok(Json(shown(written, true)))
 }
 
-/// Through this node's ambassador. A caller that goes away abandons its request.
+/// Submits through this node's ambassador. If the caller disconnects, the request is abandoned.
 async fn submit(surface: &Surface, write: Write) -> Result<Written, Error> {
     let log = surface.log()?;
     match log.kv.write(write.clone()).await {
-        // The node's session was over before this got there, so it did nothing; the next one is another session.
+        // The node's log session had ended before the request arrived, so it had no effect. The retry uses a new session.
         Err(error) if error.code == ErrorCode::SessionGone => log.kv.write(write).await,
         result => result,
     }

@@ -1,4 +1,4 @@
-//! The log itself: status, what became of requests, membership. At every node.
+//! Operations of the log over HTTP, at every node: status, fates of requests, membership changes.
 
 use super::extract::{JsonBody, Nothing, Query, Segments};
 use super::failure::{Failure, Json};
@@ -34,21 +34,21 @@ pub(crate) async fn peek(
     Query(query): Query<PeekQuery>,
 ) -> Answer<RequestFate> {
     let id = RequestId { session, number };
-    let told = match query.consistency.as_deref() {
+    let fate = match query.consistency.as_deref() {
         Some("local") => {
             let machine = surface.read_log(Consistency::Local).await?;
             fate(&machine.peek(request_id(Some(id))?))
         }
         None | Some("linearizable") => {
-            let patience = surface.config.timeouts.request;
-            surface.log()?.ambassador.peek(id, Some(patience)).await?
+            let timeout = surface.config.timeouts.request;
+            surface.log()?.ambassador.peek(id, Some(timeout)).await?
         }
         Some(other) => {
             let message = format!("consistency {other:?} is none of linearizable and local");
             return Err(invalid("consistency", message).into());
         }
     };
-    Ok(Json(RequestFate::new(id, told)))
+    Ok(Json(RequestFate::new(id, fate)))
 }
 
 pub(crate) async fn resolve(
@@ -57,9 +57,9 @@ pub(crate) async fn resolve(
     _: JsonBody<Nothing>,
 ) -> Answer<RequestFate> {
     let id = RequestId { session, number };
-    let patience = surface.config.timeouts.request;
-    let told = surface.log()?.ambassador.resolve(id, Some(patience)).await?;
-    Ok(Json(RequestFate::new(id, told)))
+    let timeout = surface.config.timeouts.request;
+    let fate = surface.log()?.ambassador.resolve(id, Some(timeout)).await?;
+    Ok(Json(RequestFate::new(id, fate)))
 }
 
 pub(crate) async fn members(
@@ -68,13 +68,13 @@ pub(crate) async fn members(
 ) -> Answer<v1::MembersResponse> {
     let change = change(&wanted)?;
     let log = surface.log()?;
-    let patience = surface.config.timeouts.request;
-    let wait = Duration::from_millis(wanted.wait_ms.unwrap_or(0)).min(patience);
-    let changed = log.ambassador.change_from(&change, wanted.replaces, wait, Some(patience)).await?;
+    let timeout = surface.config.timeouts.request;
+    let wait = Duration::from_millis(wanted.wait_ms.unwrap_or(0)).min(timeout);
+    let changed = log.ambassador.change_from(&change, wanted.replaces, wait, Some(timeout)).await?;
     Ok(Json(changed))
 }
 
-/// Exactly one of the changes.
+/// Returns the change. Exactly one must be given.
 fn change(wanted: &MembersChange) -> Result<ReplicaChange, Error> {
     let MembersChange { add, replace, with, address, promote, demote, remove, transfer, .. } = wanted.clone();
     let mut changes = Vec::new();
@@ -84,7 +84,7 @@ fn change(wanted: &MembersChange) -> Result<ReplicaChange, Error> {
     match (replace, with) {
         (Some(old), Some(node)) => changes.push(ReplicaChange::Replace { old, node, address: address.clone() }),
         (None, None) => {}
-        _ => return Err(invalid("with", "replace names the node that goes, with the one that comes; both are needed")),
+        _ => return Err(invalid("with", "replace (the old node) and with (the new node) must be given together")),
     }
     changes.extend(promote.map(ReplicaChange::Promote));
     changes.extend(demote.map(ReplicaChange::Demote));
@@ -96,10 +96,10 @@ fn change(wanted: &MembersChange) -> Result<ReplicaChange, Error> {
             | ReplicaChange::Demote(_)
             | ReplicaChange::Remove(_)
             | ReplicaChange::Transfer(_),
-        ) if address.is_some() => Err(invalid("address", "only add and replace bring a node that has an address")),
+        ) if address.is_some() => Err(invalid("address", "address is only allowed with add and replace")),
         Some(change) if changes.is_empty() => Ok(change),
         _ => {
-            let message = "name one change: add, promote, demote, remove, replace (with), or transfer";
+            let message = "exactly one change is required: add, promote, demote, remove, replace (with) or transfer";
             Err(Error::new(ErrorCode::InvalidArgument, message).field("body"))
         }
     }

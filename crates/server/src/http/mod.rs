@@ -1,6 +1,5 @@
-//! HTTP/JSON: the table of routes, and what holds for all of them.
+//! The HTTP/JSON interface: the table of routes and the layers around all of them.
 
-mod ask;
 mod body;
 mod bounds;
 mod discovery;
@@ -9,6 +8,7 @@ mod extract;
 mod failure;
 mod kv;
 mod log;
+mod node_reads;
 mod observe;
 mod peer_client;
 mod reads;
@@ -31,7 +31,7 @@ use routes::routes;
 pub(crate) use sessions::{Key, Table};
 use std::sync::Arc;
 
-/// Every method and path that is served over HTTP.
+/// Returns the method and path of every route.
 pub fn served() -> Vec<(String, &'static str)> {
     routes().into_iter().map(|route| (route.method.to_string(), route.path)).collect()
 }
@@ -41,7 +41,7 @@ pub(crate) fn router(surface: &Arc<Surface>) -> Router {
     let mut router = Router::new();
     for (position, route) in routes().into_iter().enumerate() {
         let info = route.info(position);
-        // A GET route answers HEAD requests, too.
+        // A GET route also answers HEAD requests.
         router = router.route(route.path, route.handler.layer(bounded(Some(info))));
     }
     router
@@ -51,11 +51,11 @@ pub(crate) fn router(surface: &Arc<Surface>) -> Router {
 }
 
 async fn unknown(uri: Uri) -> Failure {
-    let message = format!("there is nothing at {}; see /api/v1/openapi.json", uri.path());
+    let message = format!("no resource at {}; see /api/v1/openapi.json", uri.path());
     Error::new(ErrorCode::NotFound, message).into()
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Failure {
-    let message = format!("{} does not take {method}; see /api/v1/openapi.json", uri.path());
+    let message = format!("{} does not support {method}; see /api/v1/openapi.json", uri.path());
     Failure::with_status(StatusCode::METHOD_NOT_ALLOWED, Error::new(ErrorCode::InvalidArgument, message))
 }

@@ -33,11 +33,11 @@ fn with_type(kind: &'static str, body: impl Into<Body>) -> Response {
     response
 }
 
-/// Counters for every route, and for whatever is none.
+/// Returns the counters of every route and one for requests that match none.
 pub(crate) fn requests() -> Requests {
     let labels = |method: &str, path: &str| vec![("method", method.to_owned()), ("path", path.to_owned())];
     let known = routes().into_iter().map(|Route { method, path, .. }| labels(method.as_str(), path));
-    // Codes are numbered without gaps; 0 is never sent and stands for success.
+    // Codes are numbered without gaps. Code 0 is never sent and stands for success.
     let codes = ErrorCode::ALL.iter().map(|code| if *code == ErrorCode::Unknown { "OK" } else { code.as_str() });
     Requests::new(known.chain([labels("other", "other")]), codes.collect())
 }

@@ -1,8 +1,8 @@
-//! The HTTP client for requests to other nodes, with a pool of connections: behind a round-robin load balancer most
-//! requests of HTTP sessions are forwarded, and a new connection for each of them would exhaust the ports.
+//! The HTTP client for requests to other nodes, with a connection pool. Behind a round-robin load balancer most requests
+//! of HTTP sessions are forwarded, and a new connection for each of them would exhaust the ports.
 //!
-//! The caller must learn whether a request that failed may have been executed. hyper-util tells: it repeats a request by
-//! itself only if no byte of it was sent, and [`capture_connection`] shows whether a request has got a connection.
+//! The caller needs to know whether a failed request may have been executed. hyper-util retries a request only if no byte
+//! of it was sent, and [`capture_connection`] shows whether a request got a connection.
 
 use ::http::uri::{PathAndQuery, Scheme};
 use ::http::{Request, Response, Uri};
@@ -15,20 +15,20 @@ use std::error::Error;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Idle connections kept for one node. More may be in use.
+/// Idle connections kept per node. More may be in use.
 const IDLE_MAX: usize = 8;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest response body. Nodes answer each other with small ones.
+/// Largest response body. Nodes send each other only small ones.
 const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct PeerClient(Client<HttpConnector, Full<Bytes>>);
 
-/// The reason why another node gave no response.
+/// An error of a request to another node.
 #[derive(Debug, thiserror::Error)]
 #[error("{kind}")]
 pub(crate) struct PeerError {
-    /// Whether the node may have received the request, and executed it.
+    /// Whether the node may have received and executed the request.
     pub(crate) sent: bool,
     pub(crate) kind: PeerErrorKind,
 }
@@ -53,7 +53,7 @@ impl PeerClient {
         PeerClient(client)
     }
 
-    /// Sends a request to the node at `address` and reads the whole response. The URI of the request is a path.
+    /// Sends a request to the node at `address` and reads the whole response. The URI of the request is only a path.
     pub(crate) async fn send(
         &self,
         address: &str,
@@ -95,10 +95,10 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
-    async fn send(client: &PeerClient, address: &str, patience: Duration) -> Result<Response<Bytes>, PeerError> {
+    async fn send(client: &PeerClient, address: &str, timeout: Duration) -> Result<Response<Bytes>, PeerError> {
         let mut request = Request::new(Full::default());
         *request.uri_mut() = Uri::from_static("/api/v1/status?x=y");
-        client.send(address, request, Instant::now() + patience).await
+        client.send(address, request, Instant::now() + timeout).await
     }
 
     async fn listener() -> (TcpListener, String) {
@@ -116,15 +116,15 @@ mod tests {
         String::from_utf8(bytes).unwrap().lines().next().unwrap().to_owned()
     }
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     #[tokio::test]
     async fn a_request_to_a_closed_port_is_not_sent() {
         let (listener, address) = listener().await;
         drop(listener);
-        let error = send(&PeerClient::new(), &address, PATIENCE).await.unwrap_err();
+        let error = send(&PeerClient::new(), &address, TIMEOUT).await.unwrap_err();
         assert!(!error.sent && matches!(error.kind, PeerErrorKind::Other(_)), "{error:?}");
-        let error = send(&PeerClient::new(), "no address", PATIENCE).await.unwrap_err();
+        let error = send(&PeerClient::new(), "no address", TIMEOUT).await.unwrap_err();
         assert!(!error.sent, "{error:?}");
     }
 
@@ -142,7 +142,7 @@ mod tests {
         });
         let error = send(&client, &address, Duration::from_millis(300)).await.unwrap_err();
         assert!(error.sent && matches!(error.kind, PeerErrorKind::Timeout), "{error:?}");
-        let error = send(&client, &address, PATIENCE).await.unwrap_err();
+        let error = send(&client, &address, TIMEOUT).await.unwrap_err();
         assert!(error.sent && matches!(error.kind, PeerErrorKind::Other(_)), "{error:?}");
         silent.await.unwrap();
     }
@@ -164,7 +164,7 @@ mod tests {
         });
         let client = PeerClient::new();
         for _ in 0..4 {
-            assert_eq!(send(&client, &address, PATIENCE).await.unwrap().into_body(), "ok");
+            assert_eq!(send(&client, &address, TIMEOUT).await.unwrap().into_body(), "ok");
         }
         assert_eq!(serving.await.unwrap(), vec!["GET /api/v1/status?x=y HTTP/1.1"; 4]);
     }

@@ -1,4 +1,4 @@
-//! Reading: liveness and readiness, status, nodes, services, members.
+//! Reads over HTTP: liveness, readiness, status, nodes, services, members.
 
 use super::extract::{Query, Segments, Switch};
 use super::failure::{Failure, Json};
@@ -21,7 +21,7 @@ pub(crate) struct Alive {
     alive: bool,
 }
 
-/// The process lives and its node has not ended.
+/// Succeeds while the process runs and its node has not stopped.
 pub(crate) async fn alive(State(surface): Shared) -> Answer<Alive> {
     match surface.node.phase() {
         Phase::Stopped(_) => Err(not_ready().into()),
@@ -40,13 +40,13 @@ pub(crate) struct ReadyQuery {
     log: Switch,
 }
 
-/// The registry is complete here; with `?log`, the log has a leader.
+/// Succeeds while the registry is complete at this node and, with `?log`, while the log has a leader.
 pub(crate) async fn ready(State(surface): Shared, Query(query): Query<ReadyQuery>) -> Answer<Ready> {
     if query.log.0 {
         return if surface.log()?.handle.is_available() {
             Ok(Json(Ready { ready: true }))
         } else {
-            Err(Error::new(ErrorCode::NotReady, "the log has no leader with a majority, or none is known here").into())
+            Err(Error::new(ErrorCode::NotReady, "this node knows no leader of the log with a majority").into())
         };
     }
     if surface.node.is_ready() { Ok(Json(Ready { ready: true })) } else { Err(not_ready().into()) }
@@ -76,7 +76,7 @@ pub(crate) struct MembersQuery {
 }
 
 impl MembersQuery {
-    /// All of it must hold.
+    /// Combines the parameters to one filter that requires all of them.
     fn filter(&self) -> Result<Filter, Error> {
         let mut filter = convert::filter(&self.filter)?;
         if let Some(pattern) = &self.service {
@@ -104,7 +104,7 @@ pub(crate) struct MemberList {
 pub(crate) async fn members(State(surface): Shared, Query(query): Query<MembersQuery>) -> Answer<MemberList> {
     let filter = query.filter()?;
     if query.limit == Some(0) {
-        return Err(invalid("limit", "limit 0 asks for nothing; leave it out for the node's choice").into());
+        return Err(invalid("limit", "limit must be at least 1; omit it for the default").into());
     }
     let cursor = query.cursor.filter(|cursor| !cursor.is_empty());
     let page = list(&surface, &filter, cursor, query.limit, JsonMember, JsonMember::size_hint)?;

@@ -1,6 +1,6 @@
-//! Every route that is served. `openapi.json` describes the same ones; a test compares.
+//! The table of routes. `openapi.json` describes the same routes; a test compares them.
 
-use super::{ask, discovery, events, kv, log, observe, reads, sessions, ui, watch, watchers};
+use super::{discovery, events, kv, log, node_reads, observe, reads, sessions, ui, watch, watchers};
 use crate::surface::Surface;
 use ::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
@@ -10,18 +10,18 @@ pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
     pub(crate) handler: MethodRouter<Arc<Surface>>,
-    /// Whether the handler looks at the query itself. Where it does not, a query is rejected.
+    /// Whether the handler parses the query itself. If not, any query is rejected.
     query: bool,
 }
 
-/// A route as what holds for every request knows it: found when the router is built, not for each request.
+/// A route as the layers around it see it. It is found when the router is built, not for each request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteInfo {
-    /// In the table of routes.
+    /// Index in the table of routes.
     pub(crate) position: usize,
-    /// With names for its parts.
+    /// The path with its parameter names.
     pub(crate) path: &'static str,
-    /// Whether the handler looks at the query.
+    /// Whether the handler parses the query.
     pub(crate) query: bool,
 }
 
@@ -31,7 +31,7 @@ impl Route {
     }
 }
 
-/// `with query`: the handler looks at it.
+/// `with query` means that the handler parses the query.
 macro_rules! routes {
     ($($method:ident $path:literal $(with $query:ident)? => $handler:path,)+) => {
         vec![$(Route {
@@ -47,9 +47,9 @@ macro_rules! routes {
 
 pub(crate) fn routes() -> Vec<Route> {
     routes! {
-        // Browsers and proxies add to the addresses of pages what they like.
+        // Browsers and proxies add arbitrary parameters to the addresses of pages.
         GET "/" with query => ui::root,
-        GET "/ui" with query => ui::front,
+        GET "/ui" with query => ui::redirect_to_ui,
         GET "/ui/" with query => ui::index,
         GET "/ui/{file}" with query => ui::file,
         GET "/healthz" => reads::alive,
@@ -58,7 +58,7 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/openapi.json" => observe::openapi,
         GET "/api/v1/status" => reads::status,
         GET "/api/v1/nodes" => reads::nodes,
-        GET "/api/v1/nodes/{id}/{what}" => ask::ask,
+        GET "/api/v1/nodes/{id}/{what}" => node_reads::read_node,
         GET "/api/v1/services" => reads::services,
         GET "/api/v1/members" with query => reads::members,
         GET "/api/v1/members/{id}" => reads::member,
@@ -77,7 +77,7 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/log/requests/{session}/{number}" with query => log::peek,
         POST "/api/v1/log/requests/{session}/{number}/resolve" => log::resolve,
         POST "/api/v1/sessions" => sessions::create,
-        // Whatever a session asks is a sign of life, even if it is rejected.
+        // Any request of a session counts as a heartbeat, even if it is rejected.
         DELETE "/api/v1/sessions/{session}" with query => sessions::close,
         PUT "/api/v1/sessions/{session}/heartbeat" with query => sessions::heartbeat,
         PUT "/api/v1/sessions/{session}/members/{id}" with query => sessions::register,

@@ -1,4 +1,4 @@
-//! The dashboard: files that are part of the binary, served as they are. What it shows comes from the public interface.
+//! The dashboard: static files in the binary. It reads all its data through the public interface.
 
 use super::extract::Segments;
 use super::failure::Failure;
@@ -11,7 +11,8 @@ use convoke_proto::{Error, ErrorCode};
 use sha2::{Digest, Sha256};
 use std::sync::LazyLock;
 
-/// Nothing from elsewhere, nothing inline: what others register is shown, and must never run.
+/// Allows nothing from other origins and nothing inline: the dashboard shows text that clients registered, which must
+/// never run as code.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -43,13 +44,13 @@ const fn kind(name: &str) -> &'static str {
     }
 }
 
-/// One for each file, of its content.
+/// The entity tag of each file, a hash of its content.
 static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let tag = |file: &File| format!("\"{}\"", URL_SAFE_NO_PAD.encode(&Sha256::digest(file.bytes)[..12]));
     FILES.iter().map(tag).collect()
 });
 
-/// `/`: a browser is shown the dashboard, everybody else where to look.
+/// `/`: redirects browsers to the dashboard and answers other clients with a hint.
 pub(crate) async fn root(headers: HeaderMap) -> Response {
     let browser = headers
         .get_all(header::ACCEPT)
@@ -58,13 +59,13 @@ pub(crate) async fn root(headers: HeaderMap) -> Response {
     let mut response = if browser {
         to_dashboard(StatusCode::TEMPORARY_REDIRECT)
     } else {
-        missing("there is nothing at /; the interface is described at /api/v1/openapi.json, the dashboard is at /ui/")
+        missing("no resource at /; the interface is described at /api/v1/openapi.json, the dashboard is at /ui/")
     };
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     response
 }
 
-pub(crate) async fn front() -> Response {
+pub(crate) async fn redirect_to_ui() -> Response {
     to_dashboard(StatusCode::PERMANENT_REDIRECT)
 }
 
@@ -78,7 +79,7 @@ pub(crate) async fn file(Segments(name): Segments<String>, headers: HeaderMap) -
 
 fn serve(name: &str, headers: &HeaderMap) -> Response {
     let Some((file, tag)) = FILES.iter().zip(TAGS.iter()).find(|(file, _)| file.name == name) else {
-        return missing("the dashboard has no such file; it begins at /ui/");
+        return missing("the dashboard has no such file; it starts at /ui/");
     };
     let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let known = known
@@ -92,7 +93,7 @@ fn serve(name: &str, headers: &HeaderMap) -> Response {
     let headers = response.headers_mut();
     headers.extend([
         (header::CONTENT_TYPE, HeaderValue::from_static(file.kind)),
-        // Kept, but asked for again: after an upgrade nobody runs the old dashboard against the new node.
+        // Browsers revalidate before each use, so that an old dashboard does not run against an upgraded node.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),

@@ -18,9 +18,9 @@ pub(crate) struct WatchersQuery {
 #[derive(Debug, Serialize)]
 pub(crate) struct Watchers {
     watchers: Vec<Watcher>,
-    /// All streams to clients, also those not listed.
+    /// All streams to clients, including those not listed.
     count: usize,
-    /// All watchers at the node, its own included.
+    /// All watchers of the node, including internal ones.
     at_node: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Between the log's own types and the wire.
+//! Conversions between the log's types and the wire types.
 
 use crate::error::invalid;
 use convoke_log::codec::CodecError;
@@ -17,7 +17,7 @@ pub(crate) fn wire_epoch(epoch: Epoch) -> v1::Epoch {
 }
 
 pub(crate) fn epoch(epoch: Option<v1::Epoch>) -> Result<Epoch, Error> {
-    let epoch = epoch.ok_or_else(|| invalid("epoch", "name the epoch that the leader told"))?;
+    let epoch = epoch.ok_or_else(|| invalid("epoch", "the epoch of the leader is required"))?;
     Ok(Epoch { term: epoch.term, leader: ReplicaId(epoch.replica) })
 }
 
@@ -26,18 +26,18 @@ pub(crate) fn wire_id(id: RequestId) -> v1::RequestId {
 }
 
 pub(crate) fn request_id(id: Option<v1::RequestId>) -> Result<RequestId, Error> {
-    let id = id.ok_or_else(|| invalid("request", "name a request: its session and its number"))?;
+    let id = id.ok_or_else(|| invalid("request", "a request is required: its session and its number"))?;
     if id.number == 0 {
         return Err(invalid(
             "request",
-            "requests of a session are counted from 1; name it as it was told: session/number",
+            "request numbers start at 1; pass the request id as it was reported: session/number",
         ));
     }
     Ok(RequestId::new(LogSessionId(id.session), id.number))
 }
 
 pub(crate) fn body(request: v1::LogRequest) -> Result<Request, Error> {
-    let body = match request.body.ok_or_else(|| invalid("body", "say what to do: put, delete or end"))? {
+    let body = match request.body.ok_or_else(|| invalid("body", "one of put, delete and end is required"))? {
         WireBody::Put(put) => {
             Body::Put(Put { key: put.key, value: put.value, if_revision: put.if_revision, previous: put.previous })
         }
@@ -62,16 +62,17 @@ fn deletion(delete: v1::DeleteKeys) -> Result<Body, Error> {
     match which {
         Some(Which::Key(key)) => Ok(Body::Delete(Delete { key, if_revision, previous })),
         Some(Which::Range(_)) if if_revision.is_some() => {
-            Err(invalid("if_revision", "a range has no revision; leave it out, or name one key"))
+            Err(invalid("if_revision", "if_revision requires a single key"))
         }
         Some(Which::Range(range)) => Ok(Body::DeleteRange(DeleteRange { range: key_range(range), previous })),
-        None => Err(invalid("which", "name a key or a range to delete")),
+        None => Err(invalid("which", "a key or a range to delete is required")),
     }
 }
 
-/// What a barrier read says (LR4).
+/// Parses a barrier read (LR4).
 pub(crate) fn barrier(barrier: Option<v1::Barrier>) -> Result<Consistency, Error> {
-    let message = "a barrier read names the session, its epoch, and the number below which everything is given up";
+    let message =
+        "a barrier read requires the session, its epoch and the number below which all requests are abandoned";
     let v1::Barrier { session, epoch: meant, below } = barrier.ok_or_else(|| invalid("barrier", message))?;
     Ok(Consistency::Barrier { session: LogSessionId(session), epoch: epoch(meant)?, below })
 }
@@ -80,7 +81,7 @@ pub(crate) fn key_range(range: v1::KeyRange) -> KeyRange {
     KeyRange { from: range.from, until: range.until }
 }
 
-/// What a replica rejects for reasons of its own.
+/// Converts a rejection of the replica.
 pub(crate) fn rejection(why: &LogRejection) -> Error {
     let error = Error::new(why.code(), why.to_string());
     match why {
@@ -93,12 +94,12 @@ pub(crate) fn rejection(why: &LogRejection) -> Error {
     }
 }
 
-/// What the log rejects.
+/// Converts a rejection of the log's state machine.
 fn rejected(why: &Rejected) -> Error {
-    // The log counts microseconds, its clients milliseconds.
+    // The log uses microseconds, its clients milliseconds.
     if let Rejected::OutOfRange { field: Field::Ttl, found, min, max } = *why {
         let [found, min, max] = [found, min, max].map(|micros| micros / 1_000);
-        let message = format!("ttl_ms is {found}, which is not between {min} and {max}");
+        let message = format!("ttl_ms is {found}; it must be between {min} and {max}");
         return Error::new(why.code(), message).field("ttl_ms").limit(max);
     }
     let error = Error::new(why.code(), why.to_string());
@@ -160,10 +161,10 @@ fn decided(outcome: &Outcome) -> v1::Fate {
     }
 }
 
-/// The answer to a request that got through the log.
+/// The answer to a request that was applied.
 pub(crate) fn answer(answered: &Answered) -> Message {
     let answer = &answered.answer;
-    let (told, why) = match &answer.verdict {
+    let (final_fate, why) = match &answer.verdict {
         Ok(outcome) => (decided(outcome), None),
         Err(why) => {
             let kind = match why {
@@ -176,20 +177,20 @@ pub(crate) fn answer(answered: &Answered) -> Message {
     };
     Message::Answer(v1::LogAnswer {
         request: Some(wire_id(answer.id)),
-        fate: Some(told),
+        fate: Some(final_fate),
         rejected: why,
         previous: answer.previous.as_ref().map(|(id, _)| wire_id(*id)),
-        previous_fate: answer.previous.as_ref().map(|(_, told)| fate(told)),
+        previous_fate: answer.previous.as_ref().map(|(_, final_fate)| fate(final_fate)),
         log_time_us: answered.log_time.as_micros(),
     })
 }
 
-/// The answer to a request of a session that is not open (any more).
-pub(crate) fn read_fate(id: RequestId, told: &Fate) -> Message {
+/// The answer to a request whose session is not open, or not any more.
+pub(crate) fn read_fate(id: RequestId, final_fate: &Fate) -> Message {
     let over = rejection(&LogRejection::SessionNotOpen);
     Message::Answer(v1::LogAnswer {
         request: Some(wire_id(id)),
-        fate: Some(fate(told)),
+        fate: Some(fate(final_fate)),
         rejected: Some(over.into()),
         ..v1::LogAnswer::default()
     })

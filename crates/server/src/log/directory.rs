@@ -1,4 +1,4 @@
-//! Where nodes are, for those who are sent away from one that does not lead.
+//! Addresses of nodes. A node that does not lead returns them to its clients.
 
 use crate::error;
 use convoke_core::member::NODE_ID_PREFIX;
@@ -7,19 +7,19 @@ use convoke_proto::{Error, ErrorCode};
 use futures_util::future::BoxFuture;
 use std::fmt::Debug;
 
-/// Knows where nodes are.
+/// Resolves node ids to addresses.
 pub trait Directory: Debug + Send + Sync + 'static {
-    /// Id of the node that is asked.
+    /// Returns the id of this node.
     fn own(&self) -> String;
 
-    /// Where clients connect to a node; empty if that is not known.
+    /// Returns the address at which clients connect to a node; empty if it is not known.
     fn client_address(&self, node: &str) -> String;
 
-    /// Where other replicas reach a node.
+    /// Returns the address at which other replicas reach a node.
     fn peer_address<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<String, Error>>;
 }
 
-/// As the registry has it.
+/// Uses the node's view of its peers.
 impl Directory for NodeHandle {
     fn own(&self) -> String {
         self.id().to_string()
@@ -42,7 +42,7 @@ impl Directory for NodeHandle {
             let known = peers.into_iter().find(|peer| peer.node.as_str() == node && !peer.peer_address.is_empty());
             known.map(|peer| peer.peer_address).ok_or_else(|| {
                 let message =
-                    format!("this node knows no node {node:?}; start it with --join, or give its peer address");
+                    format!("this node knows no node {node:?}; start it with --join or give its peer address");
                 Error::new(ErrorCode::NotFound, message).field("node")
             })
         })

@@ -1,4 +1,4 @@
-//! The way of the node's own ambassador: requests to this node stay in the process, those to others go over TCP.
+//! Connections of the node's own ambassador: requests to this node stay in the process, those to others use TCP.
 
 use super::LogService;
 use crate::grpc;
@@ -9,7 +9,7 @@ use tonic::transport::Endpoint;
 
 #[derive(Debug)]
 pub(super) struct ConnectLocally {
-    /// Where clients connect to this node: as it listens, and as it tells others.
+    /// Client addresses of this node: the one it listens on and the one it advertises.
     addresses: [String; 2],
     node: Arc<OwnNode>,
 }

@@ -1,7 +1,8 @@
-//! The log plane behind the client port: the node's own replica, and the node as a client of the log through its own ambassador.
+//! The log plane behind the client port: the node's own replica, and the node as a client of the log through its own
+//! ambassador.
 //!
-//! gRPC speaks to the replica and rejects where it does not lead. HTTP works at every node: what the replica cannot answer itself goes
-//! through the ambassador to whoever leads.
+//! gRPC requests go to the replica, which rejects them if it does not lead. HTTP requests work at every node: if the
+//! replica cannot answer, the ambassador sends them to the leader.
 
 mod convert;
 mod directory;
@@ -28,7 +29,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Requests of HTTP clients on their way at once; they share one session.
+/// Largest number of pending requests of HTTP clients. They share one log session.
 const WINDOW: usize = 512;
 
 /// The log plane of a node.
@@ -37,12 +38,13 @@ pub(crate) struct LogPlane {
     pub(crate) handle: LogHandle,
     pub(crate) service: Arc<LogService>,
     pub(crate) ambassador: Ambassador,
-    /// The session of everybody who comes over HTTP.
+    /// The log session shared by all HTTP clients.
     pub(crate) kv: Kv,
 }
 
 impl LogPlane {
-    /// Within a tokio runtime. The ambassador asks this node first, within the process; the node names the others.
+    /// Must be called in a tokio runtime. The ambassador starts with this node, within the process, and learns the others
+    /// from it.
     pub(crate) fn new(
         handle: LogHandle,
         node: NodeHandle,
@@ -61,7 +63,7 @@ impl LogPlane {
     }
 }
 
-/// An address that listens everywhere is reached at home.
+/// Replaces an unspecified listen address by the loopback address.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -72,12 +74,12 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 impl Surface {
-    /// The log plane, if this node has one.
+    /// Returns the log plane, if this node runs one.
     pub(crate) fn log(&self) -> Result<&LogPlane, Error> {
         self.log.as_ref().ok_or_else(no_log_plane)
     }
 
-    /// The state to read from, at this node.
+    /// Returns the state to read from, at this node.
     pub(crate) async fn read_log(&self, consistency: Consistency) -> Result<Arc<Machine>, Error> {
         self.log()?.service.read(consistency).await
     }

@@ -1,4 +1,4 @@
-//! What a replica says to clients: its answers and rejections in the words of the interface.
+//! The replica's interface for clients: its answers and rejections in wire types.
 
 use super::convert::{fate, rejection, wire_epoch};
 use super::directory::Directory;
@@ -12,12 +12,11 @@ use convoke_replica::{ChangeError, Consistency, Edit, Group, LogHandle, LogRejec
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::timeout;
 
-/// Backups that may be taken at once.
+/// Concurrent backups.
 const BACKUPS_MAX: usize = 4;
 
-/// The replica of a node, as clients see it.
+/// The replica of a node with its interface for clients.
 #[derive(Debug)]
 pub(crate) struct LogService {
     pub(crate) handle: LogHandle,
@@ -25,9 +24,9 @@ pub(crate) struct LogService {
     links: Arc<Semaphore>,
     links_max: usize,
     backups: Arc<Semaphore>,
-    /// How long a read or a resolve may take.
-    patience: Duration,
-    /// Of the server; `None` if there is none around it.
+    /// Timeout of a read or a resolve.
+    timeout: Duration,
+    /// Stage of the server; `None` without a server.
     stage: Option<watch::Receiver<Stage>>,
 }
 
@@ -41,16 +40,16 @@ impl LogService {
         let links_max = config.limits.log_links;
         let links = Arc::new(Semaphore::new(links_max.min(Semaphore::MAX_PERMITS)));
         let backups = Arc::new(Semaphore::new(BACKUPS_MAX));
-        LogService { handle, directory, links, links_max, backups, patience: config.timeouts.request, stage }
+        LogService { handle, directory, links, links_max, backups, timeout: config.timeouts.request, stage }
     }
 
-    /// Lets one more ambassador in, or rejects.
+    /// Acquires a permit for one more ambassador.
     pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
         Gates::enter(&self.links, "links to the log", self.links_max)
     }
 
-    /// Waits until a link to the leader of an epoch is of no use: somebody else leads, or the server closes.
-    pub(crate) async fn link_useless(&self, epoch: Epoch) {
+    /// Waits until a link to the leader of an epoch is no longer usable: another replica leads, or the server closes.
+    pub(crate) async fn link_unusable(&self, epoch: Epoch) {
         let closing = async {
             match self.stage.clone() {
                 Some(mut stage) => drop(stage.wait_for(|stage| *stage == Stage::Closing).await),
@@ -64,8 +63,8 @@ impl LogService {
         }
     }
 
-    /// Why that is so, and who leads now.
-    pub(crate) fn why_useless(&self, epoch: Epoch) -> Error {
+    /// Returns the reason, with the current leader.
+    pub(crate) fn unusable_reason(&self, epoch: Epoch) -> Error {
         match self.handle.epoch() {
             Err(why) => self.rejected(&why),
             Ok(current) if current != epoch => self.rejected(&LogRejection::StaleEpoch { current }),
@@ -77,15 +76,15 @@ impl LogService {
         }
     }
 
-    /// Lets one more backup begin, or rejects: each takes a thread.
+    /// Acquires a permit for one more backup. Each backup occupies a thread.
     pub(crate) fn enter_backup(&self) -> Result<OwnedSemaphorePermit, Error> {
         self.backups.clone().try_acquire_owned().map_err(|_| {
-            let message = format!("{BACKUPS_MAX} backups are being taken already; try again when one of them is done");
+            let message = format!("{BACKUPS_MAX} backups are already running; try again when one of them is done");
             Error::new(ErrorCode::ResourceExhausted, message).limit(BACKUPS_MAX as u64)
         })
     }
 
-    /// Members of the group, the last known leader first, with the addresses clients use.
+    /// Returns the replicas of the group, the last known leader first, with the addresses for clients.
     fn replicas(&self, group: &Group) -> Vec<v1::Replica> {
         let members = group.members.iter().map(|member| v1::Replica {
             replica: member.replica.0,
@@ -98,7 +97,7 @@ impl LogService {
         members.collect()
     }
 
-    /// A rejection of the replica, as clients see it.
+    /// Converts a rejection of the replica.
     pub(crate) fn rejected(&self, why: &LogRejection) -> Error {
         let error = rejection(why);
         match why.group() {
@@ -121,20 +120,20 @@ impl LogService {
         }
     }
 
-    /// The state to read from, at this node.
+    /// Returns the state to read from, at this node.
     pub(crate) async fn read(&self, consistency: Consistency) -> Result<Arc<Machine>, Error> {
-        match timeout(self.patience, self.handle.read(consistency)).await {
+        match tokio::time::timeout(self.timeout, self.handle.read(consistency)).await {
             Ok(read) => read.map_err(|why| self.rejected(&why)),
             Err(_) => {
-                Err(Error::new(ErrorCode::Timeout, "the leader could not confirm that it leads in time; try again"))
+                Err(Error::new(ErrorCode::Timeout, "the leader could not confirm its leadership in time; try again"))
             }
         }
     }
 
     /// Makes the fate of a request final, if this node leads.
     pub(crate) async fn resolve(&self, id: RequestId) -> Result<v1::Fate, Error> {
-        match timeout(self.patience, self.handle.resolve(id)).await {
-            Ok(resolved) => resolved.map(|told| fate(&told)).map_err(|error| self.not_submitted(&error)),
+        match tokio::time::timeout(self.timeout, self.handle.resolve(id)).await {
+            Ok(resolved) => resolved.map(|final_fate| fate(&final_fate)).map_err(|error| self.not_submitted(&error)),
             Err(_) => Err(Error::new(ErrorCode::Timeout, "the request could not be fenced in time; resolve it again")),
         }
     }
@@ -144,7 +143,7 @@ impl LogService {
         use v1::members_request::Change;
         let log = &self.handle;
         let v1::MembersRequest { replaces, wait_ms, change } = request;
-        let edit = match change.ok_or_else(|| invalid("change", "say what to change"))? {
+        let edit = match change.ok_or_else(|| invalid("change", "a change is required"))? {
             Change::Add(v1::AddReplica { node, address }) => {
                 Edit::Add { address: self.peer_address(&node, address).await?.into(), node: named("add", node)?.into() }
             }
@@ -171,7 +170,7 @@ impl LogService {
         Ok(v1::MembersResponse { configuration: number, settled, obstacle })
     }
 
-    /// Where other replicas reach a node: as given, or as this node knows it.
+    /// Returns the address at which other replicas reach a node: the given one, or the one that this node knows.
     async fn peer_address(&self, node: &str, given: String) -> Result<String, Error> {
         if given.is_empty() { self.directory.peer_address(node).await } else { Ok(given) }
     }
@@ -216,5 +215,5 @@ impl LogService {
 }
 
 fn named(field: &str, node: String) -> Result<String, Error> {
-    if node.is_empty() { Err(invalid(field, "name a node by its id")) } else { Ok(node) }
+    if node.is_empty() { Err(invalid(field, "a node id is required")) } else { Ok(node) }
 }

@@ -1,4 +1,5 @@
-//! One link of an ambassador: what comes in is put in line in the order of arrival, answers go out as they are decided.
+//! One link of an ambassador. Requests are submitted in the order of arrival; answers are sent as soon as they are
+//! decided.
 
 use super::LogService;
 use super::convert::{self, answer, body, opened, read_fate, wire_epoch};
@@ -7,7 +8,7 @@ use crate::traces;
 use convoke_log::command::{DurableClient, Open};
 use convoke_log::leader::KeepAlive;
 use convoke_log::{Epoch, LogSessionId};
-use convoke_proto::v1::submit_request::Message as Asked;
+use convoke_proto::v1::submit_request::Message as ClientRequest;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Error, v1};
 use convoke_replica::{Consistency, LogRejection, SubmitError};
@@ -22,7 +23,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Status, Streaming};
 use tracing::Instrument;
 
-/// What one link may have undecided; beyond, it is not read from.
+/// Largest number of undecided requests of one link. At this number, the link is not read.
 const UNDECIDED_MAX: usize = 8_192;
 
 type Deciding = Pin<Box<dyn Future<Output = v1::SubmitResponse> + Send>>;
@@ -33,13 +34,13 @@ pub(crate) struct SubmitStream {
     undecided: FuturesUnordered<Deciding>,
     ready: VecDeque<v1::SubmitResponse>,
     epoch: Epoch,
-    /// Ends when the link is of no use. In a set of its own, which looks at it only when there is something to see: a link is polled for
-    /// every message.
-    useless: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Nothing more is read.
+    /// Completes when the link is no longer usable. In a separate set, which polls it only after a wake-up, because a link
+    /// is polled for every message.
+    unusable: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Nothing more is read from the link.
     over: bool,
-    /// What is said last, if it is not the client who ends it.
-    farewell: bool,
+    /// Whether a last message explains why the server ended the link.
+    explain_end: bool,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -52,23 +53,23 @@ impl SubmitStream {
     ) -> Self {
         let welcome = Message::Welcome(v1::Welcome { epoch: Some(wire_epoch(epoch)) });
         let ready = [v1::SubmitResponse { tag: 0, message: Some(welcome) }].into();
-        let useless = FuturesUnordered::new();
+        let unusable = FuturesUnordered::new();
         let watched = service.clone();
-        useless.push(Box::pin(async move { watched.link_useless(epoch).await }) as Pin<Box<_>>);
+        unusable.push(Box::pin(async move { watched.link_unusable(epoch).await }) as Pin<Box<_>>);
         SubmitStream {
             incoming,
             service,
             undecided: FuturesUnordered::new(),
             ready,
             epoch,
-            useless,
+            unusable,
             over: false,
-            farewell: false,
+            explain_end: false,
             _permit: permit,
         }
     }
 
-    /// Puts a message in line: the first poll does, so it has to come before the next message is looked at.
+    /// Submits a message. The first poll does it, so it must happen before the next message is read.
     fn take(&mut self, request: v1::SubmitRequest, context: &mut Context<'_>) {
         let mut deciding: Deciding = Box::pin(decide(self.service.clone(), request));
         match deciding.as_mut().poll(context) {
@@ -83,14 +84,14 @@ impl Stream for SubmitStream {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        if !this.over && matches!(Pin::new(&mut this.useless).poll_next(context), Poll::Ready(Some(()))) {
-            // An idle client would not notice by itself, and would keep the connection from ending.
-            (this.over, this.farewell) = (true, true);
+        if !this.over && matches!(Pin::new(&mut this.unusable).poll_next(context), Poll::Ready(Some(()))) {
+            // An idle client would not notice by itself and would keep the connection open.
+            (this.over, this.explain_end) = (true, true);
         }
         while !this.over && this.undecided.len() + this.ready.len() < UNDECIDED_MAX {
             match Pin::new(&mut this.incoming).poll_next(context) {
                 Poll::Ready(Some(Ok(request))) => this.take(request, context),
-                // Broken off or finished: whatever was put in line is on its way, and its answers may still be wanted.
+                // Aborted or finished: submitted requests continue, and the client may still read their answers.
                 Poll::Ready(Some(Err(_)) | None) => this.over = true,
                 Poll::Pending => break,
             }
@@ -100,8 +101,8 @@ impl Stream for SubmitStream {
         }
         match Pin::new(&mut this.undecided).poll_next(context) {
             Poll::Ready(Some(response)) => Poll::Ready(Some(Ok(response))),
-            Poll::Ready(None) if std::mem::take(&mut this.farewell) => {
-                Poll::Ready(Some(Err(this.service.why_useless(this.epoch).into())))
+            Poll::Ready(None) if std::mem::take(&mut this.explain_end) => {
+                Poll::Ready(Some(Err(this.service.unusable_reason(this.epoch).into())))
             }
             Poll::Ready(None) if this.over => Poll::Ready(None),
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
@@ -111,17 +112,17 @@ impl Stream for SubmitStream {
 
 async fn decide(service: Arc<LogService>, request: v1::SubmitRequest) -> v1::SubmitResponse {
     let message = match request.message {
-        Some(Asked::Request(asked)) => {
+        Some(ClientRequest::Request(submitted)) => {
             let span = traces::log_request(&request.traceparent);
-            let answer = submit(&service, asked).instrument(span.clone()).await;
+            let answer = submit(&service, submitted).instrument(span.clone()).await;
             if let Err(error) = &answer {
                 traces::rejected(&span, error.code.as_str());
             }
             answer
         }
-        Some(Asked::Open(open)) => open_session(&service, open).await,
-        Some(Asked::KeepAlive(sign)) => keep_alive(&service, sign),
-        None => Err(invalid("message", "say what to do: open, request or keep_alive")),
+        Some(ClientRequest::Open(open)) => open_session(&service, open).await,
+        Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, request),
+        None => Err(invalid("message", "one of open, request and keep_alive is required")),
     };
     let message = message.unwrap_or_else(|error| Message::Rejected(error.into()));
     v1::SubmitResponse { tag: request.tag, message: Some(message) }
@@ -132,7 +133,7 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
     let id = request.id();
     match service.handle.submit(request).await {
         Ok(answered) => Ok(answer(&answered)),
-        // What is known of it can be told here and now: nothing of the session can take effect any more (LS8).
+        // The fate is final at this replica: no request of this session can take effect any more (LS8).
         Err(SubmitError::Rejected(LogRejection::SessionNotOpen)) => {
             match service.handle.peek(id, Consistency::Linearizable).await {
                 Ok(fate) => Ok(read_fate(id, &fate)),
@@ -156,10 +157,10 @@ async fn open_session(service: &LogService, open: v1::OpenSession) -> Result<Mes
     }
 }
 
-fn keep_alive(service: &LogService, sign: v1::KeepAlive) -> Result<Message, Error> {
+fn keep_alive(service: &LogService, request: v1::KeepAlive) -> Result<Message, Error> {
     use v1::kept_alive::State;
-    let heard = service.handle.keep_alive(LogSessionId(sign.session), convert::epoch(sign.epoch)?);
-    let state = match heard.map_err(|why| service.rejected(&why))? {
+    let alive = service.handle.keep_alive(LogSessionId(request.session), convert::epoch(request.epoch)?);
+    let state = match alive.map_err(|why| service.rejected(&why))? {
         KeepAlive::Kept => State::Kept,
         KeepAlive::Expiring => State::Expiring,
         KeepAlive::Unknown => State::Unknown,

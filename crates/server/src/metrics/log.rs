@@ -17,7 +17,7 @@ fn gauges(families: &mut Families<'_>, status: &ReplicaStatus) -> fmt::Result {
     let term = status.group.epoch.map_or(0, |epoch| epoch.term);
     let voters = status.group.members.iter().filter(|member| member.voter).count() as u64;
     let learners = status.group.members.len() as u64 - voters;
-    // Only the leader has the progress of the others.
+    // Only the leader has the progress of the other replicas.
     let slowest = status.matched.iter().map(|(_, index)| *index).min();
     let lag = slowest.map_or(0, |slowest| status.last.saturating_sub(slowest));
     for (name, help, value) in [

@@ -12,7 +12,7 @@ pub(crate) use scrape::encode;
 
 use prometheus_client::registry::Registry;
 
-/// Content type of the answer to a scrape.
+/// Content type of the response to a scrape.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 convoke_counters::atomic_counters! {
@@ -33,7 +33,7 @@ convoke_counters::atomic_counters! {
     }
 }
 
-/// Metrics that the client port raises.
+/// Metrics of the client port.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) clients: ClientCounting,

@@ -27,13 +27,13 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 struct Route {
     labels: Labels,
-    /// One for each code.
+    /// One counter for each code.
     outcomes: Vec<OnceLock<Counter>>,
     duration: OnceLock<Histogram>,
 }
 
 impl Requests {
-    /// The last route stands for all requests that match no other.
+    /// The last route counts all requests that match no other.
     pub(crate) fn new(routes: impl IntoIterator<Item = Labels>, codes: Vec<&'static str>) -> Self {
         let outcomes = || codes.iter().map(|_| OnceLock::new()).collect();
         let route = |labels| Route { labels, outcomes: outcomes(), duration: OnceLock::new() };

@@ -1,4 +1,4 @@
-//! One scrape: counters and sizes of the node as they are now.
+//! One scrape: the current counters and sizes of the node.
 
 use super::log;
 use crate::surface::Surface;

@@ -1,4 +1,4 @@
-//! Accepting connections, as many as allowed, until told to stop; then waiting for them to end.
+//! Accepts connections up to the limit until the server stops, then waits until they have ended.
 
 use super::connection;
 use crate::service::Service;
@@ -10,16 +10,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Out of file descriptors or memory: others may give some back.
+/// Pause after an error such as exhausted file descriptors or memory, until others are released.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How far the end has come.
+/// Stages of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     Serving,
-    /// No new connections.
+    /// No new connections are accepted.
     Leaving,
-    /// Connections end when their present calls do.
+    /// Connections close when their current calls end.
     Closing,
 }
 
@@ -27,11 +27,11 @@ pub(crate) enum Stage {
 pub(crate) async fn accept(listener: TcpListener, surface: Arc<Surface>, mut stage: watch::Receiver<Stage>) {
     let service = Service::new(&surface);
     let mut connections = JoinSet::new();
-    let mut told = stage.clone();
+    let mut stopping = stage.clone();
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = told.wait_for(|stage| *stage > Stage::Serving) => break,
+            _ = stopping.wait_for(|stage| *stage > Stage::Serving) => break,
             accepted = listener.accept() => accepted,
         };
         while connections.try_join_next().is_some() {}
@@ -56,13 +56,13 @@ pub(crate) async fn accept(listener: TcpListener, surface: Arc<Surface>, mut sta
         }
     }
     drop(listener);
-    // An error means that the server itself is gone.
+    // An error means that the server has been dropped.
     let _ = stage.wait_for(|stage| *stage == Stage::Closing).await;
     while connections.join_next().await.is_some() {}
 }
 
-/// Answers are small and waited for. A client whose machine is gone is noticed even while there is nothing to tell it.
-/// Where the system does not know how, it serves all the same.
+/// Disables Nagle's algorithm, because answers are small and urgent. Enables keep-alive, which detects a lost client
+/// machine even on an idle connection. Errors are ignored: the connection works without these options.
 fn tune(stream: &TcpStream, stall: Duration) {
     let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]

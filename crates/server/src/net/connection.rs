@@ -15,15 +15,16 @@ use std::task::Context;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-/// HTTP/1.1 headers are read up to this size and rejected in words from the configured limit on; beyond, hyper closes.
+/// Buffer for HTTP/1.1 headers. Headers above the configured limit get an error response; hyper closes a connection that
+/// exceeds the buffer.
 const HTTP1_BUFFER: usize = 128 * 1024;
-/// Bytes a client may send ahead on one call, and on a connection.
+/// Bytes that a client may send ahead on one call and on a connection.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// Bytes that wait for the client on one call before nothing more is produced.
+/// Bytes buffered for the client on one call before no more are produced.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// Serves a connection until it ends, or its calls have ended after `Closing`.
+/// Serves a connection until it ends or, after `Closing`, until its calls have ended.
 pub(super) async fn serve(
     mut stream: TcpStream,
     surface: Arc<Surface>,
@@ -37,10 +38,10 @@ pub(super) async fn serve(
     };
     let header_bytes = surface.config.limits.header_bytes;
     let streams = surface.config.limits.streams_per_connection;
-    let tie = ClientConnection::of(&stream);
-    let service = service.for_connection(&tie);
+    let connection = ClientConnection::of(&stream);
+    let service = service.for_connection(&connection);
     let io = TokioIo::new(Guarded::new(stream, first.bytes(), timeouts.stall));
-    // A macro because the two connections have no type in common.
+    // A macro, because the two connection types have no common trait.
     macro_rules! run {
         ($connection:expr) => {{
             let connection = $connection;
@@ -57,7 +58,7 @@ pub(super) async fn serve(
                 if is_malformed(&error) {
                     add(&surface.metrics.clients.connections_malformed, 1);
                 }
-                tracing::debug!("a client's connection ended: {error}");
+                tracing::debug!("client connection ended: {error}");
             }
         }};
     }
@@ -80,33 +81,33 @@ pub(super) async fn serve(
                 .serve_connection(io, service)
         ),
     }
-    surface.sessions.cut(&tie);
+    surface.sessions.cut(&connection);
 }
 
-/// Whether a connection ended because of what the client sent, as opposed to its going away.
+/// Returns whether a connection ended because of invalid bytes from the client, as opposed to a disconnect.
 fn is_malformed(error: &hyper::Error) -> bool {
     let http2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     error.is_parse() || http2.is_some_and(|error| error.is_go_away() && error.is_library())
 }
 
-/// Tells a connection once that it should end. A connection is polled for every message; looking at a number is cheaper
-/// than asking the channel each time.
+/// Reports once that a connection should end. A connection is polled for every message, and comparing a number is cheaper
+/// than polling the channel each time.
 struct Closing {
     stage: watch::Receiver<Stage>,
     change: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    told: bool,
+    reported: bool,
 }
 
 impl Closing {
     fn new(stage: watch::Receiver<Stage>) -> Self {
-        Closing { stage, change: None, told: false }
+        Closing { stage, change: None, reported: false }
     }
 
-    /// True once, when the time has come. The connection is woken for it.
+    /// Returns true once, when the connection should end. The task is woken for it.
     fn begins(&mut self, context: &mut Context<'_>) -> bool {
-        // An error means that the server itself is gone.
+        // An error means that the server has been dropped.
         let changed = self.stage.has_changed().unwrap_or(true);
-        if self.told || (self.change.is_some() && !changed) {
+        if self.reported || (self.change.is_some() && !changed) {
             return false;
         }
         let mut stage = self.stage.clone();
@@ -115,7 +116,7 @@ impl Closing {
                 let _ = stage.wait_for(|stage| *stage == Stage::Closing).await;
             })
         });
-        self.told = change.as_mut().poll(context).is_ready();
-        self.told
+        self.reported = change.as_mut().poll(context).is_ready();
+        self.reported
     }
 }

@@ -1,5 +1,5 @@
-//! A client's socket: gives back what was read to tell the protocol, and gives up on clients that take nothing of what
-//! is written to them.
+//! A client's socket. It replays the bytes that were read to detect the protocol, and it fails if the client does not
+//! read what the server writes.
 
 use std::io;
 use std::pin::Pin;
@@ -8,14 +8,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Pieces of up to so many bytes together are written as one: a head with its small body, or an event with the marks of its chunk.
+/// Slices with at most this many bytes in total are written as one: a head with its small body, or an event with the
+/// marks of its chunk.
 const FLAT: usize = 2048;
 
 pub(super) struct Guarded<S> {
     stream: S,
     first: Vec<u8>,
     stall: Duration,
-    /// Since when nothing is taken; made with the first stall, then used again.
+    /// Expires when the client has read nothing for too long. Created at the first stall, then reused.
     timer: Option<Pin<Box<Sleep>>>,
     stalled: bool,
 }
@@ -25,7 +26,7 @@ impl<S> Guarded<S> {
         Guarded { stream, first: first.to_vec(), stall, timer: None, stalled: false }
     }
 
-    /// Passes a write's outcome on, unless the client has been taking nothing for too long.
+    /// Returns the result of a write, or an error if the client has read nothing for too long.
     fn watch<T>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {
             self.stalled = false;
@@ -74,7 +75,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let mut filled = slices.iter().filter(|slice| !slice.is_empty());
-        // A single piece, or several small ones, most often: the system is quicker without a list.
+        // Most writes have one slice or several small ones, for which a plain write is faster than a vectored one.
         let outcome = match (filled.next(), filled.next()) {
             (Some(only), None) => Pin::new(&mut this.stream).poll_write(context, only),
             _ if slices.iter().map(|slice| slice.len()).sum::<usize>() <= FLAT => {
@@ -110,7 +111,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn the_first_bytes_are_read_again() {
+    async fn the_first_bytes_are_replayed() {
         let (near, mut far) = tokio::io::duplex(64);
         far.write_all(b" world").await.unwrap();
         drop(far);
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_arrive_in_order_whatever_their_size() {
+    async fn slices_of_any_size_arrive_in_order() {
         for size in [1, 100, FLAT] {
             let (near, mut far) = tokio::io::duplex(8 * FLAT);
             let mut guarded = Guarded::new(near, b"", Duration::from_secs(60));
@@ -138,12 +139,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_nothing_is_given_up() {
+    async fn a_client_that_reads_nothing_is_disconnected() {
         let (near, mut far) = tokio::io::duplex(4);
         let mut guarded = Guarded::new(near, b"", Duration::from_secs(5));
         let mut taken = [0; 4];
         for _ in 0..3 {
-            // Slow, but it reads.
+            // A slow client that still reads is kept.
             let (wrote, read) = tokio::join!(guarded.write_all(b"abcd"), async {
                 tokio::time::sleep(Duration::from_secs(4)).await;
                 far.read_exact(&mut taken).await

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Clients that may wait to be accepted: all of a lost node's come at once.
+/// Connections that may wait to be accepted. All clients of a lost node reconnect at once.
 const BACKLOG: u32 = 4_096;
 
 pub(crate) async fn listen(config: &Config) -> Result<TcpListener, StartError> {
@@ -27,7 +27,7 @@ pub(crate) async fn listen(config: &Config) -> Result<TcpListener, StartError> {
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A node that restarts finds its port free even if old connections linger.
+    // A restarted node can bind its port although old connections are in TIME_WAIT.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;

@@ -1,4 +1,4 @@
-//! The client port: listening, telling HTTP/1.1 from HTTP/2, serving and closing connections.
+//! The client port: listening, detecting HTTP/1.1 or HTTP/2, serving and closing connections.
 
 mod accept;
 mod connection;

@@ -1,4 +1,4 @@
-//! The first bytes of a connection tell HTTP/2 with prior knowledge (gRPC, h2c) from HTTP/1.1.
+//! Detects HTTP/2 with prior knowledge (gRPC, h2c) or HTTP/1.1 from the first bytes of a connection.
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -11,7 +11,7 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// What was read to find out. It belongs to the connection and has to be read again by whoever serves it.
+/// The bytes that were read to detect the protocol. They are part of the connection and must be replayed.
 #[derive(Debug)]
 pub(super) struct First {
     pub(super) protocol: Protocol,
@@ -25,7 +25,7 @@ impl First {
     }
 }
 
-/// Reads until it is clear. The end of the stream is an error.
+/// Reads until the protocol is clear. The end of the stream is an error.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<First> {
     let mut first = First { protocol: Protocol::Http2, bytes: [0; PREFACE.len()], len: 0 };
     while first.len < PREFACE.len() {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_bytes_decide() {
+    async fn the_first_bytes_select_the_protocol() {
         for (bytes, expected) in [
             (&b"GET / HTTP/1.1\r\n"[..], Protocol::Http1),
             (&b"PUT /x HTTP/1.1\r\n"[..], Protocol::Http1),

@@ -1,4 +1,4 @@
-//! gRPC clients as generated.
+//! The generated gRPC clients.
 
 use super::Served;
 use convoke_proto::Error;
@@ -39,25 +39,25 @@ impl Attachment {
         Attachment { send, receive: response.into_inner(), seq: 0 }
     }
 
-    /// Opens a stream and attaches; the answer has to be good.
+    /// Opens a stream and attaches. The attach must succeed.
     pub async fn attached(served: &Served, attach: v1::Attach) -> (Attachment, v1::Attached) {
         let mut this = Attachment::open(served).await;
-        this.say(ClientMessage::Attach(attach)).await;
-        match this.hear().await {
+        this.send(ClientMessage::Attach(attach)).await;
+        match this.receive().await {
             ServerMessage::Attached(attached) => (this, attached),
             other => panic!("not attached: {other:?}"),
         }
     }
 
-    pub async fn say(&self, message: ClientMessage) {
+    pub async fn send(&self, message: ClientMessage) {
         self.send.send(v1::ClientMessage { message: Some(message) }).await.unwrap();
     }
 
-    pub async fn hear(&mut self) -> ServerMessage {
-        self.receive.message().await.unwrap().expect("the stream goes on").message.expect("a known message")
+    pub async fn receive(&mut self) -> ServerMessage {
+        self.receive.message().await.unwrap().expect("the stream continues").message.expect("a known message")
     }
 
-    /// The error the stream ends with.
+    /// Returns the error with which the stream ends.
     pub async fn ending(mut self) -> Error {
         loop {
             match self.receive.message().await {
@@ -73,12 +73,12 @@ impl Attachment {
         v1::Request { seq: self.seq, operation: Some(operation) }
     }
 
-    /// One request, one answer.
-    pub async fn ask(&mut self, operation: v1::request::Operation) -> Result<String, Error> {
+    /// Sends one request and returns its answer.
+    pub async fn call(&mut self, operation: v1::request::Operation) -> Result<String, Error> {
         let request = self.request(operation);
         let seq = request.seq;
-        self.say(ClientMessage::Requests(v1::Requests { requests: vec![request] })).await;
-        let ServerMessage::Answers(answers) = self.hear().await else { panic!("no answers") };
+        self.send(ClientMessage::Requests(v1::Requests { requests: vec![request] })).await;
+        let ServerMessage::Answers(answers) = self.receive().await else { panic!("no answers") };
         let [answer] = &answers.answers[..] else { panic!("not one answer: {answers:?}") };
         assert_eq!(answer.seq, seq);
         match &answer.error {
@@ -106,10 +106,10 @@ pub fn spec(id: &str) -> v1::MemberSpec {
     v1::MemberSpec { id: id.into(), service: "orders".into(), ..v1::MemberSpec::default() }
 }
 
-/// The next event of a watch, marks left out.
+/// Returns the next event of a watch, without marks.
 pub async fn next(watch: &mut Streaming<v1::WatchEvent>) -> Event {
     loop {
-        match watch.message().await.unwrap().expect("the watch goes on").event.expect("a known event") {
+        match watch.message().await.unwrap().expect("the watch continues").event.expect("a known event") {
             Event::Mark(_) => {}
             event => return event,
         }

@@ -1,4 +1,4 @@
-//! Plain HTTP, one connection for each request unless said otherwise.
+//! A plain HTTP client with a new connection for each request unless stated otherwise.
 
 use super::Served;
 use bytes::Bytes;
@@ -38,7 +38,7 @@ impl Answer {
         self.json()
     }
 
-    /// Status, code and field of a rejection; its form is checked.
+    /// Checks the format of a rejection and returns status, code and field.
     #[track_caller]
     pub fn rejection(&self) -> (u16, String, Option<String>) {
         assert_eq!(self.headers[header::CONTENT_TYPE], "application/json");
@@ -102,13 +102,13 @@ impl Served {
         self.send("DELETE", path, &[], "").await
     }
 
-    /// Creates a session; returns its path.
+    /// Creates a session and returns its path.
     pub async fn session(&self, body: &str) -> String {
         let created = self.post("/api/v1/sessions", body).await.ok();
         format!("/api/v1/sessions/{}", created["session"].as_str().unwrap())
     }
 
-    /// Sends bytes and reads one answer with a body.
+    /// Sends bytes and reads one response with a body.
     pub async fn raw_one(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.address()).await.unwrap();
         let _ = stream.write_all(bytes).await;
@@ -117,10 +117,10 @@ impl Served {
         answer
     }
 
-    /// Sends bytes and reads what comes until the connection ends.
+    /// Sends bytes and reads until the connection ends.
     pub async fn raw(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.address()).await.unwrap();
-        // The server may have closed before it was all said.
+        // The server may have closed the connection before everything was sent.
         let _ = stream.write_all(bytes).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
@@ -145,18 +145,18 @@ impl SseEvent {
         self.data["member"]["version"].as_str().or(self.data["version"].as_str()).unwrap_or_default()
     }
 
-    /// Event and member in short.
+    /// Returns event name and member id.
     pub fn brief(&self) -> String {
         format!("{} {}", self.event, self.member()).trim().to_owned()
     }
 }
 
-/// A reader of server-sent events, as simple as the format allows.
+/// A minimal reader of server-sent events.
 pub struct Sse {
     body: Incoming,
     text: String,
     ready: VecDeque<SseEvent>,
-    /// As a browser keeps it.
+    /// The last id, as a browser stores it.
     pub last_id: String,
     pub comments: usize,
 }
@@ -166,7 +166,7 @@ impl Sse {
         Sse::open_at(served, &format!("/api/v1/watch{query}"), last_id).await
     }
 
-    /// The stream at this path.
+    /// Opens the stream at this path.
     pub async fn open_at(served: &Served, path: &str, last_id: &str) -> Sse {
         let mut sender = open(served.address()).await;
         let headers: &[(&str, &str)] = if last_id.is_empty() { &[] } else { &[("Last-Event-ID", last_id)] };
@@ -187,7 +187,7 @@ impl Sse {
         }
     }
 
-    /// The next event; `None` when the stream has ended.
+    /// Returns the next event; `None` when the stream has ended.
     pub async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -202,7 +202,7 @@ impl Sse {
     pub async fn comment(&mut self) {
         let before = self.comments;
         while self.comments == before {
-            self.read().await.expect("the stream goes on");
+            self.read().await.expect("the stream continues");
         }
     }
 
@@ -239,24 +239,24 @@ impl Sse {
             self.ready.push_back(event);
         } else if !event.id.is_empty() {
             match self.ready.back_mut() {
-                // What a browser would have remembered by the time it gets to it.
+                // The id that a browser would have stored by then.
                 Some(_) => self.ready.push_back(SseEvent { event: "mark".into(), ..event }),
                 None => self.last_id = event.id,
             }
         }
     }
 
-    /// The next event that is not merely a place.
+    /// Returns the next event that is not only a position.
     pub async fn event(&mut self) -> SseEvent {
         loop {
-            let event = self.next().await.expect("the stream goes on");
+            let event = self.next().await.expect("the stream continues");
             if event.event != "mark" {
                 return event;
             }
         }
     }
 
-    /// Reads up to the next event of this name; returns all up to it, in short.
+    /// Reads up to the next event of this name and returns all events up to it in short form.
     pub async fn until(&mut self, name: &str) -> Vec<String> {
         let mut seen = Vec::new();
         loop {

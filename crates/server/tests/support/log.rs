@@ -17,7 +17,7 @@ pub struct LogNode {
     accepting: JoinHandle<()>,
 }
 
-/// Nodes `n0`, `n1`, …; those that were killed leave a gap.
+/// Nodes `n0`, `n1`, …; killed nodes leave a gap.
 pub struct LogCluster {
     pub nodes: Vec<Option<LogNode>>,
     pub addresses: Vec<String>,
@@ -25,7 +25,7 @@ pub struct LogCluster {
 }
 
 impl LogCluster {
-    /// Nodes that form one log, which has a leader when this returns.
+    /// Starts nodes that form one log. The log has a leader when this returns.
     pub async fn start(count: usize) -> LogCluster {
         LogCluster::start_with(count, convoke_server::Config::default()).await
     }
@@ -41,7 +41,7 @@ impl LogCluster {
         cluster
     }
 
-    /// One more node, which is no replica until it is added.
+    /// Adds a node that is no replica yet.
     pub async fn outsider(&mut self) -> usize {
         let index = self.nodes.len();
         self.addresses.push(free_address());
@@ -85,10 +85,10 @@ impl LogCluster {
         &self.node(index).served
     }
 
-    /// Waits until somebody leads and all others know.
+    /// Waits until there is a leader that all other nodes know.
     pub async fn leader(&self) -> usize {
         let mut leader = None;
-        eventually("the log has a leader whom everybody knows", async || {
+        eventually("the log has a leader that all nodes know", async || {
             let running: Vec<(usize, &LogNode)> =
                 self.nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.as_ref()?))).collect();
             leader = running.iter().find(|(_, node)| node.replica.handle().epoch().is_ok()).map(|(index, _)| *index);
@@ -102,18 +102,18 @@ impl LogCluster {
         leader.unwrap()
     }
 
-    /// A node that does not lead.
+    /// Returns a node that does not lead.
     pub async fn follower(&self) -> usize {
         let leader = self.leader().await;
         (0..self.nodes.len()).find(|index| *index != leader && self.nodes[*index].is_some()).unwrap()
     }
 
-    /// An ambassador that knows all running nodes.
+    /// Returns an ambassador with the addresses of all running nodes.
     pub fn ambassador(&self) -> Ambassador {
         Ambassador::start(self.nodes.iter().flatten().map(|node| node.served.address().to_string())).unwrap()
     }
 
-    /// Stops a node as its process does.
+    /// Stops a node like its process does.
     pub async fn stop(&mut self, index: usize) {
         let LogNode { served, replica, accepting } = self.nodes[index].take().expect("the node runs");
         let log = replica.handle();
@@ -125,7 +125,7 @@ impl LogCluster {
         accepting.abort();
     }
 
-    /// Ends a node as a crash would.
+    /// Ends a node like a crash.
     pub async fn kill(&mut self, index: usize) {
         let node = self.nodes[index].take().expect("the node runs");
         node.accepting.abort();
@@ -135,7 +135,7 @@ impl LogCluster {
         handle.stop().await;
     }
 
-    /// A request over HTTP.
+    /// Sends an HTTP request.
     pub async fn http(&self, index: usize, method: &str, path: &str, body: &str) -> Answer {
         self.served(index).send(method, path, &[], body.to_owned()).await
     }

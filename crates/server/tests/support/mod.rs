@@ -1,6 +1,6 @@
-//! Nodes with their client ports, and clients of both kinds.
+//! Nodes with their client ports, and clients over HTTP and gRPC.
 
-#![allow(dead_code, reason = "not every test uses all of it")]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod grpc;
 pub mod http;
@@ -13,7 +13,7 @@ use convoke_testkit::{patient_timers, quick_timers};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Nobody is judged while a busy machine lets a test wait; sessions may still ask for short timeouts.
+/// Timeouts long enough for a busy machine. Sessions may still request shorter ones.
 fn timers() -> Timers {
     Timers {
         heartbeat_interval: Duration::from_millis(500),
@@ -24,7 +24,7 @@ fn timers() -> Timers {
     }
 }
 
-/// For tests that wait for clients to be given up.
+/// Short timeouts, for tests that wait for sessions to expire.
 pub fn quick(config: &mut Config) {
     config.timers = quick_timers();
 }
@@ -37,7 +37,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// One node, alone.
+    /// Starts one node without peers.
     pub async fn alone() -> Served {
         Served::start("n0", &[], |_| {}, |_| {}).await
     }
@@ -62,7 +62,7 @@ impl Served {
         Served { node, server }
     }
 
-    /// Nodes `n0`, `n1`, … that know each other.
+    /// Starts nodes `n0`, `n1`, … that are connected to each other.
     pub async fn cluster(count: usize) -> Vec<Served> {
         Served::cluster_with(count, |_| {}).await
     }
@@ -82,7 +82,7 @@ impl Served {
         self.server.address()
     }
 
-    /// Ends node and port as a crash would.
+    /// Ends node and port like a crash.
     pub async fn kill(self) {
         self.node.abort();
         self.node.stopped().await;

@@ -1,4 +1,4 @@
-//! What a node says: answers, heartbeats, notices.
+//! Messages of the node: answers, heartbeats, notices.
 
 use super::state::{ConnectionId, Kind, Operation, OperationId, Phase, RegistrationId, Time};
 use super::{Effect, Effects, Session};
@@ -9,7 +9,7 @@ use v1::notice::Notice;
 use v1::server_message::Message as FromNode;
 
 impl Session {
-    /// A message of the node. Those of an older connection are not listened to.
+    /// Handles a message of the node. Messages of older connections are ignored.
     pub fn received(&mut self, now: Time, connection: ConnectionId, message: v1::ServerMessage, out: &mut Effects) {
         if self.phase.connection() != Some(connection) {
             return;
@@ -17,7 +17,7 @@ impl Session {
         match message.message {
             Some(FromNode::Attached(answer)) => self.attached(now, answer, out),
             Some(FromNode::AttachRejected(answer)) => self.attach_rejected(now, answer, out),
-            Some(FromNode::HeartbeatAck(answer)) => self.heard(now, answer, out),
+            Some(FromNode::HeartbeatAck(answer)) => self.heartbeat_answered(now, answer, out),
             Some(FromNode::Answers(answers)) => {
                 for answer in answers.answers {
                     if self.phase.connection() == Some(connection) {
@@ -27,12 +27,12 @@ impl Session {
             }
             Some(FromNode::Closed(answer)) => self.closed(now, answer, out),
             Some(FromNode::Notice(v1::Notice { notice: Some(notice) })) => self.noticed(now, notice, out),
-            // A newer node may say more than we understand.
+            // A newer node may send messages that this version does not know.
             Some(FromNode::Notice(v1::Notice { notice: None })) | None => {}
         }
     }
 
-    fn heard(&mut self, now: Time, answer: v1::HeartbeatAck, out: &mut Effects) {
+    fn heartbeat_answered(&mut self, now: Time, answer: v1::HeartbeatAck, out: &mut Effects) {
         if !matches!(self.phase, Phase::Attached { .. }) {
             return;
         }
@@ -51,7 +51,7 @@ impl Session {
         }
         match answer.error {
             None => {
-                self.hang_up(out);
+                self.drop_connection(out);
                 self.finish_closing(out);
             }
             Some(error) => self.lost(now, &error.message, out),
@@ -60,7 +60,7 @@ impl Session {
 
     fn noticed(&mut self, now: Time, notice: Notice, out: &mut Effects) {
         match notice {
-            // About a session that this one has itself replaced.
+            // The notice concerns a session that this one has replaced itself.
             Notice::Lost(lost) if lost.known < self.previous_claim => {}
             Notice::Lost(lost) => {
                 self.claim = self.claim.max(lost.known);
@@ -68,17 +68,17 @@ impl Session {
             }
             Notice::Superseded(superseded) => {
                 if superseded.known >= self.previous_claim {
-                    self.meet_other_process(now, out);
+                    self.handle_superseded(now, out);
                 }
             }
-            // The attach under way names it again, and its answer is younger.
+            // The pending attach names the member again, and its answer is newer.
             Notice::TakenOver(taken) if self.naming.members.contains_key(&taken.id) => {}
             Notice::TakenOver(taken) => {
-                let error = Error::new(ErrorCode::TakenOver, format!("another client took member {:?}", taken.id));
+                let error = Error::new(ErrorCode::TakenOver, format!("another client took over member {:?}", taken.id));
                 self.give_up(&taken.id, &error.field("id"), out);
             }
             Notice::Handover(handover) => {
-                // Not all at the same moment: the node tells its clients little by little.
+                // The stopping node notifies its clients gradually, so they need not spread their reconnects.
                 self.backoff.spread(Duration::ZERO);
                 self.lost(now, "the node is stopping", out);
                 if !handover.address.is_empty() {
@@ -97,18 +97,18 @@ impl Session {
             Some(error) => self.rejected(now, id, &error.into(), out),
         }
         if let Phase::Attached { connection } = self.phase
-            && self.attach_anew
+            && self.attach_again
             && self.in_flight.is_empty()
         {
             self.attach(now, connection, out);
         }
     }
 
-    /// The session has to be attached again on the same stream to settle this operation. Not before everything under way is
-    /// answered: the attach must name the outcome.
-    fn attach_anew(&mut self, operation: OperationId) {
+    /// Attaches the session again on the same stream to settle this operation. It waits until all pending operations are
+    /// answered, because the attach must contain their outcome.
+    fn attach_again(&mut self, operation: OperationId) {
         self.waiting.insert(operation);
-        self.attach_anew = true;
+        self.attach_again = true;
     }
 
     fn executed(&mut self, operation: OperationId, version: String, out: &mut Effects) {
@@ -143,7 +143,7 @@ impl Session {
         match (&held.kind, error.code) {
             (Kind::Register { .. }, ErrorCode::StaleClaim) => {
                 self.claim = self.claim.max(error.known.unwrap_or(0));
-                self.attach_anew(operation);
+                self.attach_again(operation);
             }
             (Kind::Unregister, ErrorCode::NotRegistered) if !self.awaited(&id) => {
                 self.unregistration_settled(&id, operation);
@@ -157,12 +157,12 @@ impl Session {
                     }
                 }
             }
-            // Another session holds the member: another client's, or an older one of this client. An attach settles that if it
-            // names the id. An id that the session never sent is not named and is another client's: nothing is left to
-            // unregister, and attaching again would change nothing and never end.
+            // Another session holds the member: another client's, or an older one of this client. If the attach names the id,
+            // its answer settles this. An id that the session never sent is not named and belongs to another client: there is
+            // nothing to unregister, and attaching again would change nothing and never end.
             (Kind::Unregister, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver | ErrorCode::PermissionDenied) => {
                 if self.unregistered.contains_key(&id) || self.holdings.contains_key(&id) {
-                    self.attach_anew(operation);
+                    self.attach_again(operation);
                 } else {
                     self.finish(operation, Ok(String::new()), out);
                 }
@@ -190,7 +190,7 @@ impl Session {
         }
     }
 
-    /// The id is known to be gone, unless it was registered and unregistered again since.
+    /// Records that the id is unregistered, unless it was registered and unregistered again since.
     fn unregistration_settled(&mut self, id: &str, settled: OperationId) {
         let again = |(key, held): (&OperationId, &Operation)| {
             *key != settled && held.id == id && matches!(held.kind, Kind::Unregister)
@@ -200,7 +200,7 @@ impl Session {
         }
     }
 
-    /// Whether the unregistration of this id must reach a node that knows it: attach again and say so (C3).
+    /// Returns whether the unregistration of this id must reach a node that knows the member, with another attach (C3).
     fn awaited(&self, id: &str) -> bool {
         !self.holdings.contains_key(id) && self.unregistered.get(id).is_some_and(|gone| gone.confirmed)
     }

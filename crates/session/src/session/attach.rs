@@ -1,4 +1,4 @@
-//! Attaching: everything wanted in one request, and what the node makes of it (C1–C4).
+//! Attaching: all wanted members in one request, and the node's answer (C1–C4).
 
 use super::state::{Caution, ConnectionId, Gone, Kind, Naming, Operation, OperationId, Phase, RegistrationId, Time};
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode};
@@ -8,15 +8,15 @@ use prost::Message;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Attaches in a row that are answered with STALE_CLAIM before the client takes a pause.
+/// Consecutive attaches rejected with STALE_CLAIM before the client pauses.
 const STALE_MAX: u32 = 16;
-/// What each further part of an attach may take on a slow link, there and through the node.
+/// Time for each further part of an attach on a slow link and in the node.
 const PART_TIME: Duration = Duration::from_secs(2);
 
 impl Session {
     pub(super) fn attach(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
         self.claim += 1;
-        self.attach_anew = false;
+        self.attach_again = false;
         let members = self.name_members();
         self.cover_operations();
         let unregistered: Vec<String> = self.naming.unregistered.iter().cloned().collect();
@@ -29,7 +29,7 @@ impl Session {
         }
     }
 
-    /// Decides what the attach names.
+    /// Chooses the members that the attach names.
     fn name_members(&mut self) -> Vec<v1::Register> {
         let caution = self.caution;
         self.naming = Naming::default();
@@ -45,12 +45,12 @@ impl Session {
             members.push(v1::Register { member: Some(spec.into()), takeover: holding.takeover });
         }
         let named = self.unregistered.iter().filter(|(_, gone)| gone.confirmed || caution < Caution::Ids);
-        let anew = &self.naming.members;
-        self.naming.unregistered = named.map(|(id, _)| id.clone()).filter(|id| !anew.contains_key(id)).collect();
+        let registered = &self.naming.members;
+        self.naming.unregistered = named.map(|(id, _)| id.clone()).filter(|id| !registered.contains_key(id)).collect();
         members
     }
 
-    /// Marks the operations that the attach says as well.
+    /// Marks the operations that the attach includes.
     fn cover_operations(&mut self) {
         for (id, operation) in &mut self.operations {
             let named = self.naming.members.get(&operation.id);
@@ -58,7 +58,7 @@ impl Session {
             operation.covered = match &operation.kind {
                 Kind::Register { .. } => same,
                 Kind::Update(update) => same && update.if_version.is_none() && self.caution == Caution::None,
-                // Registered anew since: that the older registration is gone needs no saying.
+                // The id was registered again since, so the older unregistration need not be sent.
                 Kind::Unregister => named.is_some() || self.naming.unregistered.contains(&operation.id),
             };
             if operation.covered {
@@ -68,7 +68,7 @@ impl Session {
         }
     }
 
-    /// Cuts a large attach.
+    /// Splits a large attach into parts.
     fn parts(&self, members: Vec<v1::Register>, unregistered: Vec<String>) -> Vec<v1::Attach> {
         let timeout = self.identity.timeout.unwrap_or_default();
         let empty = v1::Attach {
@@ -119,7 +119,7 @@ impl Session {
             self.heartbeat_interval = Duration::from_millis(answer.heartbeat_interval_ms);
             self.heartbeat_timeout = Duration::from_millis(answer.timeout_ms);
         }
-        // A large attach may have been under way for longer than silence may last: then a heartbeat asks at once.
+        // A large attach may take longer than the heartbeat timeout. In that case a heartbeat is sent immediately.
         self.last_echo = self.last_echo.max(sent).max(now.saturating_sub(self.heartbeat_interval));
         self.heartbeat_due = (sent + self.heartbeat_interval).max(now);
         out.push(Effect::State(ConnectionState::Connected { node: answer.node, address: self.address.clone() }));
@@ -133,7 +133,7 @@ impl Session {
         }
     }
 
-    /// Takes in what became of each member named.
+    /// Applies the outcome of each named member.
     fn settle(&mut self, naming: &Naming, out: &mut Effects) {
         for versioned in &naming.versions {
             let Some((registration, metadata)) = naming.members.get(&versioned.id) else { continue };
@@ -155,25 +155,25 @@ impl Session {
             let Some(holding) = holding else { continue };
             let final_for_all =
                 matches!(error.code, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver | ErrorCode::PermissionDenied);
-            // What was registered before is wanted still and asked for again later.
+            // A member that was registered before is still wanted and is registered again later.
             if final_for_all || holding.confirmed.is_none() {
                 self.give_up(&rejected.id, &error, out);
             }
         }
-        // Registered and unregistered again since the attach was sent: that is still to be said.
+        // Registered and unregistered again since the attach was sent: this unregistration must still be sent.
         let again = |held: &&Operation| matches!(held.kind, Kind::Unregister) && !held.covered;
         let again: BTreeSet<&str> = self.operations.values().filter(again).map(|held| held.id.as_str()).collect();
-        let anew = naming.members.keys().filter(|id| self.holdings.contains_key(*id));
-        for id in naming.unregistered.iter().chain(anew).filter(|id| !again.contains(id.as_str())) {
+        let registered = naming.members.keys().filter(|id| self.holdings.contains_key(*id));
+        for id in naming.unregistered.iter().chain(registered).filter(|id| !again.contains(id.as_str())) {
             self.unregistered.remove(id);
         }
         self.settle_operations(out);
     }
 
-    /// Registered by the attach and not wanted any more when its answer came.
+    /// Handles members that the attach registered but that were no longer wanted when its answer arrived.
     fn unwanted(&mut self, id: &str, registration: RegistrationId) {
-        let said = |held: &Operation| held.id == id && matches!(held.kind, Kind::Unregister) && !held.covered;
-        if !self.closing && !self.operations.values().any(said) && !self.holdings.contains_key(id) {
+        let pending = |held: &Operation| held.id == id && matches!(held.kind, Kind::Unregister) && !held.covered;
+        if !self.closing && !self.operations.values().any(pending) && !self.holdings.contains_key(id) {
             self.unregistered.insert(id.to_owned(), Gone { confirmed: true });
             self.enqueue_silently(id.to_owned(), registration, Kind::Unregister);
         }
@@ -209,7 +209,7 @@ impl Session {
                 self.claim = self.claim.max(error.known.unwrap_or(0));
                 self.attach(now, connection, out);
             }
-            ErrorCode::Superseded => self.meet_other_process(now, out),
+            ErrorCode::Superseded => self.handle_superseded(now, out),
             ErrorCode::InvalidMember
             | ErrorCode::TooLarge
             | ErrorCode::PermissionDenied
@@ -235,7 +235,7 @@ impl Session {
         }
     }
 
-    /// Attaching does not work, for a reason that will not go away by itself: whoever waits is told.
+    /// Attaching fails for a reason that does not go away without a change: the waiting operations fail.
     fn fail_new(&mut self, error: &Error, out: &mut Effects) {
         let fresh = |id: &&String| self.holdings[*id].confirmed.is_none();
         let ids: Vec<String> = self.holdings.keys().filter(fresh).cloned().collect();

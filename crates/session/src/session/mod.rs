@@ -1,12 +1,12 @@
-//! The session: what the application wants registered, and how it is brought about (R-13, R-50, R-51, R-54; rules C1–C6 of
-//! `docs/protocol.md`).
+//! The session: the members that the application wants registered and the steps to register them (R-13, R-50, R-51, R-54;
+//! rules C1–C6 of `docs/protocol.md`).
 //!
-//! A synchronous state machine. Calls go in with the time, effects come out as data; it owns no socket, no clock and no
-//! task. The promises:
+//! A synchronous state machine. Calls carry the time, and effects are returned as data. It owns no socket, no clock and
+//! no task. Its guarantees:
 //!
-//! - What is wanted is attached again after any loss, completely, with a higher claim each time.
-//! - Every operation is answered exactly once, and nothing is reported as done that a node did not acknowledge.
-//! - A member that another client took is not registered again.
+//! - All wanted members are attached again after any loss, with a higher claim each time.
+//! - Every operation is answered exactly once, and no operation is reported as done that a node did not acknowledge.
+//! - A member that another client took over is not registered again.
 
 mod answers;
 mod attach;
@@ -29,62 +29,63 @@ use std::time::Duration;
 use v1::client_message::Message as ToNode;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// For the answer to an attach or a goodbye. Not a matter of heartbeats: a node may ask for very frequent ones.
+/// Timeout of the answer to an attach or a close. It is independent of heartbeats, because a node may request very
+/// frequent ones.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Assumed until a node says otherwise.
+/// Assumed until a node sends its setting.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(20);
-/// An answered heartbeat may be so much later than it should.
+/// Tolerated delay of an answered heartbeat.
 const HEARTBEAT_SLACK: Duration = Duration::from_millis(100);
-/// How often a client looks again after having been told that another process uses its id (C2).
+/// Number of retries after another process was found to use the client id (C2).
 const SUPERSEDED_MAX: u32 = 2;
 
 #[derive(Debug)]
 pub struct Session {
     identity: Identity,
     phase: Phase,
-    /// Address of the present connection.
+    /// Address of the current connection.
     address: String,
     seeds: Seeds,
     backoff: Backoff,
     random: fastrand::Rng,
-    /// Of the last attach, whatever became of it (C1).
+    /// Claim of the last attach, whatever its outcome (C1).
     claim: u64,
-    /// Of the last accepted attach (C2).
+    /// Claim of the last accepted attach (C2).
     previous_claim: u64,
-    /// What the attach under way names.
+    /// The members named by the pending attach.
     naming: Naming,
-    /// Times in a row that an attach was answered with STALE_CLAIM.
+    /// Consecutive attaches rejected with STALE_CLAIM.
     stale: u32,
-    /// Attach again on the same stream, once everything under way is answered.
-    attach_anew: bool,
-    /// How much the next attach leaves out.
+    /// Attach again on the same stream once all pending operations are answered.
+    attach_again: bool,
+    /// How much the next attach omits.
     caution: Caution,
     superseded: u32,
-    /// Another process has this client id for good: nothing is attached any more, watches go on.
+    /// Another process holds this client id permanently: nothing is attached any more, watches continue.
     observing: bool,
     closing: bool,
     holdings: BTreeMap<String, Holding>,
-    /// Unregistered by the application, not yet acknowledged by a node; perhaps registered anew since.
+    /// Unregistered by the application and not yet acknowledged by a node. The id may have been registered again since.
     unregistered: BTreeMap<String, Gone>,
     operations: BTreeMap<OperationId, Operation>,
-    /// When operations are to be answered at the latest, the first one first.
+    /// Deadlines of operations, earliest first.
     deadlines: BTreeSet<(Time, OperationId)>,
-    /// Operations to send.
+    /// Operations that wait to be sent.
     waiting: BTreeSet<OperationId>,
-    /// By the number of their request.
+    /// Operations in flight by the sequence number of their request.
     in_flight: BTreeMap<u64, OperationId>,
     seq: u64,
     last_id: u64,
     heartbeat_interval: Duration,
     heartbeat_timeout: Duration,
     heartbeat_due: Time,
-    /// Sending time of the youngest heartbeat or attach that was answered (C5).
+    /// Send time of the newest heartbeat or attach that was answered (C5).
     last_echo: Time,
 }
 
 impl Session {
-    /// A session that connects at its first wake.
+    /// Returns a session that connects when it is first woken.
     pub fn new(identity: Identity, seeds: Seeds, random: fastrand::Rng, now: Time) -> Session {
         Session {
             identity,
@@ -97,7 +98,7 @@ impl Session {
             previous_claim: 0,
             naming: Naming::default(),
             stale: 0,
-            attach_anew: false,
+            attach_again: false,
             caution: Caution::None,
             superseded: 0,
             observing: false,
@@ -117,7 +118,7 @@ impl Session {
         }
     }
 
-    /// When `wake` is to be called; `None` once closed.
+    /// Returns when `wake` must be called; `None` once closed.
     pub fn next_wake(&self) -> Option<Time> {
         let phase = match self.phase {
             Phase::Waiting { until }
@@ -140,17 +141,17 @@ impl Session {
             Phase::Attaching { until, .. } | Phase::Closing { until, .. } if now >= until => {
                 self.lost(now, "the node does not answer", out);
             }
-            Phase::Attached { connection } if now >= self.heartbeat_due => self.beat(now, connection, out),
+            Phase::Attached { connection } if now >= self.heartbeat_due => self.send_heartbeat(now, connection, out),
             _ => {}
         }
     }
 
-    /// Nodes learnt from the registry.
+    /// Adds nodes learnt from the registry.
     pub fn learn(&mut self, nodes: impl IntoIterator<Item = KnownNode>) {
         self.seeds.learn(nodes);
     }
 
-    /// The connection asked for stands.
+    /// The requested connection is established.
     pub fn connected(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
         if !matches!(self.phase, Phase::Connecting { connection: held, .. } if held == connection) {
             out.push(Effect::Disconnect { connection });
@@ -180,9 +181,9 @@ impl Session {
         out.push(Effect::Connect { connection, address: self.address.clone(), attach });
     }
 
-    /// Gives the connection up and comes back, elsewhere if there is an elsewhere.
+    /// Drops the connection and reconnects, to another node if there is one.
     fn lost(&mut self, now: Time, why: &str, out: &mut Effects) {
-        self.hang_up(out);
+        self.drop_connection(out);
         self.seeds.failed(&self.address);
         let pause = self.backoff.pause(now, self.heartbeat_timeout, &mut self.random);
         self.wait(now, pause, Error::new(ErrorCode::NotReady, why), out);
@@ -190,7 +191,7 @@ impl Session {
 
     fn wait(&mut self, now: Time, pause: Duration, reason: Error, out: &mut Effects) {
         if self.closing && self.unregistered.is_empty() {
-            // Nothing is left that a node would have to be told.
+            // Nothing is left to unregister.
             self.finish_closing(out);
             return;
         }
@@ -198,8 +199,8 @@ impl Session {
         out.push(Effect::State(ConnectionState::Disconnected { reason, retry_in: pause }));
     }
 
-    /// Drops the connection; what was not answered is to be asked again.
-    fn hang_up(&mut self, out: &mut Effects) {
+    /// Drops the connection. Unanswered operations are queued again.
+    fn drop_connection(&mut self, out: &mut Effects) {
         if let Some(connection) = self.phase.connection() {
             out.push(Effect::Disconnect { connection });
         }
@@ -207,13 +208,13 @@ impl Session {
             holding.version = None;
         }
         self.naming = Naming::default();
-        self.attach_anew = false;
+        self.attach_again = false;
         self.requeue(out);
     }
 
-    fn beat(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
+    fn send_heartbeat(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
         let silent = now.saturating_sub(self.last_echo) > 2 * self.heartbeat_interval + HEARTBEAT_SLACK;
-        if silent || self.attach_anew {
+        if silent || self.attach_again {
             self.lost(now, "the node has stopped answering", out);
             return;
         }
@@ -227,9 +228,9 @@ impl Session {
         out.push(Effect::Send { connection, message: v1::ClientMessage { message: Some(message) } });
     }
 
-    /// Told that another process holds the client id. It may be an echo of the past: look again, then give in (C2).
-    fn meet_other_process(&mut self, now: Time, out: &mut Effects) {
-        self.hang_up(out);
+    /// Another process holds the client id. The rejection may be outdated, so the client retries before it stops (C2).
+    fn handle_superseded(&mut self, now: Time, out: &mut Effects) {
+        self.drop_connection(out);
         self.superseded += 1;
         let error =
             Error::new(ErrorCode::Superseded, "another process uses this client id; give every process its own");

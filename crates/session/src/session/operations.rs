@@ -1,4 +1,4 @@
-//! What the application asks for: register, update, unregister, close; deadlines.
+//! Operations of the application: register, update, unregister, close; deadlines.
 
 use super::state::{Gone, Holding, Kind, NotSent, Operation, OperationId, Phase, RegistrationId, Time};
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode, not_sent_in_time};
@@ -9,13 +9,13 @@ use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use v1::request::Operation as Request;
 
-/// Operations that may wait for an answer.
+/// Largest number of operations that wait for an answer.
 const OPERATIONS_MAX: usize = 16_384;
-/// Requests that may be on their way.
+/// Largest number of requests in flight.
 const IN_FLIGHT_MAX: usize = 1_024;
 
 impl Session {
-    /// Wants a member registered. It is sent by the next `flush`, or with the next attach.
+    /// Registers a member. The request is sent by the next `flush` or with the next attach.
     pub fn register(
         &mut self,
         spec: MemberSpec,
@@ -82,7 +82,7 @@ impl Session {
                 self.send(connection, ToNode::Close(v1::Close {}), out);
             }
             _ if self.unregistered.is_empty() || self.observing => {
-                self.hang_up(out);
+                self.drop_connection(out);
                 self.finish_closing(out);
             }
             _ => {}
@@ -100,7 +100,7 @@ impl Session {
         out.push(Effect::Closed);
     }
 
-    /// The application does not wait for the answer any more: what can be taken back is.
+    /// The application no longer waits for the answer. An operation that was not sent is withdrawn.
     pub fn cancel(&mut self, operation: OperationId, out: &mut Effects) -> NotSent {
         let Some(held) = self.operations.get_mut(&operation) else { return NotSent::MayHaveHappened };
         held.answered = true;
@@ -124,7 +124,7 @@ impl Session {
         if sent { NotSent::MayHaveHappened } else { NotSent::TakenBack }
     }
 
-    /// Answers what was not answered in time.
+    /// Fails the operations that were not answered in time.
     pub(super) fn expire(&mut self, now: Time, out: &mut Effects) {
         while let Some((deadline, operation)) = self.deadlines.first().copied()
             && now >= deadline
@@ -132,16 +132,16 @@ impl Session {
             self.deadlines.pop_first();
             let error = match self.cancel(operation, out) {
                 NotSent::TakenBack => not_sent_in_time(),
-                NotSent::MayHaveHappened => outcome_unknown("it was not answered in time"),
+                NotSent::MayHaveHappened => outcome_unknown("the operation was not answered in time"),
             };
             out.push(Effect::Done { operation, result: Err(error) });
         }
     }
 
-    /// Sends what waits, several requests in one message.
+    /// Sends the waiting operations, several requests in one message.
     pub fn flush(&mut self, out: &mut Effects) {
         let Phase::Attached { connection } = self.phase else { return };
-        if self.attach_anew {
+        if self.attach_again {
             return;
         }
         let (mut requests, mut bytes) = (Vec::new(), 0);
@@ -183,7 +183,7 @@ impl Session {
         Some(v1::Request { seq: self.seq, operation: Some(request) })
     }
 
-    /// Registers again what this session should have and does not.
+    /// Registers again the wanted members that this session does not hold.
     pub(super) fn repair(&mut self) {
         if self.holdings.values().all(|holding| holding.version.is_some()) {
             return;
@@ -211,13 +211,13 @@ impl Session {
         operation
     }
 
-    /// An operation of the session's own: nobody waits for it.
+    /// Queues an operation of the session itself, without a waiting caller.
     pub(super) fn enqueue_silently(&mut self, id: String, registration: RegistrationId, kind: Kind) {
         let operation = self.enqueue(id, registration, kind, None);
         self.operations.entry(operation).and_modify(|operation| operation.answered = true);
     }
 
-    /// Answers an operation and forgets it.
+    /// Answers an operation and removes it.
     pub(super) fn finish(&mut self, operation: OperationId, result: Result<String, Error>, out: &mut Effects) {
         let Some(held) = self.operations.remove(&operation) else { return };
         self.waiting.remove(&operation);
@@ -232,7 +232,8 @@ impl Session {
         }
     }
 
-    /// The connection is gone: everything not answered goes with the next attach or after it, except what cannot be repeated.
+    /// The connection was lost: unanswered operations are sent with or after the next attach, except those that cannot be
+    /// repeated.
     pub(super) fn requeue(&mut self, out: &mut Effects) {
         self.in_flight.clear();
         let mut lost = Vec::new();
@@ -247,7 +248,7 @@ impl Session {
         }
     }
 
-    /// The application no longer wants this member. Operations on it that are under way fail.
+    /// The application no longer wants this member. Pending operations on it fail.
     fn release(&mut self, id: &str, out: &mut Effects) {
         let Some(holding) = self.holdings.remove(id) else { return };
         if holding.sent {
@@ -258,7 +259,7 @@ impl Session {
         self.fail_operations(holding.registration, &error, out);
     }
 
-    /// Somebody else has this member; it is not registered again.
+    /// Another client holds this member. It is not registered again.
     pub(super) fn give_up(&mut self, id: &str, error: &Error, out: &mut Effects) {
         let Some(holding) = self.holdings.remove(id) else { return };
         self.fail_operations(holding.registration, error, out);
@@ -266,7 +267,7 @@ impl Session {
             let error = if error.code == ErrorCode::Superseded {
                 error.clone()
             } else {
-                Error::new(ErrorCode::TakenOver, format!("another client took member {id:?}")).field("id")
+                Error::new(ErrorCode::TakenOver, format!("another client took over member {id:?}")).field("id")
             };
             out.push(Effect::Ended { registration: holding.registration, error });
         }
@@ -281,7 +282,8 @@ impl Session {
         }
     }
 
-    /// An update was rejected or a conditional one executed: what is wanted is what was acknowledged, and what is under way.
+    /// An update was rejected, or a conditional one was executed: the wanted state is computed again from the acknowledged
+    /// state and the pending updates.
     pub(super) fn rebuild(&mut self, id: &str, registration: RegistrationId) {
         let Some(holding) = self.holdings.get_mut(id).filter(|h| h.registration == registration) else { return };
         let Some(mut metadata) = holding.confirmed.clone() else { return };
@@ -304,21 +306,22 @@ impl Session {
 
     fn check_open(&self) -> Result<(), Error> {
         if self.closing || self.phase == Phase::Closed {
-            return Err(Error::new(ErrorCode::FailedPrecondition, "this client is closed; build another"));
+            return Err(Error::new(ErrorCode::FailedPrecondition, "this client is closed; build a new one"));
         }
         if self.observing {
             let message = "another process uses this client id; give every process its own";
             return Err(Error::new(ErrorCode::Superseded, message).field("client"));
         }
         if self.operations.len() >= OPERATIONS_MAX {
-            let message = format!("{OPERATIONS_MAX} operations wait for an answer already; try again later");
+            let message = format!("{OPERATIONS_MAX} operations already wait for an answer; try again later");
             return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(OPERATIONS_MAX as u64));
         }
         Ok(())
     }
 }
 
-/// What no node accepts as an id, whatever its limits. Nodes check everything; this keeps what can be known to be no id out of attaches.
+/// Rejects texts that no node accepts as an id, whatever its limits. Nodes check everything; this keeps texts that are
+/// certainly invalid out of attaches.
 fn check_id(id: &str) -> Result<(), Error> {
     let problem = if id.is_empty() {
         "must not be empty"

@@ -1,4 +1,4 @@
-//! What a session remembers, and what it asks of its shell.
+//! The state of a session and the effects for its shell.
 
 use crate::{ConnectionState, Error, Update};
 use convoke_proto::json::{Liveness, MemberSpec};
@@ -18,7 +18,7 @@ pub struct OperationId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RegistrationId(pub u64);
 
-/// Who attaches (C2).
+/// The identity of the client (C2).
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub client: String,
@@ -27,10 +27,10 @@ pub struct Identity {
     pub timeout: Option<Duration>,
 }
 
-/// What the shell has to do.
+/// An effect that the shell must perform.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Connect, with an attach stream or without.
+    /// Connect, with or without an attach stream.
     Connect {
         connection: ConnectionId,
         address: String,
@@ -44,7 +44,7 @@ pub enum Effect {
         message: v1::ClientMessage,
     },
     State(ConnectionState),
-    /// An operation is answered: with the version after it, empty after an unregistration.
+    /// An operation is answered. The version is the one after it, or empty after an unregistration.
     Done {
         operation: OperationId,
         result: Result<String, Error>,
@@ -53,12 +53,12 @@ pub enum Effect {
         registration: RegistrationId,
         version: String,
     },
-    /// The registration is no more, and not by the wish of the application.
+    /// The registration ended, and not at the request of the application.
     Ended {
         registration: RegistrationId,
         error: Error,
     },
-    /// Closed: everything is unregistered.
+    /// Closed: all members are unregistered.
     Closed,
 }
 
@@ -66,7 +66,7 @@ pub type Effects = Vec<Effect>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Until the next attempt to connect.
+    /// Waits for the next attempt to connect.
     Waiting {
         until: Time,
     },
@@ -74,7 +74,7 @@ pub(super) enum Phase {
         connection: ConnectionId,
         until: Time,
     },
-    /// The attach is on its way.
+    /// The attach was sent.
     Attaching {
         connection: ConnectionId,
         sent: Time,
@@ -83,7 +83,7 @@ pub(super) enum Phase {
     Attached {
         connection: ConnectionId,
     },
-    /// The close is on its way.
+    /// The close was sent.
     Closing {
         connection: ConnectionId,
         until: Time,
@@ -111,44 +111,44 @@ impl Phase {
 #[derive(Clone, Debug)]
 pub(super) struct Holding {
     pub(super) registration: RegistrationId,
-    /// As wanted: with every unconditional update, acknowledged or not.
+    /// The wanted state: includes every unconditional update, acknowledged or not.
     pub(super) spec: MemberSpec,
     pub(super) takeover: bool,
-    /// Metadata as last acknowledged; `None` if it never was: the application does not have its registration yet.
+    /// The last acknowledged metadata; `None` if the application does not have its registration yet.
     pub(super) confirmed: Option<BTreeMap<String, String>>,
-    /// Of the last acknowledged write in the present session.
+    /// Version of the last acknowledged write in the current session.
     pub(super) version: Option<String>,
-    /// Some node may have heard of it.
+    /// A node may have received it.
     pub(super) sent: bool,
 }
 
-/// Unregistered, not yet acknowledged.
+/// A member that was unregistered, not yet acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gone {
-    /// A node has acknowledged the registration once: the id is certainly a valid one.
+    /// A node has acknowledged the registration before, so the id is certainly valid.
     pub(super) confirmed: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
-    /// Of the member.
+    /// Id of the member.
     pub(super) id: String,
     pub(super) registration: RegistrationId,
     pub(super) kind: Kind,
-    /// Number of the request on its way.
+    /// Sequence number of the request in flight.
     pub(super) seq: Option<u64>,
-    /// The attach under way says the same.
+    /// The pending attach includes this operation.
     pub(super) covered: bool,
-    /// Some node may have heard of it.
+    /// A node may have received it.
     pub(super) sent: bool,
-    /// Nobody waits for the answer (any more).
+    /// No caller waits for the answer, or not any more.
     pub(super) answered: bool,
     pub(super) deadline: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// With the metadata that was sent.
+    /// Contains the metadata that was sent.
     Register {
         metadata: BTreeMap<String, String>,
     },
@@ -157,24 +157,24 @@ pub(super) enum Kind {
 }
 
 impl Operation {
-    /// Cannot be repeated: the version it expects may be its own doing.
+    /// A conditional update cannot be repeated: the version it expects may have been replaced by its own first execution.
     pub(super) fn is_conditional(&self) -> bool {
         matches!(&self.kind, Kind::Update(update) if update.if_version.is_some())
     }
 }
 
-/// An attach was rejected because of something it names. The next one names less, and the rest is asked for one by one, so that each
-/// gets its own answer and one bad member does not keep the others out.
+/// An attach was rejected because of something that it names. The next one names less, and the rest is requested one by
+/// one, so that each operation gets its own answer and one invalid member does not block the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Caution {
     None,
-    /// Only members that were accepted before, as they were.
+    /// Only members that were accepted before, unchanged.
     Members,
-    /// Also of the unregistered ids only those that were registered for certain.
+    /// In addition, only unregistered ids that were certainly registered.
     Ids,
 }
 
-/// What the attach under way names, and the parts of its answer so far.
+/// The members named by the pending attach, and the parts of its answer so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Naming {
     pub(super) members: BTreeMap<String, (RegistrationId, BTreeMap<String, String>)>,
@@ -183,7 +183,7 @@ pub(super) struct Naming {
     pub(super) rejected: Vec<v1::RejectedMember>,
 }
 
-/// What becomes of an operation that nobody waits for any more.
+/// The fate of an operation whose caller no longer waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSent {
     TakenBack,
@@ -191,5 +191,5 @@ pub enum NotSent {
 }
 
 pub fn not_sent_in_time() -> Error {
-    Error::new(ErrorCode::Timeout, "no node could be asked in time; nothing was sent")
+    Error::new(ErrorCode::Timeout, "no node was reachable in time; nothing was sent")
 }

@@ -13,8 +13,8 @@ fn member(id: &str, version: &str) -> v1::Member {
     }
 }
 
-/// What the application is told, in short: a letter and id:version.
-fn tell(state: &mut WatchState, events: Vec<Wire>) -> Vec<String> {
+/// Applies events and returns the resulting events in short form: kind and id:version.
+fn apply_all(state: &mut WatchState, events: Vec<Wire>) -> Vec<String> {
     let mut out = Vec::new();
     for event in events {
         assert_eq!(state.apply(WatchEvent { event: Some(event) }, &mut out), Next::Read);
@@ -56,19 +56,19 @@ fn reset(reason: Reason) -> Wire {
     Wire::Reset(Reset { reason: reason.into() })
 }
 
-/// A state that has seen `a` and `b` and is marked with `t1`.
+/// A state that contains `a` and `b` with the mark `t1`.
 fn complete() -> WatchState {
     let mut state = WatchState::default();
     assert_eq!(state.resume(&mut Vec::new()), None);
-    let told = tell(&mut state, vec![snapshot(&[("a", "1"), ("b", "1")]), caught_up(), mark("t1")]);
-    assert_eq!(told, ["snapshot a:1", "snapshot b:1", "caught up"]);
+    let events = apply_all(&mut state, vec![snapshot(&[("a", "1"), ("b", "1")]), caught_up(), mark("t1")]);
+    assert_eq!(events, ["snapshot a:1", "snapshot b:1", "caught up"]);
     state
 }
 
 #[test]
-fn it_resumes_by_token_and_what_came_after_it() {
+fn a_watch_resumes_by_token_and_the_versions_after_it() {
     let mut state = complete();
-    tell(&mut state, vec![Wire::Updated(member("a", "2")), gone("b", "2")]);
+    apply_all(&mut state, vec![Wire::Updated(member("a", "2")), gone("b", "2")]);
     let mut out = Vec::new();
     let resume = state.resume(&mut out).unwrap();
     assert_eq!(resume.token, b"t1");
@@ -77,12 +77,12 @@ fn it_resumes_by_token_and_what_came_after_it() {
 }
 
 #[test]
-fn after_resuming_only_what_is_different_is_told_and_by_what_it_is() {
+fn after_resuming_only_differences_are_reported_with_their_kind() {
     let mut state = complete();
     state.resume(&mut Vec::new()).unwrap();
     let moved = v1::Member { owner: Some(v1::Owner { node: "n2".into(), since: 0 }), ..member("a", "2") };
     let down = v1::Member { status: v1::Status::Down.into(), ..moved.clone() };
-    let told = tell(
+    let events = apply_all(
         &mut state,
         vec![
             snapshot(&[("a", "1")]),
@@ -94,11 +94,11 @@ fn after_resuming_only_what_is_different_is_told_and_by_what_it_is() {
             mark("t2"),
         ],
     );
-    assert_eq!(told, ["owner a:2", "status a:3", "registered c:1", "gone b:2"]);
+    assert_eq!(events, ["owner a:2", "status a:3", "registered c:1", "gone b:2"]);
 }
 
 #[test]
-fn a_token_that_is_too_old_is_replaced_by_a_comparison() {
+fn a_token_that_is_too_old_is_replaced_by_a_comparison_of_versions() {
     let mut state = complete();
     state.resume(&mut Vec::new()).unwrap();
     let mut out = Vec::new();
@@ -107,47 +107,47 @@ fn a_token_that_is_too_old_is_replaced_by_a_comparison() {
     let resume = state.resume(&mut out).unwrap();
     assert!(resume.token.is_empty() && out.is_empty());
     assert_eq!(resume.known.unwrap().versions.len(), 2);
-    assert_eq!(tell(&mut state, vec![gone("b", "1"), caught_up(), mark("t2")]), ["gone b:1"]);
+    assert_eq!(apply_all(&mut state, vec![gone("b", "1"), caught_up(), mark("t2")]), ["gone b:1"]);
 }
 
 #[test]
-fn a_reset_is_told_and_nothing_vanishes_while_the_new_snapshot_is_loaded() {
+fn a_reset_is_reported_and_no_member_vanishes_during_the_new_snapshot() {
     let mut state = complete();
-    assert_eq!(tell(&mut state, vec![reset(Reason::Overflow)]), ["reset SlowReader"]);
-    assert_eq!(state.members().len(), 2, "still there to be looked up");
-    assert_eq!(tell(&mut state, vec![snapshot(&[("a", "1")])]), ["snapshot a:1"], "told again");
+    assert_eq!(apply_all(&mut state, vec![reset(Reason::Overflow)]), ["reset SlowReader"]);
+    assert_eq!(state.members().len(), 2, "the members are still readable");
+    assert_eq!(apply_all(&mut state, vec![snapshot(&[("a", "1")])]), ["snapshot a:1"], "reported again");
     assert_eq!(state.members().len(), 2);
-    assert_eq!(tell(&mut state, vec![caught_up()]), ["caught up"]);
+    assert_eq!(apply_all(&mut state, vec![caught_up()]), ["caught up"]);
     assert_eq!(state.members().keys().collect::<Vec<_>>(), ["a"]);
 }
 
 #[test]
-fn a_token_from_before_a_reset_is_of_no_use() {
+fn a_token_from_before_a_reset_is_not_used() {
     let mut state = complete();
-    tell(&mut state, vec![reset(Reason::Ahead), snapshot(&[("a", "1")])]);
+    apply_all(&mut state, vec![reset(Reason::Ahead), snapshot(&[("a", "1")])]);
     let mut out = Vec::new();
     assert_eq!(state.resume(&mut out), None);
     assert_eq!(short(&out), ["reset Interrupted"]);
 }
 
 #[test]
-fn a_snapshot_cut_short_starts_over() {
+fn an_interrupted_snapshot_is_reset() {
     let mut state = WatchState::default();
     let mut out = Vec::new();
     assert_eq!(state.resume(&mut out), None);
     assert!(out.is_empty(), "there is nothing to forget yet");
-    tell(&mut state, vec![snapshot(&[("a", "1")])]);
+    apply_all(&mut state, vec![snapshot(&[("a", "1")])]);
     assert_eq!(state.resume(&mut out), None);
     assert_eq!(short(&out), ["reset Interrupted"]);
-    assert_eq!(tell(&mut state, vec![snapshot(&[("b", "1")]), caught_up()]), ["snapshot b:1", "caught up"]);
+    assert_eq!(apply_all(&mut state, vec![snapshot(&[("b", "1")]), caught_up()]), ["snapshot b:1", "caught up"]);
     assert_eq!(state.members().keys().collect::<Vec<_>>(), ["b"]);
 }
 
 #[test]
-fn changes_while_loading_are_told_as_what_the_application_knows() {
+fn changes_during_a_snapshot_are_reported_relative_to_the_applications_state() {
     let mut state = WatchState::default();
     state.resume(&mut Vec::new());
-    let told = tell(
+    let events = apply_all(
         &mut state,
         vec![
             snapshot(&[("a", "1")]),
@@ -158,5 +158,5 @@ fn changes_while_loading_are_told_as_what_the_application_knows() {
             caught_up(),
         ],
     );
-    assert_eq!(told, ["snapshot a:1", "updated a:2", "snapshot b:1", "gone a:3", "caught up"]);
+    assert_eq!(events, ["snapshot a:1", "updated a:2", "snapshot b:1", "gone a:3", "caught up"]);
 }

@@ -1,19 +1,19 @@
 //! `convoke log backup`
 
-use super::{ambassador, asked};
+use super::{ambassador, or_explain};
 use convoke_cli::output::{print, print_json};
 use convoke_cli::{CommandError, ConnectArgs, Result};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Whole or not at all: it is written beside, and takes its name when it is on the disk.
+/// Writes the backup to a temporary file and renames it once it is durable, so that the file is complete or absent.
 pub(super) async fn backup(connect: &ConnectArgs, file: &Path, force: bool, json: bool) -> Result {
     if file.exists() && !force {
-        return Err(CommandError::rejected(format!("{} exists: name another file, or use --force", file.display())));
+        return Err(CommandError::rejected(format!("{} exists: choose another file or use --force", file.display())));
     }
-    let asking = ambassador(connect)?;
-    let mut parts = asked(connect, asking.backup(Some(connect.timeout)).await).await?;
+    let log = ambassador(connect)?;
+    let mut parts = or_explain(connect, log.backup(Some(connect.timeout)).await).await?;
     let partial = Partial::create(file)?;
     let (mut applied, mut state_hash, mut bytes) = (0, String::new(), 0);
     let mut out = &partial.file;
@@ -29,10 +29,10 @@ pub(super) async fn backup(connect: &ConnectArgs, file: &Path, force: bool, json
         return print_json(&serde_json::json!({ "applied": applied, "state_hash": state_hash, "bytes": bytes }));
     }
     let file = file.display();
-    print(&format!("{file}: {bytes} bytes, everything up to index {applied}, state hash {state_hash}\n"))
+    print(&format!("{file}: {bytes} bytes, all entries up to index {applied}, state hash {state_hash}\n"))
 }
 
-/// Removed unless it is finished.
+/// A temporary file that is removed unless it is finished.
 struct Partial {
     file: File,
     path: PathBuf,
@@ -55,7 +55,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Not there any more if it was finished.
+        // Fails if the file was finished and renamed.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,6 +1,6 @@
 //! `convoke kv`
 
-use super::{ambassador, asked};
+use super::{ambassador, or_explain};
 use crate::args::{Consistency, KvArgs, KvCommand};
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_bytes, print_json};
 use convoke_cli::{CommandError, ConnectArgs, Result};
@@ -10,19 +10,19 @@ use convoke_proto::{Error, ErrorCode};
 use std::io::Read;
 use std::time::Duration;
 
-/// A command is over soon; if it cannot say so, its session is not held for long.
+/// TTL of the log session of a command. It is short, because a command that dies leaves its session open.
 const SESSION_TTL: Duration = Duration::from_secs(5);
-/// How long a command waits for the end of its session.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// Keys asked for at a time.
+/// Time limit for ending the log session.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Keys requested at a time.
 const PAGE: u64 = 1_000;
 
 pub(crate) async fn kv(arguments: &KvArgs) -> Result {
     let connect = &arguments.inspect.connect;
     let kv = ambassador(connect)?.kv_with(Options::default().timeout(connect.timeout).ttl(SESSION_TTL));
     let done = execute(arguments, &kv).await;
-    // A write that was not answered leaves a session behind. If nobody takes its end, it expires.
-    let _ = kv.close(FAREWELL).await;
+    // A write without an answer leaves its log session open. If the session cannot be ended here, it expires.
+    let _ = kv.close(CLOSE_TIMEOUT).await;
     done
 }
 
@@ -30,7 +30,7 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Result {
     let (connect, json) = (&arguments.inspect.connect, arguments.inspect.json);
     match &arguments.command {
         KvCommand::Get { key, raw, read } => {
-            let found = asked(connect, kv.get_with(key.clone(), consistency(read.consistency)).await).await?;
+            let found = or_explain(connect, kv.get_with(key.clone(), consistency(read.consistency)).await).await?;
             let found =
                 found.ok_or_else(|| CommandError::from(Error::new(ErrorCode::NotFound, format!("no key {key:?}"))))?;
             match (raw, json) {
@@ -65,8 +65,8 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Result {
 }
 
 async fn write_key(connect: &ConnectArgs, kv: &Kv, write: Write) -> Result<Written> {
-    // The session ends with the only write of the command: opening it and the write are all that is committed.
-    asked(connect, kv.write(write.last()).await).await
+    // The log session ends with the only write of the command, so only the opening and the write are committed.
+    or_explain(connect, kv.write(write.last()).await).await
 }
 
 fn compared(write: Write, revision: Option<u64>) -> Write {
@@ -105,7 +105,7 @@ async fn list(
     while more && (records.len() as u64) < limit {
         let wanted = (limit - records.len() as u64).min(PAGE);
         let page = kv.list_after(prefix.to_owned(), after.take(), wanted, consistency).await;
-        let page = asked(connect, page).await?;
+        let page = or_explain(connect, page).await?;
         after = page.records.last().map(|record| record.key.clone());
         (revision, more) = (page.revision, page.more);
         records.extend(page.records);
@@ -143,7 +143,7 @@ fn show(record: &KeyValue, palette: Palette) -> String {
     )
 }
 
-/// Text on one line; what is not text is escaped, what is too long cut.
+/// Returns text on one line. Bytes that are not text are escaped, and long text is truncated.
 fn printable(bytes: &[u8], longest: usize) -> String {
     let text: String = match std::str::from_utf8(bytes) {
         Ok(text) => text

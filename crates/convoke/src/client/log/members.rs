@@ -1,6 +1,6 @@
 //! `convoke log add`, `promote`, `demote`, `remove`, `replace`, `transfer`
 
-use super::{ambassador, asked};
+use super::{ambassador, or_explain};
 use crate::args::LogCommand;
 use convoke_cli::output::{print, print_json};
 use convoke_cli::{CommandError, ConnectArgs, Result};
@@ -9,10 +9,10 @@ use convoke_proto::v1;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// After so long somebody who waits is told what for.
-const FIRST_LOOK: Duration = Duration::from_secs(3);
-/// Pause between two looks at the status of the log.
-const LOOK: Duration = Duration::from_millis(500);
+/// Time after which a waiting command starts to report the obstacle.
+const FIRST_REPORT: Duration = Duration::from_secs(3);
+/// Pause between two reads of the log status.
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) async fn change(connect: &ConnectArgs, command: &LogCommand, json: bool) -> Result {
     let Some((change, wait, done)) = command.change() else {
@@ -20,15 +20,15 @@ pub(super) async fn change(connect: &ConnectArgs, command: &LogCommand, json: bo
     };
     let log = ambassador(connect)?;
     let deadline = Instant::now() + wait;
-    let changed = log.change(&change, wait.min(FIRST_LOOK), Some(connect.timeout)).await;
-    let mut changed = asked(connect, changed).await?;
-    let mut said = String::new();
+    let changed = log.change(&change, wait.min(FIRST_REPORT), Some(connect.timeout)).await;
+    let mut changed = or_explain(connect, changed).await?;
+    let mut reported = String::new();
     while !changed.settled && Instant::now() < deadline {
-        if !changed.obstacle.is_empty() && changed.obstacle != said {
+        if !changed.obstacle.is_empty() && changed.obstacle != reported {
             eprintln!("convoke: waiting: {}", changed.obstacle);
-            said.clone_from(&changed.obstacle);
+            reported.clone_from(&changed.obstacle);
         }
-        changed = look(&log, connect, changed).await;
+        changed = next_state(&log, connect, changed).await;
     }
     if json {
         print_json(&changed)?;
@@ -47,17 +47,17 @@ pub(super) async fn change(connect: &ConnectArgs, command: &LogCommand, json: bo
     )))
 }
 
-/// What has become of a change, a moment later.
-async fn look(log: &Ambassador, connect: &ConnectArgs, before: v1::MembersResponse) -> v1::MembersResponse {
-    tokio::time::sleep(LOOK).await;
-    // Without a leader there is nothing to say: it is looked for again.
+/// Returns the state of a change after a pause.
+async fn next_state(log: &Ambassador, connect: &ConnectArgs, before: v1::MembersResponse) -> v1::MembersResponse {
+    tokio::time::sleep(STATUS_INTERVAL).await;
+    // Without a leader there is no news; the next read tries again.
     let Ok(status) = log.status(Some(connect.timeout)).await else { return before };
     let settled = status.settled && status.configuration >= before.configuration;
     v1::MembersResponse { settled, obstacle: status.obstacle, ..before }
 }
 
 impl LogCommand {
-    /// The change, how long to wait for it, and what to say when it is done.
+    /// Returns the change, the time to wait for it, and the message for its completion.
     fn change(&self) -> Option<(ReplicaChange, Duration, String)> {
         Some(match self {
             LogCommand::Add { node, place, wait } => {
@@ -76,12 +76,12 @@ impl LogCommand {
             LogCommand::Replace { old, node, place, wait } => {
                 let replace =
                     ReplicaChange::Replace { old: old.clone(), node: node.clone(), address: place.address.clone() };
-                (replace, wait.wait, format!("{node} has the place of {old}"))
+                (replace, wait.wait, format!("{node} has replaced {old}"))
             }
             LogCommand::Transfer { node } => (
                 ReplicaChange::Transfer(node.clone()),
                 Duration::ZERO,
-                format!("the leader was asked to hand over to {node}"),
+                format!("the leader transfers leadership to {node}"),
             ),
             _ => return None,
         })

@@ -23,11 +23,11 @@ pub(crate) async fn log(arguments: &LogArgs) -> Result {
         LogCommand::Backup { file, force } => backup::backup(connect, file, *force, json).await,
         LogCommand::Peek { request } => {
             let fate = ambassador(connect)?.peek(*request, Some(connect.timeout)).await;
-            told(*request, asked(connect, fate).await?, json)
+            print_fate(*request, or_explain(connect, fate).await?, json)
         }
         LogCommand::Resolve { request } => {
             let fate = ambassador(connect)?.resolve(*request, Some(connect.timeout)).await;
-            told(*request, asked(connect, fate).await?, json)
+            print_fate(*request, or_explain(connect, fate).await?, json)
         }
         LogCommand::Restore { file, offline } => offline::restore(offline, file, json).await,
         LogCommand::Recover { offline, i_give_up_all_other_nodes } => {
@@ -41,8 +41,8 @@ fn ambassador(connect: &ConnectArgs) -> Result<Ambassador> {
     Ok(Ambassador::start(addresses(connect)?)?)
 }
 
-/// An answer of the log. If none came in time, whether that is for want of a node or of a leader.
-async fn asked<T>(connect: &ConnectArgs, answer: Result<T, Error>) -> Result<T> {
+/// Returns the answer of the log. After a timeout, it finds out whether a node or a leader was missing.
+async fn or_explain<T>(connect: &ConnectArgs, answer: Result<T, Error>) -> Result<T> {
     let error = match answer {
         Ok(answer) => return Ok(answer),
         Err(error) if error.code == ErrorCode::Timeout && error.about().is_none() => error,
@@ -58,7 +58,7 @@ async fn asked<T>(connect: &ConnectArgs, answer: Result<T, Error>) -> Result<T> 
     )))
 }
 
-fn told(request: RequestId, fate: Fate, json: bool) -> Result {
+fn print_fate(request: RequestId, fate: Fate, json: bool) -> Result {
     let kind = fate.kind();
     let shown = RequestFate::new(request, fate);
     if json {

@@ -1,4 +1,4 @@
-//! `convoke log restore` and `convoke log recover`: on the data directory of a node that is not running. Both begin a new log.
+//! `convoke log restore` and `convoke log recover`: work on the data directory of a stopped node. Both create a new log.
 
 use crate::args::Offline;
 use convoke_cli::output::{counted, print, print_json};
@@ -12,7 +12,7 @@ pub(super) async fn restore(offline: &Offline, backup: &Path, json: bool) -> Res
         .map_err(|error| CommandError::usage(format!("cannot read {}: {error}", backup.display())))?;
     let directory = offline.data_dir.join(crate::config::LOG_DIRECTORY);
     let done = offline::restore(&directory, &id, &offline.address, &mut file).await;
-    tell(&id, &done.map_err(|error| failed(&error))?, json)
+    print_report(&id, &done.map_err(|error| failed(&error))?, json)
 }
 
 pub(super) async fn recover(offline: &Offline, confirmed: Option<&str>, json: bool) -> Result {
@@ -20,17 +20,17 @@ pub(super) async fn recover(offline: &Offline, confirmed: Option<&str>, json: bo
     let directory = offline.data_dir.join(crate::config::LOG_DIRECTORY);
     if confirmed != Some(&id) {
         return Err(CommandError::usage(format!(
-            "this makes {id} the only replica of a new log. Whatever other nodes had and {id} had not is LOST, acknowledged or not; \
+            "this makes {id} the only replica of a new log. All entries that only other nodes have are LOST, acknowledged or not; \
              other nodes can come back only with an empty {}. If a majority can be brought back, do that instead. \
-             To go on: --i-give-up-all-other-nodes {id}",
+             To continue: --i-give-up-all-other-nodes {id}",
             directory.display()
         )));
     }
     let done = offline::recover(&directory, &id, &offline.address).await;
-    tell(&id, &done.map_err(|error| failed(&error))?, json)
+    print_report(&id, &done.map_err(|error| failed(&error))?, json)
 }
 
-/// Whose data directory it is. Nobody else's: the node that is started there would be rejected.
+/// Returns the node id of the data directory. Another id is rejected, because the node would not start with it.
 fn id(offline: &Offline) -> Result<String> {
     let path = offline.data_dir.display();
     let known = match convoke_node::id_of_data_dir(&offline.data_dir) {
@@ -39,12 +39,10 @@ fn id(offline: &Offline) -> Result<String> {
     };
     match (offline.id.clone(), known) {
         (Some(given), Some(known)) if given != known => Err(CommandError::usage(format!(
-            "{path} belongs to node {known}, not to {given}: leave --id out, or use another data directory"
+            "{path} belongs to node {known}, not to {given}: omit --id or use another data directory"
         ))),
         (Some(id), _) | (None, Some(id)) => Ok(id),
-        (None, None) => {
-            Err(CommandError::usage(format!("{path} does not say which node it belongs to: name it with --id")))
-        }
+        (None, None) => Err(CommandError::usage(format!("{path} contains no node id: set it with --id"))),
     }
 }
 
@@ -56,7 +54,7 @@ fn failed(error: &OfflineError) -> CommandError {
     CommandError { exit, message: error.to_string() }
 }
 
-fn tell(id: &str, report: &Report, json: bool) -> Result {
+fn print_report(id: &str, report: &Report, json: bool) -> Result {
     let (log, applied) = (format!("{:032x}", report.log), report.applied.index);
     if json {
         return print_json(&serde_json::json!({
@@ -71,13 +69,13 @@ fn tell(id: &str, report: &Report, json: bool) -> Result {
         }));
     }
     let mut text = format!(
-        "{id} is the only replica of a new log {log}: {}, revision {}, everything up to index {applied} of the old one\n",
+        "{id} is the only replica of a new log {log}: {}, revision {}, all entries up to index {applied} of the old one\n",
         counted(report.keys, "key"),
         report.revision
     );
     if report.uncommitted > 0 {
         text += &format!(
-            "{} not known to be committed are in it; some of them may never have been acknowledged\n",
+            "it includes {} not known to be committed; some of them may never have been acknowledged\n",
             counted(report.uncommitted, "entry").replace("entrys", "entries")
         );
     }

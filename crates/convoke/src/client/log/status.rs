@@ -13,12 +13,12 @@ pub(super) async fn status(connect: &ConnectArgs, json: bool) -> Result {
     if json { print_json(&status) } else { print(&render(&status, Palette::of_stdout())) }
 }
 
-/// What keeps the group from where it is to be. Only the leader knows, and it may not be the one that was asked.
+/// Returns why the group has not adopted its configuration. Only the leader knows, so this queries the leader.
 async fn obstacle(status: &v1::LogStatusResponse, patience: Duration) -> Option<String> {
     let leader = status.members.iter().find(|member| member.leader && member.node != status.node)?;
     let node = NodeChannel::lazy(&leader.address, patience).ok()?;
-    let told = node.log().status(v1::LogStatusRequest {}).await.ok()?.into_inner();
-    Some(told.obstacle).filter(|_| told.log == status.log)
+    let leader = node.log().status(v1::LogStatusRequest {}).await.ok()?.into_inner();
+    Some(leader.obstacle).filter(|_| leader.log == status.log)
 }
 
 fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
@@ -30,14 +30,14 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
     let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     let settled = match (status.settled, status.obstacle.as_str()) {
         (true, _) => String::new(),
-        (false, "") => ", not arrived there yet".to_owned(),
-        (false, obstacle) => format!(", not arrived there yet: {obstacle}"),
+        (false, "") => ", not adopted yet".to_owned(),
+        (false, obstacle) => format!(", not adopted yet: {obstacle}"),
     };
     let lines = facts(
         &[
             ("Log", format!("{} ({state})", dash(&status.log))),
             ("Leader", format!("{}, epoch {}", dash(&status.leader), dash(&status.epoch))),
-            ("Asked", format!("{}, {}{}", status.node, status.role, aside(status))),
+            ("Node", format!("{}, {}{}", status.node, status.role, removed_hint(status))),
             (
                 "Entries",
                 format!(
@@ -69,13 +69,13 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
     format!("{lines}\n{}", table.render(palette))
 }
 
-/// What the role of the asked node calls for.
-fn aside(status: &v1::LogStatusResponse) -> String {
+/// Returns a hint for a node that was removed from the group.
+fn removed_hint(status: &v1::LogStatusResponse) -> String {
     if status.role != "removed" {
         return String::new();
     }
     format!(
-        " from the group, which goes on without it; to add it again: stop it, move its log directory away, start it, `convoke log add {}`",
+        " from the group; to add it again: stop it, move its log directory away, start it, run `convoke log add {}`",
         status.node
     )
 }
@@ -86,7 +86,7 @@ mod tests {
     use convoke_testkit::golden;
 
     #[test]
-    fn a_log_in_a_few_lines() {
+    fn the_status_of_the_log_is_rendered() {
         let replica = |replica: u64, node: &str, leader: bool, voter: bool| v1::Replica {
             replica,
             node: node.into(),
@@ -120,9 +120,9 @@ mod tests {
             obstacle: String::new(),
         };
         golden!("golden/log_status.txt", &render(&status, Palette::PLAIN));
-        let waiting = v1::LogStatusResponse { settled: false, obstacle: "n3 is asleep".into(), ..status.clone() };
+        let waiting = v1::LogStatusResponse { settled: false, obstacle: "n3 is unreachable".into(), ..status.clone() };
         let text = render(&waiting, Palette::PLAIN);
-        assert!(text.contains("configuration 8, not arrived there yet: n3 is asleep\n"), "{text}");
+        assert!(text.contains("configuration 8, not adopted yet: n3 is unreachable\n"), "{text}");
         let removed = v1::LogStatusResponse { role: "removed".into(), ..status };
         let text = render(&removed, Palette::PLAIN);
         assert!(text.contains("n2, removed from the group") && text.contains("`convoke log add n2`"), "{text}");

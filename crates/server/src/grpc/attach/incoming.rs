@@ -1,4 +1,4 @@
-//! Messages from the client become operations.
+//! Conversion of client messages to operations.
 
 use super::outgoing::{Pending, answer};
 use super::{AttachStream, State};
@@ -17,9 +17,9 @@ use v1::server_message::Message as ServerMessage;
 impl AttachStream {
     pub(super) fn message(&mut self, message: v1::ClientMessage, operations: &mut Vec<ClientOperation>) {
         let wrong = match (&self.state, &message.message) {
-            (_, None) => Some("a message of a kind that this node does not know"),
+            (_, None) => Some("this node does not know this kind of message"),
             (_, Some(ClientMessage::Attach(_))) => None,
-            (State::First, _) => Some("the first message of a stream has to be an attach"),
+            (State::First, _) => Some("the first message of a stream must be an attach"),
             _ if self.parts.begun() => Some("an attach in parts must not be interrupted"),
             _ => None,
         };
@@ -113,10 +113,10 @@ fn operation(session: SessionId, request: v1::Request) -> Result<ClientOperation
             ClientOperation::Update { session, seq, id, update: Arc::new(update), expected }
         }
         Some(Requested::Unregister(unregister)) => ClientOperation::Unregister { session, seq, id: unregister.id },
-        None => return Err(invalid("operation", "a request of a kind that this node does not know")),
+        None => return Err(invalid("operation", "this node does not know this kind of request")),
     })
 }
 
 fn session_gone() -> Error {
-    Error::new(ErrorCode::SessionGone, "there is no session on this stream; attach again")
+    Error::new(ErrorCode::SessionGone, "no session is attached on this stream; attach again")
 }

@@ -1,7 +1,8 @@
-//! A client's session: one stream, no task and no queue of its own.
+//! A client's session: one stream without a task or a queue.
 //!
-//! The response stream reads the request stream: messages become operations of one hand-off to the node, its answers become
-//! messages. A client that does not take its answers is not read any further, so nothing piles up for it.
+//! Polling the response stream reads the request stream. Messages become operations, which are passed to the node in
+//! batches; the node's answers become messages. The requests of a client that does not read its answers are not read
+//! either, so its answers need no unbounded queue.
 
 mod incoming;
 mod outgoing;
@@ -24,42 +25,42 @@ use tonic::{Status, Streaming};
 use tracing::Span;
 use v1::server_message::Message as ServerMessage;
 
-/// Operations handed over at once.
+/// Largest number of operations in one batch.
 const BATCH: usize = 1_024;
-/// Operations that may be under way before the client is read further.
+/// Largest number of unanswered operations. At this number, the client's messages are not read.
 const UNANSWERED: usize = 8_192;
-/// Messages taken from the client in one go: others want their turn.
+/// Largest number of messages read from the client in one poll, so that other tasks get their turn.
 const MESSAGES: usize = 256;
 
 pub(crate) struct AttachStream {
     inbound: Streaming<v1::ClientMessage>,
     connection: ClientConnection,
     surface: Arc<Surface>,
-    /// Of the last accepted attach.
+    /// Session of the last accepted attach.
     session: Option<SessionId>,
-    /// What the client is owed, in order.
+    /// Answers that the client waits for, in order.
     pending: VecDeque<Pending>,
-    /// Operations and heartbeats handed over and not yet answered.
+    /// Operations and heartbeats passed to the node and not yet answered.
     unanswered: usize,
     /// Messages for the client.
     outgoing: VecDeque<ServerMessage>,
     parts: Parts,
     state: State,
-    /// Of the call, until its first attach takes it: the stream may go on for days.
+    /// Span of the call. The first attach takes it, because the stream may last for days.
     call: Span,
     _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nothing but an attach is accepted.
+    /// Only an attach is accepted.
     First,
     Reading,
-    /// What follows an attach or a close depends on its outcome.
+    /// The outcome of an attach or a close decides how the next message is handled.
     Waiting,
-    /// The client says no more; it is still owed answers.
+    /// The client has closed its half of the stream and still waits for answers.
     Finishing,
-    /// Over after this.
+    /// The stream ends after this status.
     Ended(Option<Status>),
 }
 
@@ -86,7 +87,7 @@ impl AttachStream {
         }
     }
 
-    /// Takes what the client has sent and hands it over. True if there was anything.
+    /// Reads the client's messages and passes them to the node. Returns true if there was any.
     fn read(&mut self, context: &mut Context<'_>) -> bool {
         let mut operations = Vec::new();
         let mut messages = 0;
@@ -159,12 +160,12 @@ fn dropped() -> Error {
     Error::new(ErrorCode::NotReady, "the node has dropped this stream; attach again, here or elsewhere")
 }
 
-/// The client is gone, or what it sent is no message.
+/// The client has disconnected or sent bytes that are not a message.
 fn unreadable(status: Status) -> Status {
     match status.code() {
         tonic::Code::OutOfRange => {
             let limit = convoke_proto::MESSAGE_BYTES_MAX as u64;
-            Error::new(ErrorCode::TooLarge, "a message is too large; send what it holds in parts").limit(limit).into()
+            Error::new(ErrorCode::TooLarge, "the message is too large; send the attach in parts").limit(limit).into()
         }
         tonic::Code::Internal => invalid("message", status.message()).into(),
         _ => status,

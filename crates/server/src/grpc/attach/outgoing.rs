@@ -1,4 +1,4 @@
-//! What the node says becomes messages for the client.
+//! Conversion of the node's answers to messages for the client.
 
 use super::{AttachStream, State, dropped};
 use crate::convert::millis;
@@ -12,37 +12,38 @@ use std::vec;
 use tracing::Span;
 use v1::server_message::Message as ServerMessage;
 
-/// So many clients that lost this node come to the others in a second: half of what two of them took in on two cores that they shared
-/// with the clients, 10,000 in four seconds, so that others are served meanwhile (docs/performance.md).
+/// Reconnecting clients per second of a lost node that the other nodes accept. Two nodes that shared two cores
+/// with the clients accepted 10,000 in four seconds; half of that rate leaves capacity for other clients
+/// (docs/performance.md).
 const RETURNS_PER_SECOND: usize = 1_250;
 
-/// What a message of the client will be answered with.
+/// The pending answer to a message of the client.
 #[derive(Debug)]
 pub(super) enum Pending {
     Attach {
         claim: u64,
         span: Span,
     },
-    /// An attach that was rejected before it reached the node.
+    /// An attach that was rejected before it was passed to the node.
     Rejected {
         claim: u64,
         error: Error,
     },
-    /// Answers in the order of the requests; `open` of them are still to come from the node, to those without error.
+    /// Answers in the order of the requests. The node still has to answer `open` of those without an error.
     Requests {
         answers: Vec<v1::Answer>,
         open: usize,
         span: Span,
     },
     Close,
-    /// A close that the node did not take.
+    /// A close that the node did not accept.
     CloseRejected {
         error: Error,
     },
 }
 
 impl Pending {
-    /// Answers of the node that it waits for.
+    /// Returns the number of answers that it waits for.
     fn awaits(&self) -> usize {
         match self {
             Pending::Attach { .. } | Pending::Close => 1,
@@ -71,20 +72,20 @@ impl AttachStream {
                 }
                 self.settle();
             }
-            Delivery::Notice(told) => self.outgoing.push_back(ServerMessage::Notice(notice(told))),
-            // Heartbeats of this stream ask for their answers.
+            Delivery::Notice(core_notice) => self.outgoing.push_back(ServerMessage::Notice(notice(core_notice))),
+            // The heartbeats of this stream request an answer, which reports the rejection.
             Delivery::HeartbeatRejected { .. } => {}
             Delivery::Closed(_) => self.end_with(dropped()),
         }
     }
 
-    /// Over how long everybody attached here should spread their return elsewhere.
+    /// Returns the time over which all clients of this node should spread their reconnects.
     fn spread_ms(&self) -> u32 {
         let attached = self.surface.attached();
         u32::try_from(attached * 1_000 / RETURNS_PER_SECOND).unwrap_or(u32::MAX)
     }
 
-    /// Says what waits for no answer of the node any more.
+    /// Sends the answers that do not wait for the node any more.
     pub(super) fn settle(&mut self) {
         while self.pending.front().is_some_and(|pending| pending.awaits() == 0)
             && let Some(pending) = self.pending.pop_front()
@@ -93,12 +94,12 @@ impl AttachStream {
         }
     }
 
-    /// The node did not take the last `count` operations.
+    /// The node did not accept the last `count` operations.
     pub(super) fn reject_pending(&mut self, count: usize, error: &Error) {
         if error.code == ErrorCode::NotReady {
             return self.end_with(error.clone());
         }
-        // Earlier batches are answered first: what is rejected now takes its place behind them.
+        // Answers of earlier batches come first: the rejections are queued behind them.
         let mut left = count;
         for pending in self.pending.iter_mut().rev() {
             if left == 0 {
@@ -128,21 +129,21 @@ impl AttachStream {
 
     fn answer(&mut self, pending: Pending, answers: &mut vec::IntoIter<OperationResult>) {
         match pending {
-            Pending::Requests { answers: mut said, span, .. } => {
-                for waiting in said.iter_mut().filter(|answer| answer.error.is_none()) {
+            Pending::Requests { answers: mut answered, span, .. } => {
+                for waiting in answered.iter_mut().filter(|answer| answer.error.is_none()) {
                     match answers.next() {
                         Some(OperationResult::Written(Ok(version))) => waiting.version = version.to_string(),
                         Some(OperationResult::Written(Err(rejection)) | OperationResult::Done(Err(rejection))) => {
                             waiting.error = Some(rejected(rejection).into());
                         }
                         Some(OperationResult::Done(Ok(()))) => {}
-                        Some(OperationResult::Attached(_)) | None => waiting.error = Some(mixed_up().into()),
+                        Some(OperationResult::Attached(_)) | None => waiting.error = Some(mismatched_answer().into()),
                     }
                 }
                 if !span.is_disabled() {
-                    span.record("convoke.rejected", said.iter().filter(|answer| answer.error.is_some()).count());
+                    span.record("convoke.rejected", answered.iter().filter(|answer| answer.error.is_some()).count());
                 }
-                self.outgoing.push_back(ServerMessage::Answers(v1::Answers { answers: said }));
+                self.outgoing.push_back(ServerMessage::Answers(v1::Answers { answers: answered }));
             }
             Pending::Attach { claim, span } => {
                 self.state = State::Reading;
@@ -152,7 +153,7 @@ impl AttachStream {
                         return self.attached(claim, attached);
                     }
                     Some(OperationResult::Attached(Err(rejection))) => rejected(rejection),
-                    _ => mixed_up(),
+                    _ => mismatched_answer(),
                 };
                 traces::rejected(&span, error.code.as_str());
                 self.attach_rejected(claim, error);
@@ -169,7 +170,7 @@ impl AttachStream {
                         None
                     }
                     Some(OperationResult::Done(Err(rejection))) => Some(rejected(rejection).into()),
-                    _ => Some(mixed_up().into()),
+                    _ => Some(mismatched_answer().into()),
                 };
                 self.outgoing.push_back(ServerMessage::Closed(v1::Closed { error }));
             }
@@ -181,7 +182,7 @@ impl AttachStream {
         self.outgoing.push_back(ServerMessage::AttachRejected(rejected));
     }
 
-    /// Accepted; told in parts if it is much.
+    /// Accepted. A large answer is sent in parts.
     fn attached(&mut self, claim: u64, attached: Attached) {
         self.session = Some(attached.session);
         let head = v1::Attached {
@@ -210,7 +211,7 @@ struct Part {
     bytes: usize,
 }
 
-/// What an entry costs beside its texts.
+/// Size of an entry in addition to its strings.
 const OVERHEAD: usize = 16;
 
 impl Part {
@@ -239,20 +240,20 @@ pub(super) fn answer(seq: u64, error: Error) -> v1::Answer {
 }
 
 fn notice(notice: Notice) -> v1::Notice {
-    use v1::notice::{Handover, Lost, Notice as Told, Superseded, TakenOver};
-    let told = match notice {
-        Notice::Lost { known } => Told::Lost(Lost { known }),
-        Notice::Superseded { known } => Told::Superseded(Superseded { known }),
-        Notice::TakenOver { id } => Told::TakenOver(TakenOver { id }),
+    use v1::notice::{Handover, Lost, Notice as WireNotice, Superseded, TakenOver};
+    let wire_notice = match notice {
+        Notice::Lost { known } => WireNotice::Lost(Lost { known }),
+        Notice::Superseded { known } => WireNotice::Superseded(Superseded { known }),
+        Notice::TakenOver { id } => WireNotice::TakenOver(TakenOver { id }),
         Notice::Handover { target: Some(target) } => {
-            Told::Handover(Handover { node: target.node.to_string(), address: target.client_address })
+            WireNotice::Handover(Handover { node: target.node.to_string(), address: target.client_address })
         }
-        Notice::Handover { target: None } => Told::Handover(Handover::default()),
+        Notice::Handover { target: None } => WireNotice::Handover(Handover::default()),
     };
-    v1::Notice { notice: Some(told) }
+    v1::Notice { notice: Some(wire_notice) }
 }
 
-/// Every operation has one kind of answer, so this is never seen.
-fn mixed_up() -> Error {
+/// Unreachable: every operation has one kind of answer.
+fn mismatched_answer() -> Error {
     Error::new(ErrorCode::Internal, "the answer does not belong to the request")
 }

@@ -1,4 +1,4 @@
-//! An attach that comes in parts: collected, then executed as one.
+//! An attach that arrives in parts: the parts are collected and executed as one attach.
 
 use crate::config::ServerLimits;
 use crate::convert::attach_member;
@@ -13,7 +13,7 @@ pub(super) struct Parts {
     members: Vec<AttachMember>,
     unregistered: Vec<String>,
     bytes: usize,
-    /// Why the attach will be rejected once it is complete.
+    /// The error with which the attach is rejected once it is complete.
     rejection: Option<Error>,
     members_max: usize,
     bytes_max: usize,
@@ -31,12 +31,12 @@ impl Parts {
         }
     }
 
-    /// Whether an attach has begun and is not complete.
+    /// Returns whether an attach has begun and is not complete.
     pub(super) fn begun(&self) -> bool {
         self.bytes > 0
     }
 
-    /// Takes a part; with the last one, returns the whole.
+    /// Adds a part. Returns the whole attach with the last one.
     pub(super) fn take(&mut self, mut part: v1::Attach) -> Option<Result<Box<Attach>, Error>> {
         self.bytes += part.encoded_len().max(1);
         let members = std::mem::take(&mut part.members);
@@ -46,7 +46,7 @@ impl Parts {
             self.rejection = self.collect(members, unregistered, count).err();
         }
         if self.rejection.is_some() {
-            // Nothing of it will be used.
+            // The attach is rejected, so its members are not needed.
             self.members = Vec::new();
             self.unregistered = Vec::new();
         }
@@ -55,12 +55,12 @@ impl Parts {
 
     fn collect(&mut self, members: Vec<v1::Register>, gone: Vec<String>, count: usize) -> Result<(), Error> {
         if count > self.members_max {
-            let message = format!("{count} members in one session, at most {} fit", self.members_max);
+            let message = format!("{count} members in one session exceed the limit of {}", self.members_max);
             let error = Error::new(ErrorCode::ResourceExhausted, message);
             return Err(error.field("members").limit(self.members_max as u64));
         }
         if self.bytes > self.bytes_max {
-            let message = format!("an attach of more than {} bytes; split it over several clients", self.bytes_max);
+            let message = format!("the attach exceeds {} bytes; split it over several clients", self.bytes_max);
             return Err(Error::new(ErrorCode::TooLarge, message).field("members").limit(self.bytes_max as u64));
         }
         self.members.reserve(members.len());
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_rejected_once_it_is_complete() {
+    fn an_attach_above_the_limit_is_rejected_once_it_is_complete() {
         let mut parts = Parts::new(&limits());
         assert!(parts.take(part(&["a", "b", "c", "d"], true)).is_none());
         assert!(parts.take(part(&["e"], true)).is_none());

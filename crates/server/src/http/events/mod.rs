@@ -1,9 +1,9 @@
-//! `GET /api/v1/events`: what happened lately at this node, and what happens, as server-sent events.
+//! `GET /api/v1/events`: recent and new events of this node as server-sent events.
 //!
-//! Unlike a watch it is a memory, not a view: it begins with the last things that happened, never with what is there.
+//! Unlike a watch, the stream is a history and not a view: it starts with the last events, not with the current members.
 
-mod place;
-mod tell;
+mod encode;
+mod position;
 
 use super::extract::Query;
 use super::failure::{Failure, event_stream};
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use convoke_core::filter::Filter;
 use convoke_node::NodeHandle;
 use futures_core::Stream;
-use place::Place;
+use position::Position;
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-/// What happens within this time is told at once.
+/// Events are collected for this time and sent together.
 const GATHER: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default, Deserialize)]
@@ -43,46 +43,46 @@ pub(crate) async fn events(
 ) -> Result<Response, Failure> {
     let filter = convert::filter(&query.filter)?;
     let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.watchers)?;
-    let run = surface.node.status().await.map_err(rejected)?.incarnation.nonce;
+    let nonce = surface.node.status().await.map_err(rejected)?.incarnation.nonce;
     let last = headers.get(LAST_EVENT_ID).and_then(|text| text.to_str().ok()).filter(|text| !text.is_empty());
-    let place = last.map(|text| Place::read(run, text));
+    let position = last.map(|text| Position::read(nonce, text));
     let keep_alive = surface.config.timeouts.keep_alive;
     let (send, receive) = mpsc::channel(1);
     let reporter = Reporter {
         node: surface.node.clone(),
         filter,
-        // Who was at another run starts over, and is told so.
-        reset: place == Some(None),
-        place: place.flatten().unwrap_or(Place::start(run)),
+        // The reader's position is of another incarnation: its stream restarts with a reset.
+        reset: position == Some(None),
+        position: position.flatten().unwrap_or(Position::start(nonce)),
         keep_alive,
         send,
     };
     tokio::spawn(reporter.run());
-    Ok(event_stream(Told { receive, _permit: permit }))
+    Ok(event_stream(EventBody { receive, _permit: permit }))
 }
 
-/// Tells one reader.
+/// Sends the events to one reader.
 struct Reporter {
     node: NodeHandle,
     filter: Filter,
-    place: Place,
+    position: Position,
     reset: bool,
     keep_alive: Duration,
     send: mpsc::Sender<Bytes>,
 }
 
 impl Reporter {
-    /// Until the reader or the node is gone.
+    /// Runs until the reader disconnects or the node stops.
     async fn run(mut self) {
         let node = self.node.clone();
-        let mut happenings = node.events();
+        let mut node_events = node.events();
         let mut changes = node.changes();
         let mut text = String::new();
         if self.reset {
-            tell::reset(&mut text, &self.place);
+            encode::reset(&mut text, &self.position);
         }
-        self.news(&mut text);
-        tell::caught_up(&mut text, &self.place);
+        self.append_new(&mut text);
+        encode::caught_up(&mut text, &self.position);
         loop {
             if !text.is_empty() && self.send.send(Bytes::from(std::mem::take(&mut text))).await.is_err() {
                 return;
@@ -91,8 +91,8 @@ impl Reporter {
                 biased;
                 _ = node.stopped() => return,
                 () = self.send.closed() => return,
-                // An error means that this reader was slow; what it missed is still kept, or told as missed.
-                _ = happenings.recv() => {}
+                // An error means that this reader was slow. The missed events are still kept or reported as missed.
+                _ = node_events.recv() => {}
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(self.keep_alive) => {
                     text.push_str(": still here\n\n");
@@ -100,50 +100,50 @@ impl Reporter {
                 }
             }
             tokio::time::sleep(GATHER).await;
-            while happenings.try_recv().is_ok() {}
+            while node_events.try_recv().is_ok() {}
             changes.mark_unchanged();
-            self.news(&mut text);
+            self.append_new(&mut text);
         }
     }
 
-    /// Everything after the place, oldest first.
-    fn news(&mut self, text: &mut String) {
-        let happenings = self.node.events_after(self.place.happening);
-        let changes = self.node.changes_after(self.place.change);
-        let first = |sequence: Option<u64>, place: u64| sequence.map_or(0, |sequence| sequence - place - 1);
-        let missed = first(happenings.first().map(|event| event.sequence), self.place.happening)
-            + first(changes.first().map(|change| change.sequence), self.place.change);
+    /// Appends everything after the position, oldest first.
+    fn append_new(&mut self, text: &mut String) {
+        let node_events = self.node.events_after(self.position.node_event);
+        let changes = self.node.changes_after(self.position.change);
+        let first = |sequence: Option<u64>, position: u64| sequence.map_or(0, |sequence| sequence - position - 1);
+        let missed = first(node_events.first().map(|event| event.sequence), self.position.node_event)
+            + first(changes.first().map(|change| change.sequence), self.position.change);
         if missed > 0 {
-            tell::missed(text, &self.place, missed);
+            encode::missed(text, &self.position, missed);
         }
-        let (mut happenings, mut changes) = (happenings.into_iter().peekable(), changes.into_iter().peekable());
+        let (mut node_events, mut changes) = (node_events.into_iter().peekable(), changes.into_iter().peekable());
         loop {
-            let happening_first = match (happenings.peek(), changes.peek()) {
+            let node_event_first = match (node_events.peek(), changes.peek()) {
                 (None, None) => break,
-                (happening, None) => happening.is_some(),
+                (node_event, None) => node_event.is_some(),
                 (None, Some(_)) => false,
-                (Some(happening), Some(change)) => happening.wall_ms <= change.wall_ms,
+                (Some(node_event), Some(change)) => node_event.wall_ms <= change.wall_ms,
             };
-            if happening_first && let Some(event) = happenings.next() {
-                self.place.happening = event.sequence;
-                tell::happening(text, &self.place, &event);
+            if node_event_first && let Some(event) = node_events.next() {
+                self.position.node_event = event.sequence;
+                encode::node_event(text, &self.position, &event);
             } else if let Some(change) = changes.next() {
-                self.place.change = change.sequence;
+                self.position.change = change.sequence;
                 if self.filter.matches(&change.member.subject()) {
-                    tell::change(text, &self.place, &change);
+                    encode::change(text, &self.position, &change);
                 }
             }
         }
     }
 }
 
-/// The reader's end.
-struct Told {
+/// The response body.
+struct EventBody {
     receive: mpsc::Receiver<Bytes>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Stream for Told {
+impl Stream for EventBody {
     type Item = Result<Bytes, Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -1,6 +1,6 @@
-//! The stream of events of one watcher.
+//! The event stream of one watcher.
 
-use super::place::{Place, Scope};
+use super::position::{Position, Scope};
 use crate::encoded::{self, EncodedChanges};
 use crate::watchers::Watching;
 use bytes::Bytes;
@@ -22,32 +22,32 @@ use std::vec;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
-/// Text handed on at once.
+/// Largest text sent in one chunk.
 const CHUNK: usize = 32 * 1024;
-/// What a single change takes, most often.
+/// Typical size of one change.
 const EVENT: usize = 1024;
 
 pub(super) struct Events {
     watch: WatchHandle,
     batch: Peekable<vec::IntoIter<StreamEvent>>,
     scope: Scope,
-    place: Place,
-    /// Told before the stream was resumed: not told again while it catches up.
-    told: BTreeMap<String, Version>,
-    /// To be said first.
+    position: Position,
+    /// Versions sent before the stream was resumed. They are not sent again while it catches up.
+    sent: BTreeMap<String, Version>,
+    /// Reason of the reset that is sent first, if any.
     reset: Option<&'static str>,
     keep_alive: Duration,
-    /// When something was last handed on.
-    handed_on: Instant,
-    /// Ends at `handed_on` plus `keep_alive`, or earlier: it is set anew when it ends, not with every event.
-    quiet: Pin<Box<Sleep>>,
+    /// When the last chunk was sent.
+    last_sent: Instant,
+    /// Expires at `last_sent` plus `keep_alive` or earlier. It is reset when it expires, not with every event.
+    idle_timer: Pin<Box<Sleep>>,
     text: String,
     ended: bool,
     encoded: Arc<EncodedChanges>,
     _held: Held,
 }
 
-/// Given back when the stream ends: its place among the watchers, and in the list of them.
+/// Released when the stream ends: the permit of the watcher limit and the entry in the list of watchers.
 pub(super) type Held = (OwnedSemaphorePermit, Watching);
 
 #[derive(Serialize)]
@@ -59,30 +59,30 @@ struct Reset {
 struct CaughtUp {}
 
 impl Events {
-    /// `place` is where the reader is, `reset` why it has to forget what it knows.
+    /// `position` is the reader's position, `reset` the reason why its state is invalid.
     pub(super) fn new(
         watch: WatchHandle,
         scope: Scope,
-        place: Place,
+        position: Position,
         reset: Option<&'static str>,
         keep_alive: Duration,
         encoded: Arc<EncodedChanges>,
         held: Held,
     ) -> Self {
-        let told = match &place {
-            Place::After(after) => after.recent.clone(),
-            Place::Start => BTreeMap::new(),
+        let sent = match &position {
+            Position::After(after) => after.recent.clone(),
+            Position::Start => BTreeMap::new(),
         };
         Events {
             watch,
             batch: Vec::new().into_iter().peekable(),
             scope,
-            place,
-            told,
+            position,
+            sent,
             reset,
             keep_alive,
-            handed_on: Instant::now(),
-            quiet: Box::pin(tokio::time::sleep(keep_alive)),
+            last_sent: Instant::now(),
+            idle_timer: Box::pin(tokio::time::sleep(keep_alive)),
             text: String::new(),
             ended: false,
             encoded,
@@ -90,7 +90,7 @@ impl Events {
         }
     }
 
-    /// Writes what there is of the present batch, as much as fits.
+    /// Writes the events of the current batch up to the size of a chunk.
     fn write_batch(&mut self) {
         if let Some(reason) = self.reset.take() {
             self.write("reset", &Reset { reason });
@@ -100,11 +100,11 @@ impl Events {
         {
             match event {
                 StreamEvent::Snapshot(member) => {
-                    if self.told.remove(member.id()) == Some(member.version()) {
+                    if self.sent.remove(member.id()) == Some(member.version()) {
                         self.skipped();
                     } else {
-                        // Not kept for others: a large registry would push out what changes now.
-                        self.place.told(member.id(), member.version());
+                        // Not cached: a large snapshot would evict the current changes.
+                        self.position.sent(member.id(), member.version());
                         self.write_with("snapshot", |_, text| text.push_str(&encoded::json(&member)));
                     }
                 }
@@ -113,73 +113,73 @@ impl Events {
                 StreamEvent::StatusChanged(member) => self.write_change("status", &member),
                 StreamEvent::OwnerChanged(member) => self.write_change("owner", &member),
                 StreamEvent::Unregistered { id, version } => {
-                    if self.told.remove(&id) == Some(version) {
+                    if self.sent.remove(&id) == Some(version) {
                         self.skipped();
                     } else {
-                        self.place.told(&id, version);
+                        self.position.sent(&id, version);
                         self.write("unregister", &UnregisterEvent { id, version: version.to_string() });
                     }
                 }
                 StreamEvent::CaughtUp => {
-                    self.told = BTreeMap::new();
+                    self.sent = BTreeMap::new();
                     self.write("caught-up", &CaughtUp {});
                 }
                 StreamEvent::Reset(reason) => {
-                    self.told = BTreeMap::new();
-                    self.place = Place::Start;
+                    self.sent = BTreeMap::new();
+                    self.position = Position::Start;
                     self.write("reset", &Reset { reason: reset_reason(reason) });
                 }
                 StreamEvent::Mark(token) => {
-                    self.place.mark(token);
-                    self.write_place();
+                    self.position.mark(token);
+                    self.write_position();
                 }
             }
         }
     }
 
     fn write_change(&mut self, event: &str, member: &Member) {
-        self.place.told(member.id(), member.version());
+        self.position.sent(member.id(), member.version());
         self.write_with(event, |encoded, text| encoded.write_json(member, text));
     }
 
     fn write(&mut self, event: &str, data: &impl Serialize) {
-        // Nothing of it has a shape that JSON could not show.
+        // These types always serialize.
         let data = serde_json::to_string(data).unwrap_or_default();
         self.write_with(event, |_, text| text.push_str(&data));
     }
 
-    /// Writes an event. If a mark follows at once, its place is the mark's.
+    /// Writes an event. If a mark follows directly, the event carries the position of the mark.
     fn write_with(&mut self, event: &str, data: impl FnOnce(&EncodedChanges, &mut String)) {
         if let Some(StreamEvent::Mark(token)) = self.batch.next_if(|next| matches!(next, StreamEvent::Mark(_))) {
-            self.place.mark(token);
+            self.position.mark(token);
         }
         self.text.reserve(EVENT);
         self.text.push_str("event: ");
         self.text.push_str(event);
         self.text.push_str("\nid: ");
-        self.scope.write(&self.place, &mut self.text);
+        self.scope.write(&self.position, &mut self.text);
         self.text.push_str("\ndata: ");
         data(&self.encoded, &mut self.text);
         self.text.push_str("\n\n");
     }
 
-    /// An event was not told; a mark behind it still is.
+    /// An event was not sent. If a mark follows it, the mark is still sent.
     fn skipped(&mut self) {
         if let Some(StreamEvent::Mark(token)) = self.batch.next_if(|next| matches!(next, StreamEvent::Mark(_))) {
-            self.place.mark(token);
-            self.write_place();
+            self.position.mark(token);
+            self.write_position();
         }
     }
 
-    /// Moves the reader on without telling it anything: without data, a browser only remembers the id.
-    fn write_place(&mut self) {
+    /// Advances the reader's position without an event: a browser only stores an id that comes without data.
+    fn write_position(&mut self) {
         self.text.push_str("id: ");
-        self.scope.write(&self.place, &mut self.text);
+        self.scope.write(&self.position, &mut self.text);
         self.text.push_str("\n\n");
     }
 
-    fn hand_on(&mut self) -> Poll<Option<Result<Bytes, Infallible>>> {
-        self.handed_on = Instant::now();
+    fn send_chunk(&mut self) -> Poll<Option<Result<Bytes, Infallible>>> {
+        self.last_sent = Instant::now();
         Poll::Ready(Some(Ok(Bytes::from(std::mem::take(&mut self.text)))))
     }
 }
@@ -201,25 +201,25 @@ impl Stream for Events {
         loop {
             this.write_batch();
             if !this.text.is_empty() {
-                return this.hand_on();
+                return this.send_chunk();
             }
             if this.ended {
                 return Poll::Ready(None);
             }
             match Pin::new(&mut this.watch).poll_next(context) {
                 Poll::Ready(Some(batch)) => this.batch = batch.into_iter().peekable(),
-                // The reader comes back, here or elsewhere, with where it was.
+                // The reader resumes at this or another node from its last position.
                 Poll::Ready(None) => this.ended = true,
                 Poll::Pending => {
-                    if this.quiet.as_mut().poll(context).is_pending() {
+                    if this.idle_timer.as_mut().poll(context).is_pending() {
                         return Poll::Pending;
                     }
-                    if this.handed_on.elapsed() >= this.keep_alive {
+                    if this.last_sent.elapsed() >= this.keep_alive {
                         this.text.push_str(": still here\n\n");
-                        this.quiet.as_mut().reset(Instant::now() + this.keep_alive);
-                        return this.hand_on();
+                        this.idle_timer.as_mut().reset(Instant::now() + this.keep_alive);
+                        return this.send_chunk();
                     }
-                    this.quiet.as_mut().reset(this.handed_on + this.keep_alive);
+                    this.idle_timer.as_mut().reset(this.last_sent + this.keep_alive);
                 }
             }
         }

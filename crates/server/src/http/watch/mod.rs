@@ -1,7 +1,7 @@
 //! `GET /api/v1/watch`: changes as server-sent events.
 
 mod events;
-mod place;
+mod position;
 
 use super::extract::Query;
 use super::failure::Failure;
@@ -18,7 +18,7 @@ use axum::response::Response;
 use convoke_core::member::Space;
 use convoke_core::node::{Interest, Resume};
 use events::Events;
-use place::{Place, Scope};
+use position::{Position, Scope};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -33,32 +33,35 @@ pub(crate) struct WatchQuery {
 pub(crate) async fn watch(
     State(surface): State<Arc<Surface>>,
     Query(query): Query<WatchQuery>,
-    tie: Option<Extension<Arc<ClientConnection>>>,
+    connection: Option<Extension<Arc<ClientConnection>>>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let filter = convert::filter(&query.filter)?;
     let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.watchers)?;
     let scope = Scope::of(&filter);
-    let (place, reset) = resume(scope, &headers);
-    let resume = match &place {
-        Place::Start => Resume::Fresh,
-        Place::After(after) => Resume::Token { token: after.token.clone(), recent: after.recent.clone(), known: None },
+    let (position, reset) = resume(scope, &headers);
+    let resume = match &position {
+        Position::Start => Resume::Fresh,
+        Position::After(after) => {
+            Resume::Token { token: after.token.clone(), recent: after.recent.clone(), known: None }
+        }
     };
-    let watcher = Watcher::new("http", tie.as_deref().map(Arc::as_ref), headers.get(header::USER_AGENT), &filter);
+    let watcher =
+        Watcher::new("http", connection.as_deref().map(Arc::as_ref), headers.get(header::USER_AGENT), &filter);
     let interest = Interest { space: Space::Member, filter };
     let watch = surface.node.watch_marked(interest, resume).await.map_err(rejected)?;
     let watching = surface.watchers.enter(watcher);
     let (keep_alive, encoded) = (surface.config.timeouts.keep_alive, surface.encoded.clone());
-    let events = Events::new(watch, scope, place, reset, keep_alive, encoded, (permit, watching));
+    let events = Events::new(watch, scope, position, reset, keep_alive, encoded, (permit, watching));
     Ok(event_stream(events))
 }
 
-/// Where a returning reader is, and why it has to start over if it has to.
-fn resume(scope: Scope, headers: &HeaderMap) -> (Place, Option<&'static str>) {
-    let Some(text) = headers.get(LAST_EVENT_ID).filter(|text| !text.is_empty()) else { return (Place::Start, None) };
+/// Returns the position of a reader and, if it cannot be resumed, the reason of the reset.
+fn resume(scope: Scope, headers: &HeaderMap) -> (Position, Option<&'static str>) {
+    let Some(text) = headers.get(LAST_EVENT_ID).filter(|text| !text.is_empty()) else { return (Position::Start, None) };
     match text.to_str().ok().and_then(|text| scope.read(text)) {
-        Some(Place::Start) => (Place::Start, Some("incomplete")),
-        Some(place) => (place, None),
-        None => (Place::Start, Some("unreadable")),
+        Some(Position::Start) => (Position::Start, Some("incomplete")),
+        Some(position) => (position, None),
+        None => (Position::Start, Some("unreadable")),
     }
 }

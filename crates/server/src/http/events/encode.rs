@@ -1,6 +1,6 @@
-//! Events in the format of server-sent events.
+//! Encoding of events as server-sent events.
 
-use super::place::Place;
+use super::position::Position;
 use convoke_core::node::RegistryEvent;
 use convoke_node::{MemberChange, NodeEvent, TimelineEvent};
 use serde::Serialize;
@@ -19,19 +19,19 @@ struct Missed {
     count: u64,
 }
 
-/// Something that happened to the node or its peers.
+/// An event of the node or its peers.
 #[derive(Serialize)]
 struct NodeEventJson<'a> {
     /// UNIX milliseconds.
     at: u64,
-    /// The peer or member it is about; empty if it is about the node itself.
+    /// The peer or member concerned; empty for an event of the node itself.
     subject: &'a str,
-    /// Unexpected, as opposed to the ordinary course of things.
+    /// Whether the event is unexpected and may need attention.
     warning: bool,
     text: String,
 }
 
-/// Something that happened to a member.
+/// An event of a member.
 #[derive(Serialize)]
 struct MemberEvent<'a> {
     at: u64,
@@ -39,33 +39,33 @@ struct MemberEvent<'a> {
     service: &'a str,
     status: &'static str,
     drained: bool,
-    /// Id of the node.
+    /// Id of the owner node.
     owner: &'a str,
     version: String,
 }
 
-pub(super) fn reset(text: &mut String, place: &Place) {
-    write(text, "reset", place, &Reset { reason: "another-run" });
+pub(super) fn reset(text: &mut String, position: &Position) {
+    write(text, "reset", position, &Reset { reason: "another-incarnation" });
 }
 
-pub(super) fn caught_up(text: &mut String, place: &Place) {
-    write(text, "caught-up", place, &CaughtUp {});
+pub(super) fn caught_up(text: &mut String, position: &Position) {
+    write(text, "caught-up", position, &CaughtUp {});
 }
 
-pub(super) fn missed(text: &mut String, place: &Place, count: u64) {
-    write(text, "missed", place, &Missed { count });
+pub(super) fn missed(text: &mut String, position: &Position, count: u64) {
+    write(text, "missed", position, &Missed { count });
 }
 
-pub(super) fn happening(text: &mut String, place: &Place, event: &TimelineEvent) {
+pub(super) fn node_event(text: &mut String, position: &Position, event: &TimelineEvent) {
     let what = &event.what;
-    let told =
+    let json =
         NodeEventJson { at: event.wall_ms, subject: subject(what), warning: what.is_warning(), text: what.to_string() };
-    write(text, "node", place, &told);
+    write(text, "node", position, &json);
 }
 
-pub(super) fn change(text: &mut String, place: &Place, change: &MemberChange) {
+pub(super) fn change(text: &mut String, position: &Position, change: &MemberChange) {
     let member = &change.member;
-    let told = MemberEvent {
+    let json = MemberEvent {
         at: change.wall_ms,
         id: member.id(),
         service: member.service(),
@@ -74,13 +74,13 @@ pub(super) fn change(text: &mut String, place: &Place, change: &MemberChange) {
         owner: member.origin().node.as_str(),
         version: member.version().to_string(),
     };
-    write(text, change.kind.as_str(), place, &told);
+    write(text, change.kind.as_str(), position, &json);
 }
 
-fn write(text: &mut String, event: &str, place: &Place, data: &impl Serialize) {
-    // Texts and numbers: nothing in them cannot be written.
+fn write(text: &mut String, event: &str, position: &Position, data: &impl Serialize) {
+    // Strings and numbers always serialize.
     let data = serde_json::to_string(data).unwrap_or_default();
-    let _ = write!(text, "event: {event}\nid: {place}\ndata: {data}\n\n");
+    let _ = write!(text, "event: {event}\nid: {position}\ndata: {data}\n\n");
 }
 
 fn subject(what: &NodeEvent) -> &str {

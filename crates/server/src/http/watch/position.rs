@@ -1,7 +1,8 @@
-//! Where in a stream of events a reader is: the `id` of an event, and what any node makes of it as `Last-Event-ID`.
+//! The position of a reader in a watch: the `id` of an event, which every node accepts as `Last-Event-ID`.
 //!
-//! A place is the token of the last mark and what was told after it (W3). Marks are frequent, so that this is little; if it is not, the
-//! place says "start over", and the stream that resumes from it begins with an explicit reset.
+//! A position consists of the token of the last mark and of the versions sent after it (W3). Marks are frequent, so these
+//! versions are few. If there are too many, the position becomes "start", and a stream resumed from it begins with an
+//! explicit reset.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,13 +13,13 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 const FORMAT: u8 = 1;
-/// What may have been told since the mark before a place becomes too large.
+/// Largest number of versions since the last mark.
 const RECENT_MAX: usize = 64;
 const RECENT_BYTES: usize = 3 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Nothing to resume from.
+pub(super) enum Position {
+    /// There is nothing to resume from.
     Start,
     After(After),
 }
@@ -26,30 +27,30 @@ pub(super) enum Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct After {
     pub(super) token: Vec<u8>,
-    /// Last version of each member told after the mark.
+    /// Last version sent after the mark, by member.
     pub(super) recent: BTreeMap<String, Version>,
     bytes: usize,
 }
 
-impl Place {
-    /// Everything up to this mark has been told.
+impl Position {
+    /// Records that everything up to this mark was sent.
     pub(super) fn mark(&mut self, token: Vec<u8>) {
-        *self = Place::After(After { token, ..After::default() });
+        *self = Position::After(After { token, ..After::default() });
     }
 
-    /// This was told.
-    pub(super) fn told(&mut self, id: &str, version: Version) {
-        let Place::After(after) = self else { return };
+    /// Records that this version was sent.
+    pub(super) fn sent(&mut self, id: &str, version: Version) {
+        let Position::After(after) = self else { return };
         if after.recent.insert(id.to_owned(), version).is_none() {
             after.bytes += id.len();
         }
         if after.recent.len() > RECENT_MAX || after.bytes > RECENT_BYTES {
-            *self = Place::Start;
+            *self = Position::Start;
         }
     }
 }
 
-/// What a place is good for: the same filter only.
+/// Binds positions to a filter: a position is valid only for the filter it was created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scope([u8; 4]);
 
@@ -59,11 +60,11 @@ impl Scope {
         Scope([digest[0], digest[1], digest[2], digest[3]])
     }
 
-    /// The text of a place.
-    pub(super) fn write(self, place: &Place, text: &mut String) {
+    /// Appends the text of a position.
+    pub(super) fn write(self, position: &Position, text: &mut String) {
         let mut bytes = vec![FORMAT];
         bytes.extend_from_slice(&self.0);
-        if let Place::After(after) = place {
+        if let Position::After(after) = position {
             write_bytes(&mut bytes, &after.token);
             for (id, version) in &after.recent {
                 write_bytes(&mut bytes, id.as_bytes());
@@ -73,21 +74,21 @@ impl Scope {
         URL_SAFE_NO_PAD.encode_string(&bytes, text);
     }
 
-    /// The place of a text; `None` if it is not one of ours, or of another filter.
-    pub(super) fn read(self, text: &str) -> Option<Place> {
+    /// Parses a position. Returns `None` if the text is not a position or belongs to another filter.
+    pub(super) fn read(self, text: &str) -> Option<Position> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let rest = bytes.strip_prefix(&[FORMAT])?.strip_prefix(&self.0)?;
         if rest.is_empty() {
-            return Some(Place::Start);
+            return Some(Position::Start);
         }
         let mut rest = rest;
-        let mut place = Place::Start;
-        place.mark(read_bytes(&mut rest)?.to_vec());
+        let mut position = Position::Start;
+        position.mark(read_bytes(&mut rest)?.to_vec());
         while !rest.is_empty() {
             let id = std::str::from_utf8(read_bytes(&mut rest)?).ok()?;
-            place.told(id, read_version(&mut rest)?);
+            position.sent(id, read_version(&mut rest)?);
         }
-        Some(place)
+        Some(position)
     }
 }
 
@@ -139,47 +140,47 @@ mod tests {
         Version { claim: 1 << 40, seq, tag: 0xffff_0001, inferred: seq.is_multiple_of(2).then_some(Status::Down) }
     }
 
-    fn text(scope: Scope, place: &Place) -> String {
+    fn text(scope: Scope, position: &Position) -> String {
         let mut text = String::new();
-        scope.write(place, &mut text);
+        scope.write(position, &mut text);
         text
     }
 
     #[test]
-    fn places_round_trip_for_their_filter_only() {
+    fn positions_round_trip_for_their_filter_only() {
         let scope = Scope::of(&Filter::service("orders"));
-        let mut place = Place::Start;
-        assert_eq!(scope.read(&text(scope, &place)), Some(Place::Start));
-        place.told("a", version(1));
-        assert_eq!(place, Place::Start);
-        place.mark(vec![7; 40]);
+        let mut position = Position::Start;
+        assert_eq!(scope.read(&text(scope, &position)), Some(Position::Start));
+        position.sent("a", version(1));
+        assert_eq!(position, Position::Start);
+        position.mark(vec![7; 40]);
         for (seq, id) in ["a", "größe", "", "a"].iter().enumerate() {
-            place.told(id, version(seq as u64));
-            assert_eq!(scope.read(&text(scope, &place)), Some(place.clone()));
+            position.sent(id, version(seq as u64));
+            assert_eq!(scope.read(&text(scope, &position)), Some(position.clone()));
         }
-        assert_eq!(Scope::of(&Filter::all()).read(&text(scope, &place)), None);
+        assert_eq!(Scope::of(&Filter::all()).read(&text(scope, &position)), None);
     }
 
     #[test]
-    fn a_place_never_grows_beyond_its_bound() {
-        let mut place = Place::Start;
+    fn a_position_never_exceeds_its_size_limit() {
+        let mut position = Position::Start;
         for id in 0..10_000 {
             if id % 500 == 0 {
-                place.mark(vec![1, 2, 3]);
+                position.mark(vec![1, 2, 3]);
             }
-            place.told(&"x".repeat(id % 300), version(1));
-            place.told(&id.to_string(), version(1));
-            assert!(text(Scope::of(&Filter::all()), &place).len() < 6_000);
+            position.sent(&"x".repeat(id % 300), version(1));
+            position.sent(&id.to_string(), version(1));
+            assert!(text(Scope::of(&Filter::all()), &position).len() < 6_000);
         }
     }
 
     #[test]
-    fn garbage_is_no_place() {
+    fn garbage_is_not_parsed_as_a_position() {
         let scope = Scope::of(&Filter::all());
-        let mut place = Place::Start;
-        place.mark(vec![7; 40]);
-        place.told("abc", version(1));
-        let good = URL_SAFE_NO_PAD.decode(text(scope, &place)).unwrap();
+        let mut position = Position::Start;
+        position.mark(vec![7; 40]);
+        position.sent("abc", version(1));
+        let good = URL_SAFE_NO_PAD.decode(text(scope, &position)).unwrap();
         for length in 0..good.len() {
             let read = scope.read(&URL_SAFE_NO_PAD.encode(&good[..length]));
             assert!(read.is_none() || length == 5 || length == 46, "{length} {read:?}");
@@ -189,15 +190,15 @@ mod tests {
         }
     }
 
-    /// Readers come back with places from before an upgrade.
+    /// Readers resume with positions from before an upgrade.
     #[test]
-    fn places_are_fixed_byte_for_byte() {
+    fn the_format_of_positions_is_fixed() {
         let scope = Scope::of(&Filter::service("orders"));
-        let mut place = Place::Start;
-        assert_eq!(text(scope, &place), "Ae6kkNc");
-        place.mark(vec![1, 2, 3]);
-        place.told("a", version(1));
-        place.told("b", version(2));
-        assert_eq!(text(scope, &place), "Ae6kkNcDAQIDAWGAgICAgCABgYD8_w8AAWKAgICAgCACgYD8_w8C");
+        let mut position = Position::Start;
+        assert_eq!(text(scope, &position), "Ae6kkNc");
+        position.mark(vec![1, 2, 3]);
+        position.sent("a", version(1));
+        position.sent("b", version(2));
+        assert_eq!(text(scope, &position), "Ae6kkNcDAQIDAWGAgICAgCABgYD8_w8AAWKAgICAgCACgYD8_w8C");
     }
 }
