@@ -24,5 +24,5 @@ pub use self::operations::Change;
 pub use self::options::Options;
 pub use self::pending::{Pending, Written};
 pub use self::read::{Consistency, Page};
-pub use crate::connect::{Connect, Connecting, LocalNode, Responding, Tcp};
+pub use crate::connect::{Answers, Connect, Connecting, LocalNode, Responding, Tcp};
 pub use convoke_proto::v1::{Fate, KeyValue, LogStatusResponse as Status, RequestId, fate::Kind as FateKind};
