@@ -1,9 +1,13 @@
 //! How connections are opened: over TCP, to a node in the same process, or by a simulation.
 
+use convoke_proto::v1;
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::transport::{Channel, Endpoint, Error};
@@ -13,6 +17,9 @@ pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Channel, Error>> + 
 
 /// The future that [`InProcessNode::call`] returns.
 pub type Responding = Pin<Box<dyn Future<Output = http::Response<Body>> + Send>>;
+
+/// The answers to the requests of a submit stream.
+pub type Answers = Pin<Box<dyn Stream<Item = Result<v1::SubmitResponse, Status>> + Send>>;
 
 /// Opens connections for an [`Ambassador`](crate::log::Ambassador).
 pub trait Connect: Debug + Send + Sync + 'static {
@@ -30,6 +37,9 @@ pub trait Connect: Debug + Send + Sync + 'static {
 pub trait InProcessNode: Debug + Send + Sync + 'static {
     /// Serves one gRPC request.
     fn call(&self, request: http::Request<Body>) -> Responding;
+
+    /// Opens a submit stream. Its messages stay values: nothing is encoded.
+    fn submit(&self, requests: mpsc::UnboundedReceiver<v1::SubmitRequest>) -> Result<Answers, Status>;
 }
 
 /// Connections over TCP.

@@ -4,10 +4,10 @@
 use crate::clock::wall_ms;
 use convoke_core::member::Member;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// One change of one member.
+/// One change of one member. Cloning shares the member.
 #[derive(Clone, Debug)]
 pub struct MemberChange {
     /// Counts from 1 without gaps.
@@ -64,14 +64,14 @@ pub(crate) struct Changes {
 
 #[derive(Debug, Default)]
 struct Kept {
-    changes: VecDeque<Arc<MemberChange>>,
+    changes: VecDeque<MemberChange>,
     bytes: usize,
 }
 
 impl Kept {
     fn push(&mut self, change: MemberChange, limit: usize) {
         self.bytes += bytes(&change.member);
-        self.changes.push_back(Arc::new(change));
+        self.changes.push_back(change);
         while self.changes.len() > limit || self.bytes > BYTES_MAX {
             let Some(oldest) = self.changes.pop_front() else { break };
             self.bytes -= bytes(&oldest.member);
@@ -108,7 +108,7 @@ impl Changes {
     }
 
     /// Kept changes with a sequence above `after`, oldest first.
-    pub(crate) fn after(&self, after: u64) -> Vec<Arc<MemberChange>> {
+    pub(crate) fn after(&self, after: u64) -> Vec<MemberChange> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let from = kept.changes.partition_point(|change| change.sequence <= after);
         kept.changes.range(from..).cloned().collect()

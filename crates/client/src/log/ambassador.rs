@@ -247,7 +247,8 @@ impl Shared {
                 let _ = reply.send(result);
             }
         }
-        if answered {
+        // Whoever subscribes later looks at the core first, under the same lock.
+        if answered && self.answers.receiver_count() > 0 {
             self.answers.send_modify(|count| *count += 1);
         }
         if let Some(members) = out.relink {

@@ -24,5 +24,5 @@ pub use self::operations::ReplicaChange;
 pub use self::options::Options;
 pub use self::pending::{PendingWrite, Written};
 pub use self::read::{Consistency, KeyPage};
-pub use crate::connect::{Connect, Connecting, InProcessNode, Responding, TcpConnect};
+pub use crate::connect::{Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect};
 pub use convoke_proto::v1::{Fate, KeyValue, LogStatusResponse as Status, RequestId, fate::Kind as FateKind};

@@ -2,19 +2,20 @@
 
 use super::ambassador::Shared;
 use crate::Error;
-use crate::connect::{Connect, LogChannel};
+use crate::connect::{Answers, Connect, LogChannel};
 use crate::connection::connect_by;
 use convoke_proto::v1;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::submit_response::Message;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::error::Elapsed;
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::Streaming;
 
 /// Deadlines for the answer of a node: in the first round, and at most. They grow, so that busy nodes can answer too.
 const PATIENCE_BASE: Duration = Duration::from_secs(1);
@@ -25,12 +26,17 @@ const ROUND: Duration = Duration::from_secs(1);
 const SILENCES_MAX: u32 = 2;
 
 /// A node that leads.
-#[derive(Debug)]
 pub(super) struct Found {
     pub(super) epoch: v1::Epoch,
     pub(super) channel: LogChannel,
     pub(super) outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
-    pub(super) incoming: Streaming<v1::SubmitResponse>,
+    pub(super) incoming: Answers,
+}
+
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Found").field("epoch", &self.epoch).finish_non_exhaustive()
+    }
 }
 
 /// Result of a probe.
@@ -148,9 +154,15 @@ async fn ask(
 
 async fn ask_over(channel: LogChannel, address: &str) -> Result<Found, Error> {
     let (outgoing, messages) = mpsc::unbounded_channel();
-    let mut client = LogClient::new(channel.clone()).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX);
-    let mut incoming = client.submit(UnboundedReceiverStream::new(messages)).await?.into_inner();
-    match incoming.message().await?.and_then(|first| first.message) {
+    let mut incoming: Answers = match &channel {
+        LogChannel::Local(node) => node.submit(messages)?,
+        LogChannel::Remote(channel) => {
+            let mut client =
+                LogClient::new(channel.clone()).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX);
+            Box::pin(client.submit(UnboundedReceiverStream::new(messages)).await?.into_inner())
+        }
+    };
+    match incoming.next().await.transpose()?.and_then(|first| first.message) {
         Some(Message::Welcome(v1::Welcome { epoch: Some(epoch) })) => Ok(Found { epoch, channel, outgoing, incoming }),
         _ => Err(Error::new(crate::ErrorCode::Internal, format!("{address} did not say in which epoch it leads"))),
     }

@@ -139,7 +139,7 @@ impl NodeHandle {
     }
 
     /// Returns the kept member changes with a sequence above `after`, oldest first.
-    pub fn changes_after(&self, after: u64) -> Vec<Arc<MemberChange>> {
+    pub fn changes_after(&self, after: u64) -> Vec<MemberChange> {
         self.shared.changes.after(after)
     }
 

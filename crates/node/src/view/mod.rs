@@ -2,7 +2,7 @@
 //!
 //! The event loop applies every change in the turn in which it happened and before anything of that turn is acknowledged,
 //! so a writer reads its own writes. Ids are looked up in a concurrent hash map. The order comes from one persistent
-//! ordered set of ids per service, published together with the counts of that service.
+//! ordered set of ids per service, kept together with the counts of that service.
 
 mod cursor;
 mod publisher;
@@ -72,8 +72,7 @@ impl View {
     pub(crate) fn services(&self) -> Vec<ServiceView> {
         let services = self.services.load();
         let views = services.iter().map(|(name, service)| {
-            let state = service.load();
-            let counts = state.counts;
+            let counts = service.counts();
             ServiceView { service: name.to_string(), up: counts.up, down: counts.down, drained: counts.drained }
         });
         views.filter(|view| view.up + view.down + view.drained > 0).collect()

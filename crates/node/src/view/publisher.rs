@@ -1,10 +1,11 @@
 //! The writer of the view, owned by the event loop.
 
 use super::View;
-use super::services::{Service, State};
+use super::services::Service;
 use crate::changes::{ChangeKind, Changes};
 use convoke_core::member::{Member, Status};
 use foldhash::fast::FixedState;
+use imbl::OrdMap;
 use smol_str::SmolStr;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,25 +13,17 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Publisher {
     view: Arc<View>,
-    services: HashMap<SmolStr, Working, FixedState>,
-    /// Services changed since the last publication.
-    changed: Vec<SmolStr>,
+    services: HashMap<SmolStr, Arc<Service>, FixedState>,
+    /// Services that appeared or disappeared in this turn.
+    listed: Vec<SmolStr>,
     /// Member changes of this turn, to be recorded.
     recorded: Vec<(ChangeKind, Member)>,
-}
-
-/// A service as the event loop changes it. Readers see the last published state.
-#[derive(Debug, Default)]
-struct Working {
-    state: State,
-    published: Arc<Service>,
-    changed: bool,
 }
 
 impl Publisher {
     pub(crate) fn new(view: Arc<View>, seed: u64) -> Self {
         let services = HashMap::with_hasher(FixedState::with_seed(seed));
-        Publisher { view, services, changed: Vec::new(), recorded: Vec::new() }
+        Publisher { view, services, listed: Vec::new(), recorded: Vec::new() }
     }
 
     /// Applies and publishes the changes of one turn. Member changes are recorded if `changes` is given.
@@ -71,7 +64,7 @@ impl Publisher {
                 members.insert(change.shared_id().clone(), change);
             }
         }
-        self.show();
+        self.list_services();
         if let Some(kept) = kept {
             kept.record(&mut self.recorded);
         }
@@ -83,58 +76,49 @@ impl Publisher {
         self.view.names.pin().clear();
         self.view.services.store(Arc::default());
         self.services.clear();
-        self.changed.clear();
-    }
-
-    fn service(&mut self, name: &SmolStr) -> &mut Working {
-        let working = self.services.entry(name.clone()).or_default();
-        if !working.changed {
-            working.changed = true;
-            self.changed.push(name.clone());
-        }
-        working
+        self.listed.clear();
     }
 
     fn enter(&mut self, member: &Member) {
-        let state = &mut self.service(member.shared_service()).state;
-        state.ids.insert(member.shared_id().clone());
-        *state.counts.of(member) += 1;
+        let name = member.shared_service();
+        if let Some(service) = self.services.get(name) {
+            service.enter(member);
+            return;
+        }
+        let service = Arc::<Service>::default();
+        service.enter(member);
+        self.services.insert(name.clone(), service);
+        self.listed.push(name.clone());
     }
 
     fn leave(&mut self, member: &Member) {
-        let state = &mut self.service(member.shared_service()).state;
-        state.ids.remove(member.id());
-        *state.counts.of(member) -= 1;
-    }
-
-    fn recount(&mut self, old: &Member, new: &Member) {
-        if old.status() != new.status() || old.drained() != new.drained() {
-            let counts = &mut self.service(new.shared_service()).state.counts;
-            *counts.of(old) -= 1;
-            *counts.of(new) += 1;
+        let name = member.shared_service();
+        if self.services.get(name).is_some_and(|service| service.leave(member)) {
+            self.services.remove(name);
+            self.listed.push(name.clone());
         }
     }
 
-    /// Publishes the services that changed.
-    fn show(&mut self) {
-        let mut known = None;
-        for name in self.changed.drain(..) {
-            let Some(working) = self.services.get_mut(&name) else { continue };
-            working.changed = false;
-            working.published.store(working.state.clone());
-            let empty = working.state.ids.is_empty();
-            let services = known.get_or_insert_with(|| self.view.services.load_full());
-            if empty {
-                self.services.remove(&name);
-                Arc::make_mut(services).remove(&name);
-            } else if !services.contains_key(&name) {
-                Arc::make_mut(services).insert(name, working.published.clone());
-            }
-        }
-        if let Some(known) = known
-            && !Arc::ptr_eq(&known, &self.view.services.load())
+    fn recount(&self, old: &Member, new: &Member) {
+        if (old.status() != new.status() || old.drained() != new.drained())
+            && let Some(service) = self.services.get(new.shared_service())
         {
-            self.view.services.store(known);
+            service.recount(old, new);
         }
+    }
+
+    /// Publishes the services that appeared, and removes those that disappeared.
+    fn list_services(&mut self) {
+        if self.listed.is_empty() {
+            return;
+        }
+        let mut services = OrdMap::clone(&self.view.services.load());
+        for name in self.listed.drain(..) {
+            match self.services.get(&name) {
+                Some(service) => services.insert(name, service.clone()),
+                None => services.remove(&name),
+            };
+        }
+        self.view.services.store(Arc::new(services));
     }
 }

@@ -1,10 +1,9 @@
 //! One service of the view: its ids in order and its counts of up, down and drained members.
 
-use arc_swap::{ArcSwap, Guard};
 use convoke_core::member::{Member, Status};
 use imbl::OrdSet;
 use smol_str::SmolStr;
-use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Counts as in `convoke services`: a drained member that is up counts as drained only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,15 +30,45 @@ pub(super) struct State {
     pub(super) counts: Counts,
 }
 
+/// The state of a service, shared by the event loop and readers.
+///
+/// The lock is held for the change of one member, or to clone the state, which copies a pointer. So a reader never waits for a turn
+/// of the event loop. As long as nobody reads, the event loop changes the ids in place; after a read, it copies the few nodes that
+/// it changes.
 #[derive(Debug, Default)]
-pub(super) struct Service(ArcSwap<State>);
+pub(super) struct Service(Mutex<State>);
 
 impl Service {
-    pub(super) fn load(&self) -> Guard<Arc<State>> {
-        self.0.load()
+    pub(super) fn load(&self) -> State {
+        self.lock().clone()
     }
 
-    pub(super) fn store(&self, state: State) {
-        self.0.store(Arc::new(state));
+    pub(super) fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    pub(super) fn enter(&self, member: &Member) {
+        let mut state = self.lock();
+        state.ids.insert(member.shared_id().clone());
+        *state.counts.of(member) += 1;
+    }
+
+    /// Returns whether the service has no members any more.
+    pub(super) fn leave(&self, member: &Member) -> bool {
+        let mut state = self.lock();
+        state.ids.remove(member.id());
+        *state.counts.of(member) -= 1;
+        state.ids.is_empty()
+    }
+
+    /// Counts a member of the service whose status has changed.
+    pub(super) fn recount(&self, old: &Member, new: &Member) {
+        let counts = &mut self.lock().counts;
+        *counts.of(old) -= 1;
+        *counts.of(new) += 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

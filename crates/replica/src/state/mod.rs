@@ -1,6 +1,6 @@
-//! The state machine as the engine drives it, published for readers.
+//! The state machine as the engine drives it, shared with readers.
 //!
-//! Apply and the leader's volatile state share one lock, so admission sees the state and the leadership of the same
+//! Apply holds the lock of the leader's volatile state, so admission sees the state and the leadership of the same
 //! moment. Answers are sent after the state they refer to is readable.
 
 mod image;
@@ -12,7 +12,6 @@ pub(crate) use snapshots::Snapshots;
 pub(crate) use term::Term;
 
 use crate::raft::{self, Effect, EngineSnapshot, Entry, LogId, Payload, SnapshotMeta, StoredMembership, Types};
-use arc_swap::ArcSwap;
 use convoke_base::Time;
 use convoke_log::machine::Applied;
 use convoke_log::{Epoch, LogTime, Machine, ReplicaId};
@@ -31,7 +30,10 @@ pub(crate) struct State {
     /// Terms up to this one ended before this start of the replica (E1).
     over: u64,
     started: Instant,
-    published: ArcSwap<Machine>,
+    /// The state after the last applied entry. The lock is held for one entry at most. Apply changes the state in place,
+    /// unless a reader still holds it; then it changes a copy that shares everything else.
+    machine: Mutex<Arc<Machine>>,
+    /// Locked before the state.
     term: Mutex<Term>,
     /// Applied index, for waiting tasks.
     progress: watch::Sender<u64>,
@@ -44,7 +46,7 @@ impl State {
             over,
             started: Instant::now(),
             progress: watch::Sender::new(machine.applied().index),
-            published: ArcSwap::from_pointee(machine),
+            machine: Mutex::new(Arc::new(machine)),
             term: Mutex::default(),
         }
     }
@@ -55,7 +57,7 @@ impl State {
 
     /// Returns the state after the last applied entry.
     pub(crate) fn machine(&self) -> Arc<Machine> {
-        self.published.load_full()
+        self.lock_machine().clone()
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -99,8 +101,8 @@ impl State {
         epoch.leader == self.me && epoch.term > self.over
     }
 
-    fn publish(&self, machine: &Machine) {
-        self.published.store(Arc::new(machine.clone()));
+    fn lock_machine(&self) -> MutexGuard<'_, Arc<Machine>> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -108,7 +110,6 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct StateMachine {
     shared: Arc<State>,
-    machine: Machine,
     last: Option<LogId>,
     membership: StoredMembership,
     snapshots: Arc<Snapshots>,
@@ -123,11 +124,9 @@ type Answer = (Option<ApplyResponder<Types>>, Effect);
 
 impl StateMachine {
     pub(crate) fn new(shared: Arc<State>, snapshots: Arc<Snapshots>, vote: crate::store::LogStore) -> Self {
-        let machine = Machine::clone(&shared.machine());
         let meta = snapshots.current().map(|image| image.meta).unwrap_or_default();
         StateMachine {
             shared,
-            machine,
             last: meta.last_log_id,
             membership: meta.last_membership,
             snapshots,
@@ -152,25 +151,26 @@ impl StateMachine {
             let effect = self.apply_one(entry, &mut term, now)?;
             answers.push((responder, Effect(effect)));
         }
-        shared.publish(&self.machine);
         drop(term);
-        shared.progress.send_replace(self.machine.applied().index);
+        shared.progress.send_replace(shared.machine().applied().index);
         Ok(answers)
     }
 
     fn apply_one(&mut self, entry: Entry, term: &mut Term, now: Time) -> io::Result<Option<Applied>> {
         let position = raft::position(&entry.log_id);
+        let mut machine = self.shared.lock_machine();
+        let machine = Arc::make_mut(&mut machine);
         #[cfg(test)]
-        while self.gaps && self.machine.applied().index + 1 < position.index {
-            let index = self.machine.applied().index + 1;
-            self.machine.skip(convoke_log::Position { index, ..position }).map_err(io::Error::other)?;
+        while self.gaps && machine.applied().index + 1 < position.index {
+            let index = machine.applied().index + 1;
+            machine.skip(convoke_log::Position { index, ..position }).map_err(io::Error::other)?;
         }
         self.last = Some(entry.log_id);
         let mut effect = None;
         match entry.payload {
-            Payload::Blank => self.machine.skip(position).map_err(io::Error::other)?,
+            Payload::Blank => machine.skip(position).map_err(io::Error::other)?,
             Payload::Membership(membership) => {
-                self.machine.skip(position).map_err(io::Error::other)?;
+                machine.skip(position).map_err(io::Error::other)?;
                 self.membership = StoredMembership::new(Some(entry.log_id), membership);
             }
             Payload::Normal(proposal) => {
@@ -178,16 +178,16 @@ impl StateMachine {
                 let command = proposal.take_command().map_err(io::Error::other)?;
                 let entry =
                     convoke_log::Entry { index: position.index, epoch: position.epoch, stamp: proposal.stamp, command };
-                let applied = self.machine.apply(&entry).map_err(io::Error::other)?;
-                term.applied(now, &entry.command, &applied, &self.machine);
+                let applied = machine.apply(&entry).map_err(io::Error::other)?;
+                term.applied(now, &entry.command, &applied, machine);
                 effect = Some(applied);
             }
         }
         if self.shared.is_mine(position.epoch) && term.epoch() != Some(position.epoch) && self.leads(position.epoch) {
             // The first entry of a term that this replica leads. All earlier entries are applied, so log time is the
             // highest stamp in the log (LS5).
-            let highest: LogTime = self.machine.log_time();
-            term.begin(now, position, highest, &self.machine);
+            let highest: LogTime = machine.log_time();
+            term.begin(now, position, highest, machine);
         }
         Ok(effect)
     }
@@ -223,23 +223,22 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> Builder {
-        let image = Image { meta: self.meta(), machine: Arc::new(self.machine.clone()) };
+        let image = Image { meta: self.meta(), machine: self.shared.machine() };
         Builder { image, snapshots: self.snapshots.clone() }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, image: Image) -> io::Result<()> {
         let image = Image { meta: meta.clone(), ..image };
         self.snapshots.save(&image).await?;
-        self.machine = Machine::clone(&image.machine);
         self.last = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         {
             let mut term = self.shared.term();
             // A leader receives no snapshots, so its term is over.
             term.end();
-            self.shared.publish(&self.machine);
+            *self.shared.lock_machine() = image.machine.clone();
         }
-        self.shared.progress.send_replace(self.machine.applied().index);
+        self.shared.progress.send_replace(image.machine.applied().index);
         Ok(())
     }
 

@@ -36,10 +36,7 @@ impl log_server::Log for Log {
     type BackupStream = BackupStream;
 
     async fn submit(&self, request: Request<Streaming<v1::SubmitRequest>>) -> Answer<SubmitStream> {
-        let service = self.service()?;
-        let permit = service.enter()?;
-        let epoch = service.handle.epoch().map_err(|why| service.rejected(&why))?;
-        Ok(Response::new(SubmitStream::new(request.into_inner(), service.clone(), epoch, permit)))
+        Ok(Response::new(SubmitStream::open(self.service()?, Box::pin(request.into_inner()))?))
     }
 
     async fn read(&self, request: Request<v1::ReadRequest>) -> Answer<v1::ReadResponse> {

@@ -6,42 +6,83 @@ use super::routes::RouteInfo;
 use crate::surface::Surface;
 use crate::traces;
 use ::http::{HeaderMap, Method, StatusCode};
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use convoke_proto::{Error, ErrorCode};
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
+use tower::{Layer, Service};
 use tracing::Instrument;
 
-/// `route` is `None` if no route matches the request.
-pub(crate) async fn bounded(
-    State((surface, route)): State<(Arc<Surface>, Option<RouteInfo>)>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let begun = Instant::now();
-    let span = traces::http(request.method(), route.map(|route| route.path), request.headers());
-    let response = match check(&surface, route, &request) {
-        Ok(()) => in_time(&surface, request, next).instrument(span.clone()).await,
-        Err(failure) => failure.into_response(),
-    };
-    let failed = response.extensions().get::<Failed>().map(|failed| failed.0);
-    surface.metrics.http.record(
-        route.map(|route| route.position),
-        failed.map_or(0, |code| code as usize),
-        begun.elapsed(),
-    );
-    traces::http_answered(&span, response.status(), failed.map(ErrorCode::as_str));
-    response
+/// Puts the bounds around a route. Not made with `axum::middleware::from_fn`, which clones the route and boxes it twice for every
+/// request.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) surface: Arc<Surface>,
+    /// `None` if no route matches the request.
+    pub(crate) route: Option<RouteInfo>,
 }
 
-async fn in_time(surface: &Surface, request: Request, next: Next) -> Response {
-    let reading = request.method() == Method::GET || request.method() == Method::HEAD;
+impl<S> Layer<S> for Bounds {
+    type Service = Bounded<S>;
+
+    fn layer(&self, inner: S) -> Bounded<S> {
+        Bounded { bounds: self.clone(), inner }
+    }
+}
+
+/// A route with bounds around it.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounded<S> {
+    bounds: Bounds,
+    inner: S,
+}
+
+impl<S> Service<Request> for Bounded<S>
+where
+    S: Service<Request, Error = Infallible, Future: Send + 'static>,
+    S::Response: IntoResponse,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let begun = Instant::now();
+        let Bounds { surface, route } = self.bounds.clone();
+        let span = traces::http(request.method(), route.map(|route| route.path), request.headers());
+        let reading = request.method() == Method::GET || request.method() == Method::HEAD;
+        let answering = check(&surface, route, &request).map(|()| self.inner.call(request));
+        Box::pin(async move {
+            let response = match answering {
+                Ok(answering) => in_time(&surface, reading, answering).instrument(span.clone()).await,
+                Err(failure) => failure.into_response(),
+            };
+            let failed = response.extensions().get::<Failed>().map(|failed| failed.0);
+            let code = failed.map_or(0, |code| code as usize);
+            surface.metrics.http.record(route.map(|route| route.position), code, begun.elapsed());
+            traces::http_answered(&span, response.status(), failed.map(ErrorCode::as_str));
+            Ok(response)
+        })
+    }
+}
+
+async fn in_time<R: IntoResponse>(
+    surface: &Surface,
+    reading: bool,
+    answering: impl Future<Output = Result<R, Infallible>>,
+) -> Response {
     // The body and the answer have a timeout each.
     let timeout = surface.config.timeouts.request * 2;
-    let error = match tokio::time::timeout(timeout, next.run(request)).await {
-        Ok(response) => return response,
+    let error = match tokio::time::timeout(timeout, answering).await {
+        Ok(Ok(response)) => return response.into_response(),
         Err(_) if reading => Error::new(ErrorCode::Timeout, "the node is too busy; try again or use another node"),
         Err(_) => {
             let message = "the node did not answer in time; the request may or may not have been executed";

@@ -22,7 +22,7 @@ use crate::surface::Surface;
 use ::http::{Method, StatusCode, Uri};
 use axum::Router;
 use axum::handler::Handler;
-use axum::middleware::from_fn_with_state;
+use bounds::Bounds;
 use convoke_proto::{Error, ErrorCode};
 use failure::Failure;
 pub(crate) use observe::requests;
@@ -37,7 +37,7 @@ pub fn served() -> Vec<(String, &'static str)> {
 }
 
 pub(crate) fn router(surface: &Arc<Surface>) -> Router {
-    let bounded = |route| from_fn_with_state((surface.clone(), route), bounds::bounded);
+    let bounded = |route| Bounds { surface: surface.clone(), route };
     let mut router = Router::new();
     for (position, route) in routes().into_iter().enumerate() {
         let info = route.info(position);

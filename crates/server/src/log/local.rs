@@ -1,9 +1,13 @@
 //! Connections of the node's own ambassador: requests to this node stay in the process, those to others use TCP.
 
-use super::LogService;
+use super::{LogService, SubmitStream};
 use crate::grpc;
-use convoke_client::log::{Connect, Connecting, InProcessNode, Responding, TcpConnect};
+use convoke_client::log::{Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect};
+use convoke_proto::v1;
+use futures_util::stream;
 use std::sync::Arc;
+use tokio::sync::mpsc;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::Endpoint;
 
@@ -41,5 +45,10 @@ impl InProcessNode for OwnNode {
             let Ok(response) = responding.await;
             response
         })
+    }
+
+    fn submit(&self, mut requests: mpsc::UnboundedReceiver<v1::SubmitRequest>) -> Result<Answers, Status> {
+        let incoming = stream::poll_fn(move |context| requests.poll_recv(context).map(|request| request.map(Ok)));
+        Ok(Box::pin(SubmitStream::open(&self.0, Box::pin(incoming))?))
     }
 }

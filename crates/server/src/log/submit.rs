@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-use tonic::{Status, Streaming};
+use tonic::Status;
 use tracing::Instrument;
 
 /// Largest number of undecided requests of one link. At this number, the link is not read.
@@ -28,8 +28,11 @@ const UNDECIDED_MAX: usize = 8_192;
 
 type Deciding = Pin<Box<dyn Future<Output = v1::SubmitResponse> + Send>>;
 
+/// Requests as they arrive, over the network or from the node's own ambassador.
+pub(crate) type Incoming = Pin<Box<dyn Stream<Item = Result<v1::SubmitRequest, Status>> + Send>>;
+
 pub(crate) struct SubmitStream {
-    incoming: Streaming<v1::SubmitRequest>,
+    incoming: Incoming,
     service: Arc<LogService>,
     undecided: FuturesUnordered<Deciding>,
     ready: VecDeque<v1::SubmitResponse>,
@@ -45,20 +48,18 @@ pub(crate) struct SubmitStream {
 }
 
 impl SubmitStream {
-    pub(crate) fn new(
-        incoming: Streaming<v1::SubmitRequest>,
-        service: Arc<LogService>,
-        epoch: Epoch,
-        permit: OwnedSemaphorePermit,
-    ) -> Self {
+    /// Opens a link to the replica of this node. Rejected if it does not lead.
+    pub(crate) fn open(service: &Arc<LogService>, incoming: Incoming) -> Result<Self, Error> {
+        let permit = service.enter()?;
+        let epoch = service.handle.epoch().map_err(|why| service.rejected(&why))?;
         let welcome = Message::Welcome(v1::Welcome { epoch: Some(wire_epoch(epoch)) });
         let ready = [v1::SubmitResponse { tag: 0, message: Some(welcome) }].into();
         let unusable = FuturesUnordered::new();
         let watched = service.clone();
         unusable.push(Box::pin(async move { watched.link_unusable(epoch).await }) as Pin<Box<_>>);
-        SubmitStream {
+        Ok(SubmitStream {
             incoming,
-            service,
+            service: service.clone(),
             undecided: FuturesUnordered::new(),
             ready,
             epoch,
@@ -66,7 +67,7 @@ impl SubmitStream {
             over: false,
             explain_end: false,
             _permit: permit,
-        }
+        })
     }
 
     /// Submits a message. The first poll does it, so it must happen before the next message is read.
@@ -89,7 +90,7 @@ impl Stream for SubmitStream {
             (this.over, this.explain_end) = (true, true);
         }
         while !this.over && this.undecided.len() + this.ready.len() < UNDECIDED_MAX {
-            match Pin::new(&mut this.incoming).poll_next(context) {
+            match this.incoming.as_mut().poll_next(context) {
                 Poll::Ready(Some(Ok(request))) => this.take(request, context),
                 // Aborted or finished: submitted requests continue, and the client may still read their answers.
                 Poll::Ready(Some(Err(_)) | None) => this.over = true,
