@@ -15,7 +15,8 @@ use tokio::task::JoinSet;
 
 const CLIENTS: usize = 20;
 
-/// R-14, L5: a pause longer than the heartbeat timeout. The clients move, and the resumed node reports no member as down.
+/// R-14, L5: a pause longer than the heartbeat timeout. The clients move, and the resumed node reports no member as
+/// down.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_pause_makes_no_member_down() {
     let dir = tempfile::tempdir().unwrap();
