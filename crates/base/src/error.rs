@@ -1,8 +1,8 @@
 //! The error codes of the public interface.
 //!
-//! Every plane names its errors with this enum, so no code crosses a crate as text. One table gives each code its number in the
-//! protobuf schema, its HTTP status, its gRPC status and the exit status of the command line. A code without a row does not
-//! compile.
+//! Every plane names its errors with this enum, so no code crosses a crate as text. One table gives each code its
+//! number in the protobuf schema, its HTTP status, its gRPC status and the exit status of the command line. A code
+//! without a row does not compile.
 
 use std::fmt;
 

@@ -1,9 +1,10 @@
 //! Frames on a connection between nodes.
 //!
-//! The dialer begins with eight bytes that identify the plane of the connection. Then, in both directions, every frame is a
-//! header (length of the content and its CRC32C, four bytes each, little-endian) followed by the content. A length is checked
-//! before memory is reserved for it. The checksum is checked before the content is decoded: TCP's own checksum misses errors that
-//! proxies and faulty hardware introduce, and one wrong record would replicate to every node.
+//! The dialer begins with eight bytes that identify the plane of the connection. Then, in both directions, every frame
+//! is a header (length of the content and its CRC32C, four bytes each, little-endian) followed by the content. A length
+//! is checked before memory is reserved for it. The checksum is checked before the content is decoded: TCP's own
+//! checksum misses errors that proxies and faulty hardware introduce, and one wrong record would replicate to every
+//! node.
 
 use bytes::{Buf, Bytes, BytesMut};
 

@@ -2,8 +2,8 @@
 
 /// Declares the deliberate bugs (mutants) of a crate and the type that selects the active one.
 ///
-/// The calling crate has a feature `mutants`, which only tests and simulators turn on. Without it `Mutation` is empty, every
-/// check is the constant `false`, and no mutant is part of the program.
+/// The calling crate has a feature `mutants`, which only tests and simulators turn on. Without it `Mutation` is empty,
+/// every check is the constant `false`, and no mutant is part of the program.
 #[macro_export]
 macro_rules! mutants {
     ($($name:ident: $rule:literal, $meaning:literal;)*) => {

@@ -21,8 +21,8 @@ fn run<T>(mut builder: Builder, command: impl Future<Output = Result<T>>) -> Res
     runtime.block_on(command)
 }
 
-/// Raises the soft limit of open files to the hard limit. Every client is an open file, and the usual soft limit of 1,024 is
-/// for programs that use `select`.
+/// Raises the soft limit of open files to the hard limit. Every client is an open file, and the usual soft limit of
+/// 1,024 is for programs that use `select`.
 pub fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {

@@ -1,4 +1,5 @@
-//! Registers a member and keeps it until Ctrl-C: `cargo run -p convoke-client --example register -- orders-1 orders 10.0.0.1:8080`
+//! Registers a member and keeps it until Ctrl-C:
+//! `cargo run -p convoke-client --example register -- orders-1 orders 10.0.0.1:8080`
 
 use convoke_client::{Client, Error, MemberSpec, Update};
 

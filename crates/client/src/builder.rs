@@ -43,8 +43,8 @@ impl Builder {
         self
     }
 
-    /// Sets a stable client id. A new process with the id of an older one replaces it immediately. Two processes must not use
-    /// one id at the same time: the older one receives `SUPERSEDED`. By default the id is random.
+    /// Sets a stable client id. A new process with the id of an older one replaces it immediately. Two processes must
+    /// not use one id at the same time: the older one receives `SUPERSEDED`. By default the id is random.
     pub fn client_id(mut self, id: impl Into<String>) -> Builder {
         self.client = Some(id.into());
         self
@@ -62,8 +62,9 @@ impl Builder {
         self
     }
 
-    /// Sets the timeout of operations. An operation that could not be sent in time fails with `TIMEOUT` and was not executed.
-    /// One that was sent fails with `OUTCOME_UNKNOWN`. By default operations wait for their answer without a limit.
+    /// Sets the timeout of operations. An operation that could not be sent in time fails with `TIMEOUT` and was not
+    /// executed. One that was sent fails with `OUTCOME_UNKNOWN`. By default operations wait for their answer without a
+    /// limit.
     pub fn operation_timeout(mut self, timeout: Duration) -> Builder {
         self.operation_timeout = Some(timeout);
         self

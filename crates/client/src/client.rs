@@ -22,13 +22,15 @@ use tokio_stream::wrappers::WatchStream;
 /// Timeout of `close` if no operation timeout is set.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection to a Convoke cluster: one HTTP/2 connection to one node at a time, for registrations, watches and queries.
+/// A connection to a Convoke cluster: one HTTP/2 connection to one node at a time, for registrations, watches and
+/// queries.
 ///
-/// Cheap to clone; all clones are the same client. It reconnects without a limit and restores registrations and watches.
+/// Cheap to clone; all clones are the same client. It reconnects without a limit and restores registrations and
+/// watches.
 ///
-/// [`close`](Client::close) unregisters all members immediately. If the client and all its clones, registrations, watches
-/// and views are dropped without `close`, the cluster treats it like a crashed one: its members are `down` after the
-/// heartbeat timeout and expire after the reconnect timeout.
+/// [`close`](Client::close) unregisters all members immediately. If the client and all its clones, registrations,
+/// watches and views are dropped without `close`, the cluster treats it like a crashed one: its members are `down`
+/// after the heartbeat timeout and expire after the reconnect timeout.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -85,14 +87,14 @@ impl Client {
 
     /// Registers a member and keeps it registered.
     ///
-    /// Fails with `ALREADY_REGISTERED` if another live client holds the id. While the client is disconnected, this waits, at
-    /// most for the operation timeout.
-    /// Dropping the future withdraws the registration.
+    /// Fails with `ALREADY_REGISTERED` if another live client holds the id. While the client is disconnected, this
+    /// waits, at most for the operation timeout. Dropping the future withdraws the registration.
     pub async fn register(&self, member: MemberSpec) -> Result<Registration, Error> {
         self.register_with(member, false).await
     }
 
-    /// Registers a member even if another live client holds the id. That client is notified and does not take the member back.
+    /// Registers a member even if another live client holds the id. That client is notified and does not take the
+    /// member back.
     pub async fn take_over(&self, member: MemberSpec) -> Result<Registration, Error> {
         self.register_with(member, true).await
     }
@@ -165,8 +167,8 @@ impl Client {
         within(self.inner.operation_timeout, requesting).await
     }
 
-    /// Returns a handle to the keys of the log. The handle has its own log session; its requests have the operation timeout
-    /// of this client.
+    /// Returns a handle to the keys of the log. The handle has its own log session; its requests have the operation
+    /// timeout of this client.
     ///
     /// ```no_run
     /// # async fn keys(client: convoke_client::Client) -> Result<(), convoke_client::Error> {
@@ -183,8 +185,8 @@ impl Client {
         self.log().kv_with(options)
     }
 
-    /// Returns the ambassador shared by all handles of this client: fates of requests, status, membership, and handles with
-    /// options.
+    /// Returns the ambassador shared by all handles of this client: fates of requests, status, membership, and handles
+    /// with options.
     pub fn log(&self) -> &Ambassador {
         self.inner.log.ambassador()
     }
@@ -209,8 +211,8 @@ impl Client {
 
     /// Unregisters all members of this client and ends it, including its clones.
     ///
-    /// Waits for the node's answer, at most for the operation timeout (10 s if none is set). After an error, the members are
-    /// `down` after the heartbeat timeout, like those of a crashed client.
+    /// Waits for the node's answer, at most for the operation timeout (10 s if none is set). After an error, the
+    /// members are `down` after the heartbeat timeout, like those of a crashed client.
     pub async fn close(&self) -> Result<(), Error> {
         let (reply, done) = oneshot::channel();
         let closing = async {

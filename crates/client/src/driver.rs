@@ -1,5 +1,5 @@
-//! The task that owns the session and performs its effects. No other code accesses the session, and this task never waits
-//! for a node: connections are separate tasks.
+//! The task that owns the session and performs its effects. No other code accesses the session, and this task never
+//! waits for a node: connections are separate tasks.
 
 use crate::connection::{Connection, ConnectionEvent, ConnectionEvents, Link};
 use crate::registration::Standing;

@@ -1,5 +1,5 @@
-//! Pickers choose the member of a view for the next request. They choose routable members only: up and not drained
-//!
+//! Pickers choose the member of a view for the next request. They choose routable members only: up and not
+//! drained.
 
 use crate::{Member, View};
 use std::sync::atomic::{AtomicUsize, Ordering};

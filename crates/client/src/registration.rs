@@ -39,8 +39,9 @@ impl Registration {
         &self.id
     }
 
-    /// Returns the version after the last write of this client that a node acknowledged; an attach is a write too. Other
-    /// changes also raise the version of a member (a drain mark, `down` and `up` again): a view has the current one.
+    /// Returns the version after the last write of this client that a node acknowledged; an attach is a write too.
+    /// Other changes also raise the version of a member (a drain mark, `down` and `up` again): a view has the current
+    /// one.
     pub fn version(&self) -> String {
         self.standing.borrow().version.clone()
     }
@@ -62,8 +63,8 @@ impl Registration {
         send_command(&self.client, |reply| Command::Unregister { id, registration, timeout, reply }).await.map(drop)
     }
 
-    /// Returns why the member is no longer registered by this client, if it is not: `TAKEN_OVER` or `SUPERSEDED`. The SDK does
-    /// not register it again, because two clients would take it from each other forever.
+    /// Returns why the member is no longer registered by this client, if it is not: `TAKEN_OVER` or `SUPERSEDED`. The
+    /// SDK does not register it again, because two clients would take it from each other forever.
     pub fn ended(&self) -> Option<Error> {
         self.standing.borrow().ended.clone()
     }

@@ -8,8 +8,8 @@ use convoke_session::watch_state::WatchState;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 
-/// A local, eventually consistent copy of the members that match a filter. Reads need no network access and work while the
-/// client is disconnected.
+/// A local, eventually consistent copy of the members that match a filter. Reads need no network access and work while
+/// the client is disconnected.
 ///
 /// Cheap to clone. The copy is updated until all clones are dropped.
 #[derive(Clone, Debug)]
@@ -103,7 +103,8 @@ impl View {
         self.len() == 0
     }
 
-    /// Returns whether the view has been complete once. While the client is disconnected, it stays readable and becomes stale.
+    /// Returns whether the view has been complete once. While the client is disconnected, it stays readable and becomes
+    /// stale.
     pub fn is_caught_up(&self) -> bool {
         self.inner.progress.borrow().caught_up
     }

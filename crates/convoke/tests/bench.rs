@@ -135,7 +135,8 @@ fn existing_nodes_are_left_unchanged() {
     assert!(error.contains("leave out --addr"), "{error}");
 }
 
-/// An unreachable node is reported immediately, and a silent one while the command waits for it. Neither is an error of the load.
+/// An unreachable node is reported immediately, and a silent one while the command waits for it. Neither is an error of
+/// the load.
 #[test]
 fn an_unreachable_node_is_exit_code_3() {
     let unreachable_address = free_address();

@@ -28,7 +28,8 @@ fn the_member_of_a_killed_client_goes_down_and_expires() {
     seen.event("unregister", "web-1");
     let left = killed.elapsed();
     println!("down {:.2} s after the kill, left {:.2} s later", down.as_secs_f64(), (left - down).as_secs_f64());
-    // The last heartbeat was up to one interval (0.5 s) before the kill. Nothing may happen early; delays depend on the machine.
+    // The last heartbeat was up to one interval (0.5 s) before the kill. Nothing may happen early; delays depend on the
+    // machine.
     assert!(down > Duration::from_millis(2_400), "{down:?}");
     assert!(left - down > Duration::from_millis(1_900), "{left:?}");
     assert!(left < Duration::from_secs(20), "{left:?}");

@@ -107,7 +107,8 @@ fn a_paused_node_makes_no_member_down() {
     assert!(!seen.stdout().contains("\"status\":\"down\""), "{}", seen.stdout());
 }
 
-/// A pause longer than the heartbeat timeout of the only node: no other node could receive its clients' heartbeats.
+/// A pause longer than the heartbeat timeout of the only node: no other node could receive its clients'
+/// heartbeats.
 #[test]
 fn a_node_gives_its_clients_time_after_a_long_pause() {
     let dir = tempfile::tempdir().unwrap();

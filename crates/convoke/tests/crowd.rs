@@ -1,6 +1,7 @@
 //! Many clients that lose their node at once or are handed over by it.
-//! `CROWD=10000 cargo test --release -p convoke --test crowd -- --nocapture --test-threads 1` runs the full test. Without the
-//! variable the number of clients is smaller.
+//!
+//! `CROWD=10000 cargo test --release -p convoke --test crowd -- --nocapture --test-threads 1` runs the full test.
+//! Without the variable the number of clients is smaller.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

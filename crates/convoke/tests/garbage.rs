@@ -55,7 +55,8 @@ fn garbage_on_every_port_is_rejected_and_counted() {
     ] {
         counted("convoke_client_connections_malformed_total", &|| drop(raw(clients, &joined(&[HTTP2, frames]))));
     }
-    // The peer port: another protocol, a frame of 4 GiB, a wrong checksum, a frame without a message, a truncated frame.
+    // The peer port: another protocol, a frame of 4 GiB, a wrong checksum, a frame without a message, a truncated
+    // frame.
     let header = header(&[&noise]);
     let mut damaged = header;
     damaged[7] ^= 1;

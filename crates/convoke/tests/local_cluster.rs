@@ -102,8 +102,8 @@ fn the_log_has_three_voters() {
     world.nothing_left();
 }
 
-/// If one node holds the only replica, the log moves to another node before the removal. If that is impossible, the node
-/// stays unless the removal is forced.
+/// If one node holds the only replica, the log moves to another node before the removal. If that is impossible, the
+/// node stays unless the removal is forced.
 #[test]
 fn the_log_survives_the_removal_of_its_only_replica() {
     let world = World::new();

@@ -255,8 +255,8 @@ fn one_node_recovers_alone_from_the_loss_of_a_majority_with_explicit_consent() {
     eventually_output(&["kv", "put", "k", "3", "--addr", &node.clients]);
 }
 
-/// A dead node is replaced by another one and returns. With its old log it is rejected with the reason; with an empty one
-/// it joins.
+/// A dead node is replaced by another one and returns. With its old log it is rejected with the reason; with an empty
+/// one it joins.
 #[test]
 fn a_dead_node_is_replaced_and_returns_as_a_new_replica() {
     let dir = tempfile::tempdir().unwrap();
@@ -370,7 +370,8 @@ fn an_idle_client_leaves_a_paused_leader() {
             };
             let again = tokio::time::timeout(convoke_testkit::PATIENCE, again).await;
             again.expect("the client finds the new leader");
-            // After two seconds it tries the other nodes. Otherwise it would wait eight seconds, until the connection is closed.
+            // After two seconds it tries the other nodes. Otherwise it would wait eight seconds, until the connection
+            // is closed.
             let took = begin.elapsed();
             println!("served again {took:?} after the leader was paused");
             assert!(took < Duration::from_secs(7), "{took:?}");

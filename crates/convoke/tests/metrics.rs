@@ -1,4 +1,5 @@
-//! The metrics reference, generated from the metrics of a node. `UPDATE_GOLDEN=1 cargo test -p convoke --test metrics` writes it.
+//! The metrics reference, generated from the metrics of a node. `UPDATE_GOLDEN=1 cargo test -p convoke --test metrics`
+//! writes it.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

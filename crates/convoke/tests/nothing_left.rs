@@ -1,6 +1,7 @@
 //! A demo or the creation of a cluster leaves nothing behind, at whichever moment it is interrupted.
 //!
-//! By default a few interruptions each; all fifty: `CONVOKE_TEST_INTERRUPTS=50 cargo test -p convoke --test nothing_left`.
+//! By default each test has a few interruptions.
+//! `CONVOKE_TEST_INTERRUPTS=50 cargo test -p convoke --test nothing_left` runs fifty.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

@@ -15,17 +15,18 @@ use tokio::task::JoinSet;
 
 const CLIENTS: usize = 20;
 
-/// R-14, L5: a pause longer than the heartbeat timeout. The clients move, and the resumed node reports no member as down.
+/// R-14, L5: a pause longer than the heartbeat timeout. The clients move, and the resumed node reports no member as
+/// down.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_pause_makes_no_member_down() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = plan(dir.path()).start(3).unwrap();
-    let sleeping = Fleet::start("a", CLIENTS, cluster.clients(0)).await;
-    let awake = Fleet::start("b", CLIENTS, cluster.clients(1)).await;
+    let of_paused_node = Fleet::start("a", CLIENTS, cluster.clients(0)).await;
+    let of_running_node = Fleet::start("b", CLIENTS, cluster.clients(1)).await;
     let watchers = [0, 1, 2].map(|index| Seen::at(&cluster, index, "service == \"web\""));
     watchers.iter().for_each(|seen| seen.all_up(2 * CLIENTS));
     cluster.pause(0);
-    sleeping.all_elsewhere("n1").await;
+    of_paused_node.all_elsewhere("n1").await;
     // The duration of the fault: the heartbeat timeout is 6 s.
     tokio::time::sleep(Duration::from_secs(8)).await;
     cluster.resume(0);
@@ -38,8 +39,8 @@ async fn a_long_pause_makes_no_member_down() {
         });
     }
     watchers.iter().for_each(Seen::assert_undisturbed);
-    sleeping.assert_none_lost();
-    awake.assert_none_lost();
+    of_paused_node.assert_none_lost();
+    of_running_node.assert_none_lost();
 }
 
 /// A peer that accepts and never reads costs the others a bounded queue and catches up when it reads again.

@@ -13,7 +13,7 @@ use convoke_node::{Config, Node};
 use support::{attach, resident_mb, scale};
 
 const PER_SESSION: usize = 100;
-const SUBSCRIBERS: usize = 5_000;
+const WATCHERS: usize = 5_000;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -32,12 +32,12 @@ async fn main() {
     let held = resident_mb();
     println!("{members} members, {PER_SESSION} per session: {held} MB resident ({before} MB at the start)");
     let mut streams = Vec::new();
-    for index in 0..SUBSCRIBERS {
+    for index in 0..WATCHERS {
         let filter = Filter::service(&format!("service-of-nobody-{index}"));
         streams.push(node.watch(Interest { space: Space::Member, filter }, Resume::Fresh).await.unwrap());
     }
     for stream in &mut streams {
         stream.next().await.unwrap();
     }
-    println!("{SUBSCRIBERS} idle watchers: {} MB more", resident_mb() - held);
+    println!("{WATCHERS} idle watchers: {} MB more", resident_mb() - held);
 }

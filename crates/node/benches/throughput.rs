@@ -1,5 +1,5 @@
-//! Acknowledged registrations, heartbeats and reads through the handle of one node in this process, with the CPU time of
-//! each operation.
+//! Acknowledged registrations, heartbeats and reads through the handle of one node in this process, with the CPU time
+//! of each operation.
 //!
 //! `cargo bench -p convoke-node --bench throughput`
 

@@ -1,5 +1,5 @@
-//! The last changes of members, for the event list. A watch delivers every change after a snapshot; this keeps only the most
-//! recent ones.
+//! The last changes of members, for the event list. A watch delivers every change after a snapshot; this keeps only the
+//! most recent ones.
 
 use crate::clock::wall_ms;
 use convoke_core::member::Member;

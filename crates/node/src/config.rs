@@ -148,7 +148,8 @@ impl Config {
                 return Err(StartError::Zero { name });
             }
         }
-        // The frames that the core sends without waiting for an acknowledgement must fit: a window of chunks, and one frame more.
+        // The frames that the core sends without waiting for an acknowledgement must fit: a window of chunks, and one
+        // frame more.
         let needed = (self.limits.chunk_window + 1) * self.limits.chunk_bytes + 2 * self.limits.frame_bytes;
         if network.link_queue_bytes < needed {
             return Err(StartError::LinkQueue { value: network.link_queue_bytes, needed });

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
 
-/// An operation of a client. The client numbers the requests of a session; a number at or below the last one is rejected
-/// (C5).
+/// An operation of a client. The client numbers the requests of a session; a number at or below the last one is
+/// rejected (C5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientOperation {
     Attach(Box<Attach>),
@@ -151,8 +151,8 @@ impl ClientConnection {
         self.start(operations)?.await
     }
 
-    /// Submits operations. When this returns, their position in the order of the connection is fixed. The answers are awaited
-    /// separately from the connection, so that more operations can be submitted meanwhile.
+    /// Submits operations. When this returns, their position in the order of the connection is fixed. The answers are
+    /// awaited separately from the connection, so that more operations can be submitted meanwhile.
     pub fn start(
         &self,
         operations: Vec<ClientOperation>,
@@ -175,8 +175,8 @@ impl ClientConnection {
         self.shared.submit(input).inspect_err(|_| self.end(1))
     }
 
-    /// Counts operations that need an answer. A single batch above the limit is accepted, because the sender decides its
-    /// size.
+    /// Counts operations that need an answer. A single batch above the limit is accepted, because the sender decides
+    /// its size.
     fn begin(&self, count: usize) -> Result<(), Rejection> {
         let limit = self.shared.network.unanswered_operations;
         if self.backlog.operations.fetch_add(count, Ordering::Relaxed) < limit {

@@ -1,7 +1,7 @@
 //! A Convoke node on the network, for embedding in any tokio program (R-48).
 //!
-//! This crate is the thin shell around [`convoke_core`]. One task, the event loop, owns the core. Links, clients and watchers
-//! reach it through one bounded channel. Reads use a published view and never wait.
+//! This crate is the thin shell around [`convoke_core`]. One task, the event loop, owns the core. Links, clients and
+//! watchers reach it through one bounded channel. Reads use a published view and never wait.
 //!
 //! ```
 //! use convoke_node::{Config, Node};

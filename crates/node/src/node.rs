@@ -27,8 +27,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node in the current tokio runtime. Peers can reach it when this returns. It is ready once it holds the whole
-    /// registry: see [`NodeHandle::ready`].
+    /// Starts a node in the current tokio runtime. Peers can reach it when this returns. It is ready once it holds the
+    /// whole registry: see [`NodeHandle::ready`].
     pub async fn start(config: Config) -> Result<Node, StartError> {
         config.validate()?;
         let (nonce, hash_seed, random_seed) = (random::number()?, random::number()?, random::number()?);

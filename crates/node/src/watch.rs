@@ -1,5 +1,5 @@
-//! Watches: a slot for one batch between the event loop and each reader. Events wait only in the core's bounded queue, so
-//! a slow reader costs what the core allows and does not delay others (W5).
+//! Watches: a slot for one batch between the event loop and each reader. Events wait only in the core's bounded queue,
+//! so a slow reader costs what the core allows and does not delay others (W5).
 
 use crate::event_loop::Signal;
 use crate::shared::Shared;
@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StreamId(pub(crate) u64);
 
-/// A stream of batches of events: snapshot, caught-up, changes, marks (W1). It ends when the node drops it: after a pause
-/// of the node, a restart or a stop. Resume it at this or another node with the last mark.
+/// A stream of batches of events: snapshot, caught-up, changes, marks (W1). It ends when the node drops it: after a
+/// pause of the node, a restart or a stop. Resume it at this or another node with the last mark.
 #[derive(Debug)]
 pub struct WatchHandle {
     id: StreamId,
@@ -35,8 +35,8 @@ struct State {
 }
 
 impl Slot {
-    /// Puts a batch into the slot if it is empty. `fill` returns whether there is more, which this returns. Returns `None` if
-    /// the reader has not taken the last batch yet; it requests the next one when it does.
+    /// Puts a batch into the slot if it is empty. `fill` returns whether there is more, which this returns. Returns
+    /// `None` if the reader has not taken the last batch yet; it requests the next one when it does.
     pub(crate) fn offer(&self, fill: impl FnOnce(&mut Vec<StreamEvent>) -> bool) -> Option<bool> {
         let mut state = self.lock();
         if !state.batch.is_empty() {

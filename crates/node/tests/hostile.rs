@@ -1,4 +1,5 @@
-//! Garbage on the peer port: the connection is closed and counted, one event is recorded, and the node keeps running (P7).
+//! Garbage on the peer port: the connection is closed and counted, one event is recorded, and the node keeps running
+//! (P7).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

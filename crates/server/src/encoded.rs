@@ -1,7 +1,8 @@
 //! A cache of encoded member changes, shared by all watchers that receive them.
 //!
-//! The registry gives every watcher the same shared record. The first watcher that writes it encodes it. The others write
-//! it within milliseconds and copy the bytes. An entry depends only on the member, so a miss costs time and nothing else.
+//! The registry gives every watcher the same shared record. The first watcher that writes it encodes it. The others
+//! write it within milliseconds and copy the bytes. An entry depends only on the member, so a miss costs time and
+//! nothing else.
 
 use crate::convert::{JsonMember, wire_member};
 use bytes::Bytes;
@@ -64,7 +65,8 @@ impl EncodedChanges {
     /// Returns the bytes of a `convoke.v1.WatchEvent`.
     pub(crate) fn event(&self, kind: Kind, member: &Member) -> Bytes {
         self.with(member, |encoded| {
-            // The kind depends on the filter: a member that starts to match is new to one watcher and changed for another.
+            // The kind depends on the filter: a member that starts to match is new to one watcher and changed for
+            // another.
             let event = match &encoded.event {
                 Some((known, event)) if *known == kind => event.clone(),
                 _ => encoded.event.insert((kind, event(kind, member))).1.clone(),

@@ -63,8 +63,8 @@ impl Server {
         self.surface.dns.as_ref().map(Dns::address)
     }
 
-    /// Stops server and node gracefully (N6, R-31). No new connections are accepted, and clients are handed over to other
-    /// nodes. When the node has stopped, calls end and connections close.
+    /// Stops server and node gracefully (N6, R-31). No new connections are accepted, and clients are handed over to
+    /// other nodes. When the node has stopped, calls end and connections close.
     pub async fn stop(mut self) -> Ending {
         self.stage.send_replace(Stage::Leaving);
         // HTTP sessions have no open stream on which to announce the handover; their clients use another node.

@@ -1,5 +1,5 @@
-//! Spans of client requests (docs/monitoring.md). Without an exporter they cost next to nothing. They contain routes and
-//! never paths, because the paths of HTTP sessions are secret.
+//! Spans of client requests (docs/monitoring.md). Without an exporter they cost next to nothing. They contain routes
+//! and never paths, because the paths of HTTP sessions are secret.
 
 use ::http::{HeaderMap, Method, StatusCode};
 use convoke_trace::{TARGET, TRACEPARENT};

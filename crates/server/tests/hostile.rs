@@ -1,4 +1,5 @@
-//! Hostile input: it is rejected with an error where a client can read it, resources are limited, and the node survives.
+//! Hostile input: it is rejected with an error where a client can read it, resources are limited, and the node
+//! survives.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

@@ -97,8 +97,8 @@ impl<'a> Reader<'a> {
         self.bounded(what, COUNTER_MAX)
     }
 
-    /// Reads a number of items that take at least `each` bytes. It is at most `limit` and at most what the remaining bytes can
-    /// hold.
+    /// Reads a number of items that take at least `each` bytes. It is at most `limit` and at most what the remaining
+    /// bytes can hold.
     pub fn count(&mut self, what: &'static str, each: usize, limit: u64) -> Result<usize, CodecError> {
         let fits = (self.0.len() / each.max(1)) as u64;
         Ok(self.bounded(what, fits.min(limit))? as usize)

@@ -7,7 +7,8 @@ use convoke_cli::{CommandError, Result, Signals, attach, report_connection};
 use convoke_client::{Client, Event, Member, ResetReason};
 use serde::Serialize;
 
-/// Runs until a signal arrives or stdout is closed. If the node is lost, the watch resumes at another one without a gap.
+/// Runs until a signal arrives or stdout is closed. If the node is lost, the watch resumes at another one without a
+/// gap.
 pub(crate) async fn watch(arguments: &WatchArgs) -> Result {
     let mut signals = Signals::listen()?;
     let client = tokio::select! {

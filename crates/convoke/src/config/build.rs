@@ -81,8 +81,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
     Ok(Parts { traces: traces(loaded, id)?, node, server, log, client_host })
 }
 
-/// Checks that listeners have different ports. A port in `yielding`, which is not configured, becomes 0 (any free port); two
-/// equal configured ports are an error.
+/// Checks that listeners have different ports. A port in `yielding`, which is not configured, becomes 0 (any free
+/// port); two equal configured ports are an error.
 pub(crate) fn resolve_port_conflicts(loaded: &mut Loaded, yielding: &[&str]) -> Result {
     type Port = (&'static str, fn(&mut Settings) -> &mut u16);
     const PORTS: &[Port] = &[

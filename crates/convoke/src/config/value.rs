@@ -116,8 +116,8 @@ pub(crate) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf
     Ok(path)
 }
 
-/// Reads a text from a variable or a flag as the kind of value that `current` is. Text that does not fit is returned as it
-/// is, and rejected when the settings are deserialized.
+/// Reads a text from a variable or a flag as the kind of value that `current` is. Text that does not fit is returned as
+/// it is, and rejected when the settings are deserialized.
 pub(crate) fn coerce(value: Value, current: &Value) -> Value {
     let Value::String(text) = &value else { return value };
     let read = match current {

@@ -9,8 +9,8 @@ use std::path::Path;
 
 /// Returns the configured id, or the id in the data directory, or an id derived from host name and port.
 ///
-/// The id must be the one of the log in the data directory: a restored or recovered log is a replica under that id and no
-/// other. The check runs before anything is written.
+/// The id must be the one of the log in the data directory: a restored or recovered log is a replica under that id and
+/// no other. The check runs before anything is written.
 pub(crate) fn of(settings: &Settings) -> Result<String> {
     let data_dir = &settings.data_dir;
     let recorded = convoke_node::id_of_data_dir(data_dir);
@@ -42,8 +42,8 @@ fn read(data_dir: &Path) -> Result<Option<String>, StoreError> {
     convoke_replica::offline::node_of(&data_dir.join(LOG_DIRECTORY))
 }
 
-/// Ignores a damaged log if the log is off, and a log that this user cannot read: `convoke config check` may run as another
-/// user than the node. A node fails later, when it opens the log.
+/// Ignores a damaged log if the log is off, and a log that this user cannot read: `convoke config check` may run as
+/// another user than the node. A node fails later, when it opens the log.
 fn ignore_unusable_log(found: Result<Option<String>, StoreError>, log_enabled: bool) -> Result<Option<String>> {
     match found {
         Err(_) if !log_enabled => Ok(None),

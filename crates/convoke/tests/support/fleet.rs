@@ -40,8 +40,8 @@ impl Fleet {
         self.clients.iter().filter(|(client, _)| there(client)).count()
     }
 
-    /// Waits until all clients are connected to other nodes than this one. Each client signals it, because polling thousands
-    /// of clients would slow them down.
+    /// Waits until all clients are connected to other nodes than this one. Each client signals it, because polling
+    /// thousands of clients would slow them down.
     pub async fn all_elsewhere(&self, node: &str) {
         let moved = async {
             for (client, _) in &self.clients {

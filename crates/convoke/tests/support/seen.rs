@@ -11,7 +11,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Starts a watch at one node and waits until it has caught up. The client learns the other nodes from the registry.
+    /// Starts a watch at one node and waits until it has caught up. The client learns the other nodes from the
+    /// registry.
     pub fn at(cluster: &ProcessCluster, index: usize, filter: &str) -> Seen {
         let mut command = cluster.command(index, ["watch", filter, "--json", "--timeout", "30s", "--addr"]);
         let process = Process::spawn(command.arg(cluster.clients(index)));

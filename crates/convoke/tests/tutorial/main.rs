@@ -1,5 +1,5 @@
-//! Runs the `console` blocks of the tutorial and the README, command by command, with real processes in a separate network
-//! with the ports of the page, and compares the output. `UPDATE_GOLDEN=1` writes the output into the pages.
+//! Runs the `console` blocks of the tutorial and the README, command by command, with real processes in a separate
+//! network with the ports of the page, and compares the output. `UPDATE_GOLDEN=1` writes the output into the pages.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

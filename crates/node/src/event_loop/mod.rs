@@ -1,5 +1,5 @@
-//! The event loop: the only code that accesses the core. All inputs arrive through one bounded channel. A turn handles the
-//! queued inputs, calls the core, publishes the changes, and then sends the answers.
+//! The event loop: the only code that accesses the core. All inputs arrive through one bounded channel. A turn handles
+//! the queued inputs, calls the core, publishes the changes, and then sends the answers.
 
 mod clients;
 mod effects;

@@ -118,7 +118,8 @@ impl NodeHandle {
         self.shared.view.member(id)
     }
 
-    /// Returns matching members, ordered by service and id, at most `limit`, starting at `cursor`. A cursor works at every node.
+    /// Returns matching members, ordered by service and id, at most `limit`, starting at `cursor`. A cursor works at
+    /// every node.
     pub fn members(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<MemberPage, Rejection> {
         self.shared.view.list(filter, cursor, limit)
     }

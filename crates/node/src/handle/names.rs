@@ -42,8 +42,8 @@ impl NodeHandle {
         self.watch(Interest { space: Space::Name, filter: Filter::all() }, resume).await
     }
 
-    /// Declares, after a restart, that the application has registered all its names. Names of the earlier incarnation that
-    /// were not repeated are unregistered now instead of one `heartbeat_timeout` after the start (N2).
+    /// Declares, after a restart, that the application has registered all its names. Names of the earlier incarnation
+    /// that were not repeated are unregistered now instead of one `heartbeat_timeout` after the start (N2).
     pub async fn names_complete(&self) -> Result<(), Rejection> {
         self.run_in_event_loop(|event_loop, now| {
             let (core, out) = event_loop.core();

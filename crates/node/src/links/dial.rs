@@ -11,7 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 
-/// Connects within `dial_timeout` and sends the result to the event loop. `generation` identifies the core that requested it.
+/// Connects within `dial_timeout` and sends the result to the event loop. `generation` identifies the core that
+/// requested it.
 pub(crate) async fn dial(generation: u64, dial: DialId, address: String, shared: Arc<Shared>) {
     add(&shared.counting.dials, 1);
     let connecting = connect(&address, shared.local_address);
@@ -45,8 +46,8 @@ async fn connect(address: &str, local: SocketAddr) -> io::Result<Connected> {
     Err(last)
 }
 
-/// The source address for a dial. A node that listens on one address also dials from it, so that firewalls see one address per
-/// node. Returns `None` where that address has no route: from loopback to another machine, or the reverse.
+/// The source address for a dial. A node that listens on one address also dials from it, so that firewalls see one
+/// address per node. Returns `None` where that address has no route: from loopback to another machine, or the reverse.
 fn source(mut local: SocketAddr, peer: IpAddr) -> Option<SocketAddr> {
     let leads_there = local.is_ipv4() == peer.is_ipv4() && local.ip().is_loopback() == peer.is_loopback();
     local.set_port(0);

@@ -1,5 +1,5 @@
-//! Connections to peers: accepting, dialing, reading and writing frames (P7). This module handles bytes and limits; it must not
-//! interpret messages.
+//! Connections to peers: accepting, dialing, reading and writing frames (P7). This module handles bytes and limits; it
+//! must not interpret messages.
 
 mod accept;
 mod dial;
@@ -22,8 +22,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
-/// Kernel buffers for received and unsent bytes of a peer. They are small, so that pings do not wait behind much data and slow
-/// peers are detected. The receive buffer also limits throughput: 5 MB/s at a round-trip time of 100 ms.
+/// Kernel buffers for received and unsent bytes of a peer. They are small, so that pings do not wait behind much data
+/// and slow peers are detected. The receive buffer also limits throughput: 5 MB/s at a round-trip time of 100 ms.
 const RECEIVE_BUFFER_BYTES: u32 = 512 * 1024;
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 64 * 1024;

@@ -17,7 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Largest first frame. It identifies the peer and lists the nodes that the peer knows.
 const FIRST_FRAME_BYTES_MAX: usize = 1024 * 1024;
-/// Batches of one link that may wait for the event loop. At this number, the link is not read and TCP slows the peer down.
+/// Batches of one link that may wait for the event loop. At this number, the link is not read and TCP slows the peer
+/// down.
 const BATCHES_MAX: usize = 2;
 
 #[derive(Debug)]

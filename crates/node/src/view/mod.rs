@@ -1,8 +1,8 @@
 //! The published view, which readers use without waiting for the event loop.
 //!
-//! The event loop applies every change in the turn in which it happened and before anything of that turn is acknowledged,
-//! so a writer reads its own writes. Ids are looked up in a concurrent hash map. The order comes from one persistent
-//! ordered set of ids per service, kept together with the counts of that service.
+//! The event loop applies every change in the turn in which it happened and before anything of that turn is
+//! acknowledged, so a writer reads its own writes. Ids are looked up in a concurrent hash map. The order comes from one
+//! persistent ordered set of ids per service, kept together with the counts of that service.
 
 mod cursor;
 mod publisher;

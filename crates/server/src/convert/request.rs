@@ -1,4 +1,5 @@
-//! Conversion of client requests. Invalid input is rejected here with the name of the field, or by the core's own checks.
+//! Conversion of client requests. Invalid input is rejected here with the name of the field, or by the core's own
+//! checks.
 
 use crate::error::invalid;
 use convoke_core::filter::Filter;

@@ -1,4 +1,5 @@
-//! Keys over HTTP. They work at every node: a request that the own replica cannot answer is sent to the leader as a client.
+//! Keys over HTTP. They work at every node: a request that the own replica cannot answer is sent to the leader as a
+//! client.
 
 use super::body;
 use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
@@ -231,7 +232,8 @@ pub(crate) async fn delete(
 async fn submit(surface: &Surface, write: Write) -> Result<Written, Error> {
     let log = surface.log()?;
     match log.kv.write(write.clone()).await {
-        // The node's log session had ended before the request arrived, so it had no effect. The retry uses a new session.
+        // The node's log session had ended before the request arrived, so it had no effect. The retry uses a new
+        // session.
         Err(error) if error.code == ErrorCode::SessionGone => log.kv.write(write).await,
         result => result,
     }

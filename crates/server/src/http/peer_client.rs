@@ -1,8 +1,8 @@
-//! The HTTP client for requests to other nodes, with a connection pool. Behind a round-robin load balancer most requests
-//! of HTTP sessions are forwarded, and a new connection for each of them would exhaust the ports.
+//! The HTTP client for requests to other nodes, with a connection pool. Behind a round-robin load balancer most
+//! requests of HTTP sessions are forwarded, and a new connection for each of them would exhaust the ports.
 //!
-//! The caller needs to know whether a failed request may have been executed. hyper-util retries a request only if no byte
-//! of it was sent, and [`capture_connection`] shows whether a request got a connection.
+//! The caller needs to know whether a failed request may have been executed. hyper-util retries a request only if no
+//! byte of it was sent, and [`capture_connection`] shows whether a request got a connection.
 
 use ::http::uri::{PathAndQuery, Scheme};
 use ::http::{Request, Response, Uri};

@@ -43,8 +43,8 @@ pub(crate) struct LogPlane {
 }
 
 impl LogPlane {
-    /// Must be called in a tokio runtime. The ambassador starts with this node, within the process, and learns the others
-    /// from it.
+    /// Must be called in a tokio runtime. The ambassador starts with this node, within the process, and learns the
+    /// others from it.
     pub(crate) fn new(
         handle: LogHandle,
         node: NodeHandle,

@@ -1,5 +1,5 @@
-//! One link of an ambassador. Requests are submitted in the order of arrival; answers are sent as soon as they are
-//! decided.
+//! One link of an ambassador. Requests are submitted in the order of arrival; answers are sent as soon as they
+//! are decided.
 
 use super::LogService;
 use super::convert::{self, answer, body, opened, read_fate, wire_epoch};
@@ -37,8 +37,8 @@ pub(crate) struct SubmitStream {
     undecided: FuturesUnordered<Deciding>,
     ready: VecDeque<v1::SubmitResponse>,
     epoch: Epoch,
-    /// Completes when the link is no longer usable. In a separate set, which polls it only after a wake-up, because a link
-    /// is polled for every message.
+    /// Completes when the link is no longer usable. In a separate set, which polls it only after a wake-up, because a
+    /// link is polled for every message.
     unusable: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Nothing more is read from the link.
     over: bool,

@@ -15,8 +15,8 @@ use std::task::Context;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-/// Buffer for HTTP/1.1 headers. Headers above the configured limit get an error response; hyper closes a connection that
-/// exceeds the buffer.
+/// Buffer for HTTP/1.1 headers. Headers above the configured limit get an error response; hyper closes a connection
+/// that exceeds the buffer.
 const HTTP1_BUFFER: usize = 128 * 1024;
 /// Bytes that a client may send ahead on one call and on a connection.
 const STREAM_WINDOW: u32 = 1024 * 1024;
@@ -90,8 +90,8 @@ fn is_malformed(error: &hyper::Error) -> bool {
     error.is_parse() || http2.is_some_and(|error| error.is_go_away() && error.is_library())
 }
 
-/// Reports once that a connection should end. A connection is polled for every message, and comparing a number is cheaper
-/// than polling the channel each time.
+/// Reports once that a connection should end. A connection is polled for every message, and comparing a number is
+/// cheaper than polling the channel each time.
 struct Closing {
     stage: watch::Receiver<Stage>,
     change: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,

@@ -104,8 +104,8 @@ impl Session {
         }
     }
 
-    /// Attaches the session again on the same stream to settle this operation. It waits until all pending operations are
-    /// answered, because the attach must contain their outcome.
+    /// Attaches the session again on the same stream to settle this operation. It waits until all pending operations
+    /// are answered, because the attach must contain their outcome.
     fn attach_again(&mut self, operation: OperationId) {
         self.waiting.insert(operation);
         self.attach_again = true;
@@ -157,9 +157,9 @@ impl Session {
                     }
                 }
             }
-            // Another session holds the member: another client's, or an older one of this client. If the attach names the id,
-            // its answer settles this. An id that the session never sent is not named and belongs to another client: there is
-            // nothing to unregister, and attaching again would change nothing and never end.
+            // Another session holds the member: another client's, or an older one of this client. If the attach names
+            // the id, its answer settles this. An id that the session never sent is not named and belongs to another
+            // client: there is nothing to unregister, and attaching again would change nothing and never end.
             (Kind::Unregister, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver | ErrorCode::PermissionDenied) => {
                 if self.unregistered.contains_key(&id) || self.holdings.contains_key(&id) {
                     self.attach_again(operation);

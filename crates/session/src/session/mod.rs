@@ -1,5 +1,5 @@
-//! The session: the members that the application wants registered and the steps to register them (R-13, R-50, R-51, R-54;
-//! rules C1–C6 of `docs/protocol.md`).
+//! The session: the members that the application wants registered and the steps to register them (R-13, R-50, R-51,
+//! R-54; rules C1–C6 of `docs/protocol.md`).
 //!
 //! A synchronous state machine. Calls carry the time, and effects are returned as data. It owns no socket, no clock and
 //! no task. Its guarantees:

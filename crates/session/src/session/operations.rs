@@ -232,8 +232,8 @@ impl Session {
         }
     }
 
-    /// The connection was lost: unanswered operations are sent with or after the next attach, except those that cannot be
-    /// repeated.
+    /// The connection was lost: unanswered operations are sent with or after the next attach, except those that cannot
+    /// be repeated.
     pub(super) fn requeue(&mut self, out: &mut Effects) {
         self.in_flight.clear();
         let mut lost = Vec::new();
@@ -282,8 +282,8 @@ impl Session {
         }
     }
 
-    /// An update was rejected, or a conditional one was executed: the wanted state is computed again from the acknowledged
-    /// state and the pending updates.
+    /// An update was rejected, or a conditional one was executed: the wanted state is computed again from the
+    /// acknowledged state and the pending updates.
     pub(super) fn rebuild(&mut self, id: &str, registration: RegistrationId) {
         let Some(holding) = self.holdings.get_mut(id).filter(|h| h.registration == registration) else { return };
         let Some(mut metadata) = holding.confirmed.clone() else { return };

@@ -157,7 +157,8 @@ pub(super) enum Kind {
 }
 
 impl Operation {
-    /// A conditional update cannot be repeated: the version it expects may have been replaced by its own first execution.
+    /// A conditional update cannot be repeated: the version it expects may have been replaced by its own first
+    /// execution.
     pub(super) fn is_conditional(&self) -> bool {
         matches!(&self.kind, Kind::Update(update) if update.if_version.is_some())
     }

@@ -1,4 +1,5 @@
-//! `convoke log restore` and `convoke log recover`: work on the data directory of a stopped node. Both create a new log.
+//! `convoke log restore` and `convoke log recover`: work on the data directory of a stopped node. Both create a new
+//! log.
 
 use crate::args::Offline;
 use convoke_cli::output::{counted, print, print_json};

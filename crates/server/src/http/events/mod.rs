@@ -1,6 +1,7 @@
 //! `GET /api/v1/events`: recent and new events of this node as server-sent events.
 //!
-//! Unlike a watch, the stream is a history and not a view: it starts with the last events, not with the current members.
+//! Unlike a watch, the stream is a history and not a view: it starts with the last events, not with the current
+//! members.
 
 mod encode;
 mod position;

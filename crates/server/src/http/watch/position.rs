@@ -1,8 +1,8 @@
 //! The position of a reader in a watch: the `id` of an event, which every node accepts as `Last-Event-ID`.
 //!
-//! A position consists of the token of the last mark and of the versions sent after it (W3). Marks are frequent, so these
-//! versions are few. If there are too many, the position becomes "start", and a stream resumed from it begins with an
-//! explicit reset.
+//! A position consists of the token of the last mark and of the versions sent after it (W3). Marks are frequent, so
+//! these versions are few. If there are too many, the position becomes "start", and a stream resumed from it begins
+//! with an explicit reset.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
