@@ -37,8 +37,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
     // Sorted maps make the encoding deterministic. Values of keys are `Bytes`, which are shared and not copied.
-    let mut builder =
-        tonic_prost_build::configure().build_transport(false).btree_map(".").codec_path("crate::LowMemoryCodec");
+    let services = std::env::var_os("CARGO_FEATURE_GRPC").is_some();
+    let mut builder = tonic_prost_build::configure()
+        .build_client(services)
+        .build_server(services)
+        .build_transport(false)
+        .btree_map(".")
+        .codec_path("crate::LowMemoryCodec");
     for message in ["PutKey", "DeleteKeys", "KeyRange", "KeyValue", "BackupResponse", "ReadRequest"] {
         builder = builder.bytes(format!(".convoke.v1.{message}"));
     }

@@ -4,21 +4,30 @@
 //! code to gRPC, HTTP and the exit status; [`Error`] is an error on the wire. [`json`] contains the JSON types that
 //! the HTTP interface, the command line and the SDK share.
 //!
+//! The feature `grpc` adds the gRPC stubs, their codec and the conversion of [`Error`] to a gRPC status. Without it the
+//! crate contains only data, so that the pure crates and the simulator build without an async runtime.
+//!
 //! This crate contains no registry logic and must not depend on `convoke-core`: servers convert to and from the core's
 //! types, and clients work without it.
 
+#[cfg(feature = "grpc")]
 mod codec;
 mod error;
 pub mod json;
 mod log;
+#[cfg(feature = "grpc")]
+mod status;
 
+#[cfg(feature = "grpc")]
 pub use codec::{LowMemoryCodec, LowMemoryEncoder};
-pub use error::{Error, ErrorCode, LogContext, grpc_code};
+pub use error::{Error, ErrorCode, LogContext};
+#[cfg(feature = "grpc")]
+pub use status::grpc_code;
 
-/// The generated types and services of package `convoke.v1`.
+/// The generated types of package `convoke.v1`, and its services with the feature `grpc`.
 #[allow(clippy::all, clippy::needless_pass_by_value, missing_debug_implementations, reason = "generated")]
 pub mod v1 {
-    tonic::include_proto!("convoke.v1");
+    include!(concat!(env!("OUT_DIR"), "/convoke.v1.rs"));
 }
 
 /// The schema, encoded as a `FileDescriptorSet`, for gRPC reflection.
