@@ -6,6 +6,7 @@ use crate::surface::Surface;
 use ::http::{HeaderMap, Request, Response, header};
 use axum::Router;
 use bytes::Bytes;
+use convoke_http_session::Key;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::collections::HashSet;
@@ -13,9 +14,13 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
+
+/// Of the next connection of a client.
+static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Cloning it is cheap.
 #[derive(Clone, Debug)]
@@ -30,21 +35,24 @@ pub(crate) struct Service {
 pub(crate) struct ClientConnection {
     /// Of the client.
     pub(crate) address: Option<SocketAddr>,
-    sessions: Mutex<HashSet<http::Key>>,
+    /// No other connection of this process has it.
+    pub(crate) number: u64,
+    sessions: Mutex<HashSet<Key>>,
 }
 
 impl ClientConnection {
     pub(crate) fn of(stream: &TcpStream) -> Arc<Self> {
-        Arc::new(ClientConnection { address: stream.peer_addr().ok(), sessions: Mutex::default() })
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Arc::new(ClientConnection { address: stream.peer_addr().ok(), number, sessions: Mutex::default() })
     }
 
     /// The session is lost with this connection, unless it is used on another one first.
-    pub(crate) fn bind(&self, key: http::Key) {
+    pub(crate) fn bind(&self, key: Key) {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
     }
 
     /// Sessions bound to this connection.
-    pub(crate) fn take(&self) -> HashSet<http::Key> {
+    pub(crate) fn take(&self) -> HashSet<Key> {
         std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -80,7 +80,7 @@ pub(super) async fn serve(
                 .serve_connection(io, service)
         ),
     }
-    surface.sessions.cut(&tie);
+    surface.sessions.disconnected(&tie);
 }
 
 /// Whether a connection ended because of what the client sent, as opposed to its going away.
