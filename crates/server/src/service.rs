@@ -6,6 +6,7 @@ use crate::surface::Surface;
 use ::http::{HeaderMap, Request, Response, header};
 use axum::Router;
 use bytes::Bytes;
+use convoke_http_session::Key;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::collections::HashSet;
@@ -13,9 +14,13 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
+
+/// Number of the next connection of a client.
+static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Cheap to clone.
 #[derive(Clone, Debug)]
@@ -30,21 +35,24 @@ pub(crate) struct Service {
 pub(crate) struct ClientConnection {
     /// Address of the client.
     pub(crate) address: Option<SocketAddr>,
-    sessions: Mutex<HashSet<http::Key>>,
+    /// Unique in this process.
+    pub(crate) number: u64,
+    sessions: Mutex<HashSet<Key>>,
 }
 
 impl ClientConnection {
     pub(crate) fn of(stream: &TcpStream) -> Arc<Self> {
-        Arc::new(ClientConnection { address: stream.peer_addr().ok(), sessions: Mutex::default() })
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Arc::new(ClientConnection { address: stream.peer_addr().ok(), number, sessions: Mutex::default() })
     }
 
     /// Binds a session: it is lost with this connection, unless it is used on another one first.
-    pub(crate) fn bind(&self, key: http::Key) {
+    pub(crate) fn bind(&self, key: Key) {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
     }
 
     /// Returns the sessions bound to this connection.
-    pub(crate) fn take(&self) -> HashSet<http::Key> {
+    pub(crate) fn take(&self) -> HashSet<Key> {
         std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Surface {
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     /// HTTP sessions.
-    pub(crate) sessions: http::Table,
+    pub(crate) sessions: http::Sessions,
     /// HTTP client for requests to other nodes.
     pub(crate) peers: http::PeerClient,
     pub(crate) watchers: Arc<Watchers>,
@@ -75,7 +75,7 @@ impl Surface {
         dns: Option<Dns>,
     ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
-        let sessions = http::Table::new(config.limits.sessions);
+        let sessions = http::Sessions::new(config.limits.sessions);
         Arc::new(Surface {
             sessions,
             peers: http::PeerClient::new(),

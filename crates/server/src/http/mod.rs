@@ -28,7 +28,7 @@ use failure::Failure;
 pub(crate) use observe::requests;
 pub(crate) use peer_client::PeerClient;
 use routes::routes;
-pub(crate) use sessions::{Key, Table};
+pub(crate) use sessions::Sessions;
 use std::sync::Arc;
 
 /// Returns the method and path of every route.

@@ -30,7 +30,8 @@ pub(crate) async fn read_node(
     };
     let address = address(&surface, &id).await?;
     let uri = Uri::from_static(path);
-    let request = Raw { method: Method::GET, uri, if_match: None, body: Bytes::new(), forwarded: false, tie: None };
+    let request =
+        Raw { method: Method::GET, uri, if_match: None, body: Bytes::new(), forwarded: false, connection: None };
     let deadline = Instant::now() + surface.config.timeouts.forward;
     let mut answer = ask_node(&surface, &address, &request, deadline).await.map_err(|error| {
         let code = match error.kind {

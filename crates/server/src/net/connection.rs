@@ -81,7 +81,7 @@ pub(super) async fn serve(
                 .serve_connection(io, service)
         ),
     }
-    surface.sessions.cut(&connection);
+    surface.sessions.disconnected(&connection);
 }
 
 /// Returns whether a connection ended because of invalid bytes from the client, as opposed to a disconnect.

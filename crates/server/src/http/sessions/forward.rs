@@ -1,19 +1,14 @@
-//! Requests of a session that another living node holds are passed on to it.
-//!
-//! To take the session over instead would be right as well, but from a living node it would claim what this one last heard
-//! of its members: an update or an unregistration on its way here would be undone.
+//! A request as it came, and how it is sent to another node.
 
 use crate::http::body;
 use crate::http::failure::Failure;
 use crate::http::peer_client::PeerError;
 use crate::service::ClientConnection;
 use crate::surface::Surface;
-use ::http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use ::http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use axum::body::Body;
 use axum::extract::FromRequest;
 use bytes::Bytes;
-use convoke_core::node::{Feeder, PeerState};
-use convoke_counters::add;
 use http_body_util::Full;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -31,7 +26,7 @@ pub(crate) struct Raw {
     /// It was passed on to this node.
     pub(crate) forwarded: bool,
     /// The connection it came on.
-    pub(crate) tie: Option<Arc<ClientConnection>>,
+    pub(crate) connection: Option<Arc<ClientConnection>>,
 }
 
 impl Raw {
@@ -49,44 +44,13 @@ impl FromRequest<Arc<Surface>> for Raw {
     async fn from_request(request: axum::extract::Request, surface: &Arc<Surface>) -> Result<Self, Failure> {
         let (parts, body) = request.into_parts();
         Ok(Raw {
-            tie: parts.extensions.get::<Arc<ClientConnection>>().cloned(),
+            connection: parts.extensions.get::<Arc<ClientConnection>>().cloned(),
             method: parts.method,
             uri: parts.uri,
             if_match: parts.headers.get(header::IF_MATCH).cloned(),
             forwarded: parts.headers.contains_key(FORWARDED),
             body: body::read(surface, body).await?,
         })
-    }
-}
-
-/// Whether the node is known to be there.
-pub(super) fn reachable(feeder: &Feeder) -> bool {
-    matches!(feeder.state, PeerState::Up | PeerState::Distant) && !feeder.client_address.is_empty()
-}
-
-/// What came of passing a request on.
-pub(super) enum Forwarded {
-    Answered(Response<Body>),
-    /// The node does not take clients any more.
-    Declined,
-    /// The node has not got it.
-    Unreached,
-    /// It may have been executed.
-    Unanswered,
-}
-
-/// Sends the request to the node that holds the session.
-pub(super) async fn forward(surface: &Surface, feeder: &Feeder, raw: &Raw, deadline: Instant) -> Forwarded {
-    match ask_node(surface, &feeder.client_address, raw, deadline).await {
-        Ok(response) if response.status() == StatusCode::SERVICE_UNAVAILABLE => Forwarded::Declined,
-        Ok(response) => {
-            add(&surface.metrics.clients.session_requests_forwarded, 1);
-            Forwarded::Answered(response)
-        }
-        Err(error) => {
-            tracing::debug!(node = %feeder.node, %error, sent = error.sent, "session request not answered");
-            if error.sent { Forwarded::Unanswered } else { Forwarded::Unreached }
-        }
     }
 }
 

@@ -1,19 +1,16 @@
 //! Sessions of clients that speak plain HTTP.
 
 mod forward;
-mod live;
-mod secret;
 mod serve;
-mod table;
+mod slots;
 
-pub(crate) use secret::Key;
-pub(crate) use table::Table;
+pub(crate) use slots::Sessions;
 
 use super::body::parse;
 use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
 use super::failure::{Failure, Json};
 use crate::convert::{millis, version};
-use crate::error::invalid;
+use crate::error::{invalid, rejected};
 use crate::service::ClientConnection;
 use crate::surface::Surface;
 use axum::extract::{Extension, State};
@@ -21,12 +18,11 @@ use axum::response::{IntoResponse, Response};
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
 use convoke_core::node::AttachMember;
 use convoke_core::version::Version;
+use convoke_http_session::{Answer, RANDOM_BYTES, Reply, Secret, SessionRequest, session_gone};
 use convoke_proto::{Error, ErrorCode, json};
 pub(crate) use forward::{Raw, ask_node};
-use live::{SessionReply, SessionRequest, no_randomness};
-use secret::Secret;
 use serde::{Deserialize, Serialize};
-use serve::{Done, Served};
+use serve::Served;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -37,7 +33,7 @@ type QueryParams<T> = Result<Query<T>, Failure>;
 /// `POST /api/v1/sessions`
 pub(crate) async fn create(
     State(surface): Shared,
-    tie: Option<Extension<Arc<ClientConnection>>>,
+    connection: Option<Extension<Arc<ClientConnection>>>,
     JsonBody(request): JsonBody<json::SessionRequest>,
 ) -> Result<Json<json::SessionResponse>, Failure> {
     let liveness = match request.liveness.unwrap_or_default() {
@@ -52,11 +48,14 @@ pub(crate) async fn create(
     if request.client.as_deref() == Some("") {
         return Err(invalid("client", "client must not be empty; leave it out to be given one").into());
     }
-    let secret = Secret::new(request.client.as_deref(), liveness, timeout_ms).map_err(no_randomness)?;
-    let done = serve::create(&surface, &secret, tie.as_deref()).await?;
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random).map_err(no_randomness)?;
+    let secret = Secret::new(request.client.as_deref(), liveness, timeout_ms, random);
+    let (session, client) = (secret.reveal(), secret.client());
+    let done = serve::create(&surface, secret, connection.as_deref()).await?;
     Ok(Json(json::SessionResponse {
-        session: secret.reveal(),
-        client: secret.client(),
+        session,
+        client,
         heartbeat_interval_ms: millis(done.heartbeat_interval),
         timeout_ms: millis(done.timeout),
     }))
@@ -219,27 +218,27 @@ async fn run(
     wish: Result<SessionRequest, Error>,
     raw: &Raw,
 ) -> Result<Response, Failure> {
-    let Some(secret) = Secret::parse(session) else { return Err(session_gone().into()) };
+    let Some(secret) = Secret::parse(session) else { return Err(rejected(session_gone()).into()) };
     let heartbeat = matches!(wish, Ok(SessionRequest::Heartbeat));
     let wish = match wish {
         Ok(wish) => wish,
         Err(error) => {
-            serve::serve(surface, &secret, SessionRequest::Heartbeat, &raw.as_heartbeat(session)).await?;
+            serve::serve(surface, secret, SessionRequest::Heartbeat, &raw.as_heartbeat(session)).await?;
             return Err(error.into());
         }
     };
-    let done = match serve::serve(surface, &secret, wish, raw).await? {
+    let done = match serve::serve(surface, secret, wish, raw).await? {
         Served::Elsewhere(response) => return Ok(response),
         Served::Here(done) => done,
     };
-    Ok(match done.granted {
-        SessionReply::Written(version) => Json(json::MemberWritten { version: version.to_string() }).into_response(),
-        SessionReply::Done if heartbeat => Json(heard(surface, done)).into_response(),
-        SessionReply::Done => Json(Nothing {}).into_response(),
+    Ok(match done.reply {
+        Reply::Written(version) => Json(json::MemberWritten { version: version.to_string() }).into_response(),
+        Reply::Done if heartbeat => Json(heard(surface, done)).into_response(),
+        Reply::Done => Json(Nothing {}).into_response(),
     })
 }
 
-fn heard(surface: &Surface, done: Done) -> Heard {
+fn heard(surface: &Surface, done: Answer) -> Heard {
     Heard {
         node: surface.node.id().to_string(),
         heartbeat_interval_ms: millis(done.heartbeat_interval),
@@ -248,6 +247,6 @@ fn heard(surface: &Surface, done: Done) -> Heard {
     }
 }
 
-fn session_gone() -> Error {
-    Error::new(ErrorCode::SessionGone, "there is no such session; create one and register its members again")
+fn no_randomness(error: getrandom::Error) -> Error {
+    Error::new(ErrorCode::Internal, format!("the system gives no random numbers: {error}"))
 }

@@ -1,252 +1,219 @@
-//! Where a request of a session is carried out: here if it is attached here, at the node that holds it, or here after
-//! attaching it again (C8).
+//! Carries out the steps of a session's request (C8). What they are is decided by `convoke-http-session`.
 
-use super::forward::{Forwarded, Raw, forward, reachable};
-use super::live::{Live, SessionError, SessionReply, SessionRequest};
-use super::secret::Secret;
-use super::table::Entry;
+use super::forward::{Raw, ask_node};
+use super::slots::{Held, Slot};
 use crate::error::rejected;
 use crate::service::ClientConnection;
 use crate::surface::Surface;
+use crate::traces;
 use ::http::Response;
 use axum::body::Body;
-use convoke_core::ErrorCode as Rejected;
+use convoke_core::Rejection;
 use convoke_core::member::Liveness;
-use convoke_core::node::{AttachMember, Attached, Feeder, PeerState};
+use convoke_core::node::{Attached, Feeder, Reattach};
+use convoke_core::version::Version;
 use convoke_counters::add;
+use convoke_http_session::{
+    Answer, Call, Forwarded, Found, Mutation, Request, Secret, SessionError, SessionRequest, Settings, Step,
+};
+use convoke_node::{ClientConnection as NodeConnection, ClientOperation, OperationResult};
 use convoke_proto::{Error, ErrorCode};
 use std::sync::Arc;
-use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
-
-/// A session can be lost again as soon as it is attached, but not for ever.
-const ATTEMPTS: usize = 3;
-/// After which a node that did not answer is looked at again; doubled each time.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+use tracing::{Instrument, Span};
 
 /// What became of a request.
 #[derive(Debug)]
 pub(super) enum Served {
-    Here(Done),
+    Here(Answer),
     Elsewhere(Response<Body>),
-}
-
-#[derive(Debug)]
-pub(super) struct Done {
-    pub(super) granted: SessionReply,
-    pub(super) heartbeat_interval: Duration,
-    pub(super) timeout: Duration,
-    /// The session was attached again for this: the members it has now.
-    pub(super) members: Option<Vec<String>>,
 }
 
 /// Attaches a new session.
 pub(super) async fn create(
     surface: &Surface,
-    secret: &Secret,
-    tie: Option<&Arc<ClientConnection>>,
-) -> Result<Done, Error> {
-    let entry = surface.sessions.place(secret.key)?;
-    bind_to_connection(&entry, secret, tie);
-    let mut place = entry.live.lock().await;
-    let live = Live::create(surface, secret).await.inspect_err(|_| surface.sessions.remove(&secret.key, &entry))?;
-    entry.set_timeout(live.timeout);
-    let done = Settings::of(&live).done(SessionReply::Done, None);
-    *place = Some(live);
-    Ok(done)
+    secret: Secret,
+    client: Option<&Arc<ClientConnection>>,
+) -> Result<Answer, Error> {
+    match run(surface, Request::create(secret, settings(surface)), None, client).await? {
+        Served::Here(answer) => Ok(answer),
+        Served::Elsewhere(_) => Err(Error::new(ErrorCode::Internal, "a new session was forwarded")),
+    }
 }
 
+/// Serves a request of a session, here or at the node that holds the session.
 pub(super) async fn serve(
     surface: &Surface,
-    secret: &Secret,
-    wish: SessionRequest,
+    secret: Secret,
+    request: SessionRequest,
     raw: &Raw,
 ) -> Result<Served, Error> {
-    if let Some(entry) = surface.sessions.find(&secret.key) {
-        bind_to_connection(&entry, secret, raw.tie.as_ref());
-        match run_here(surface, secret, &entry, &wish, Attaching::No).await {
-            Err(SessionError::Lost) => {}
-            Err(SessionError::Because(error)) => return Err(error),
-            Ok(done) => return Ok(Served::Here(done)),
-        }
-    }
-    // With `fast` liveness the connection counts, and only the node that has it can notice its loss.
-    if !raw.forwarded
-        && secret.liveness == Liveness::Normal
-        && let Some(response) = forward_to_owner(surface, secret, raw).await?
-    {
-        return Ok(Served::Elsewhere(response));
-    }
-    let entry = surface.sessions.place(secret.key)?;
-    bind_to_connection(&entry, secret, raw.tie.as_ref());
-    match run_here(surface, secret, &entry, &wish, Attaching::Yes).await {
-        Ok(done) => Ok(Served::Here(done)),
-        Err(SessionError::Because(error)) => Err(error),
-        Err(SessionError::Lost) => {
-            Err(Error::new(ErrorCode::NotReady, "this session is moving between nodes; try again"))
-        }
-    }
+    let request = Request::new(secret, request, raw.forwarded, settings(surface));
+    run(surface, request, Some(raw), raw.connection.as_ref()).await
 }
 
-/// Forwards a request to the node that owns the session. `None` if no node does, or none that is up and takes clients.
-///
-/// A peer that does not answer is not necessarily dead: ports may have run out, or it is busy. So its state is checked again; the end
-/// of a dead one is noticed within milliseconds.
-async fn forward_to_owner(surface: &Surface, secret: &Secret, raw: &Raw) -> Result<Option<Response<Body>>, Error> {
-    let deadline = Instant::now() + surface.config.timeouts.forward;
-    let mut pause = LOOK_AGAIN;
-    let mut unanswered = false;
+fn settings(surface: &Surface) -> Settings {
+    Settings { forward_timeout: surface.config.timeouts.forward, mutation: Mutation::none() }
+}
+
+/// The place is locked until the request is submitted, not until it is answered: many requests of a session can be under
+/// way at once, and the event loop takes them in one turn.
+async fn run(
+    surface: &Surface,
+    mut request: Request,
+    raw: Option<&Raw>,
+    client: Option<&Arc<ClientConnection>>,
+) -> Result<Served, Error> {
+    let sessions = &surface.sessions;
+    let key = request.secret().key;
+    let fast = request.secret().liveness == Liveness::Fast;
+    let bound = client.filter(|_| fast).map(Arc::as_ref);
+    let mut found: Option<Found<Slot>> = None;
+    let mut locked: Option<OwnedMutexGuard<Held>> = None;
+    let mut relayed = None;
+    let mut step = request.begin();
     loop {
-        let feeder = surface.node.fed_by(&secret.client(), secret.nonce).await.map_err(rejected)?;
-        let Some(feeder) = feeder.filter(reachable) else { return Ok(None) };
-        if Instant::now() >= deadline {
-            return Err(silent(&feeder, unanswered));
-        }
-        // What may have been executed is not sent twice.
-        if !unanswered {
-            match forward(surface, &feeder, raw, deadline).await {
-                Forwarded::Answered(response) => return Ok(Some(response)),
-                Forwarded::Declined => return Ok(None),
-                // There may be no way to the client ports of other regions.
-                _ if feeder.state != PeerState::Up => return Ok(None),
-                Forwarded::Unreached => {}
-                Forwarded::Unanswered => unanswered = true,
-            }
-        }
-        tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
-        pause *= 2;
-    }
-}
-
-fn silent(feeder: &Feeder, unanswered: bool) -> Error {
-    let node = &feeder.node;
-    if unanswered {
-        let message = format!("node {node} holds this session and did not answer; the request may have been executed");
-        return Error::new(ErrorCode::OutcomeUnknown, message);
-    }
-    Error::new(ErrorCode::NotReady, format!("node {node} holds this session and does not answer; try again"))
-}
-
-/// With `fast` liveness the loss of the connection counts.
-fn bind_to_connection(entry: &Entry, secret: &Secret, tie: Option<&Arc<ClientConnection>>) {
-    if secret.liveness == Liveness::Fast
-        && let Some(tie) = tie
-    {
-        entry.tie_to(secret.key, tie);
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Attaching {
-    Yes,
-    No,
-}
-
-/// Runs a request in the session's place here, attaching the session first if need be and allowed.
-///
-/// The place is locked until the request is submitted, not until it is answered: many requests of a session can be under way at once,
-/// and the event loop takes them in one turn.
-async fn run_here(
-    surface: &Surface,
-    secret: &Secret,
-    entry: &Arc<Entry>,
-    wish: &SessionRequest,
-    attaching: Attaching,
-) -> Result<Done, SessionError> {
-    let mut members = None;
-    for _ in 0..ATTEMPTS {
-        let mut place = entry.live.lock().await;
-        if let Some(live) = place.as_mut()
-            && let Err(denied) = live.catch_up()
-        {
-            *place = None;
-            if let SessionError::Because(error) = denied {
-                surface.sessions.remove(&secret.key, entry);
-                return Err(SessionError::Because(error));
-            }
-        }
-        let live = match place.as_mut() {
-            Some(live) => live,
-            None if attaching == Attaching::No => return Err(SessionError::Lost),
-            None => {
-                let (live, attached) = reattach(surface, secret, entry, None).await?;
-                members = Some(attached.versions.into_iter().map(|(id, _)| id).collect());
-                place.insert(live)
-            }
-        };
-        let submitted = live.submit(wish.clone())?;
-        let (session, settings) = (submitted.session, Settings::of(live));
-        drop(place);
-        let rejection = match submitted.answer().await {
-            Ok(granted) => {
-                if matches!(wish, SessionRequest::Close) {
-                    surface.sessions.remove(&secret.key, entry);
-                }
-                return Ok(settings.done(granted, members));
-            }
-            Err(rejection) => rejection,
-        };
-        let mut place = entry.live.lock().await;
-        // Another request may have attached the session again meanwhile.
-        let same = place.as_ref().filter(|live| live.is(session));
-        match (rejection.code, same) {
-            (Rejected::SessionGone, Some(_)) => *place = None,
-            (Rejected::SessionGone, None) => {}
-            (Rejected::StaleClaim, same) => {
-                // The member was registered with a higher claim before: attach again with it.
-                let SessionRequest::Register(member) = wish else { return Err(SessionError::Lost) };
-                if same.is_some() {
-                    let (live, attached) = reattach(surface, secret, entry, Some(AttachMember::clone(member))).await?;
-                    let done = Settings::of(&live).done(registered(attached, &member.spec.id)?, members);
-                    *place = Some(live);
-                    return Ok(done);
+        step = match step {
+            Step::Enter { make } => {
+                locked = None;
+                found = if make { Some(sessions.find_or_make(key, bound)?) } else { sessions.find(&key, bound) };
+                match &found {
+                    Some(_) => Step::Reenter,
+                    None => request.absent(sessions.now()),
                 }
             }
-            (_, Some(live)) => return Err(SessionError::Because(live.explain(wish, rejection))),
-            (_, None) => return Err(SessionError::Because(rejected(rejection))),
+            Step::Reenter => {
+                let Some(found) = &found else { return Err(out_of_order()) };
+                let held = match &mut locked {
+                    Some(held) => held,
+                    None => locked.insert(found.place.clone().lock_owned().await),
+                };
+                held.catch_up();
+                let step = request.entered(sessions.now(), &mut held.place);
+                held.keep(None);
+                step
+            }
+            Step::Attach(attaching) => {
+                let (Some(found), Some(held)) = (&found, &mut locked) else { return Err(out_of_order()) };
+                let random = getrandom::u64().map_err(super::no_randomness)?;
+                let (connection, result) = attach(surface, attaching.with(random)).await;
+                if let Ok(attached) = &result {
+                    sessions.attached(&key, found.number, attached.timeout);
+                }
+                let step = request.attached(sessions.now(), &mut held.place, result);
+                held.keep(connection);
+                step
+            }
+            Step::Submit(calls) => {
+                let Some(connection) = locked.as_ref().and_then(|held| held.connection()) else {
+                    return Err(out_of_order());
+                };
+                let operations = calls.into_iter().flatten().map(operation).collect();
+                let answers = connection.start(operations).map_err(rejected)?;
+                locked = None;
+                match answers.await {
+                    Ok(answers) => request.answered(answers.into_iter().map(result)),
+                    Err(rejection) => request.answered([Err(rejection)]),
+                }
+            }
+            Step::AskOwner { client, nonce } => {
+                locked = None;
+                let owner = surface.node.fed_by(&client, nonce).await.map_err(rejected)?;
+                request.owner(sessions.now(), owner)
+            }
+            Step::Forward { owner, deadline } => {
+                let Some(raw) = raw else { return Err(out_of_order()) };
+                let outcome = forward(surface, &owner, raw, sessions.instant(deadline), &mut relayed).await;
+                request.forwarded(sessions.now(), outcome)
+            }
+            Step::Wait { until } => {
+                tokio::time::sleep_until(sessions.instant(until)).await;
+                request.waited()
+            }
+            Step::Relay => {
+                add(&surface.metrics.clients.session_requests_forwarded, 1);
+                return relayed.map(Served::Elsewhere).ok_or_else(out_of_order);
+            }
+            Step::Finish { result, remove } => {
+                drop(locked);
+                if let Some(found) = found.filter(|_| remove) {
+                    sessions.remove(&key, found.number);
+                }
+                return result.map(Served::Here).map_err(error);
+            }
+        };
+    }
+}
+
+/// Attaches a session on a connection of its own.
+async fn attach(surface: &Surface, request: Reattach) -> (Option<NodeConnection>, Result<Attached, Rejection>) {
+    let connection = match surface.node.connect() {
+        Ok(connection) => connection,
+        Err(rejection) => return (None, Err(rejection)),
+    };
+    let again = !request.fresh;
+    let span = traces::attach(&Span::current(), &request.client);
+    let result = connection.reattach(request).instrument(span.clone()).await;
+    match &result {
+        Ok(attached) => {
+            traces::attached(&span, attached.versions.len());
+            add(&surface.metrics.clients.sessions_reattached, again.into());
+        }
+        Err(rejection) => traces::rejected(&span, rejection.code.as_str()),
+    }
+    (Some(connection), result)
+}
+
+/// Sends the request to the node that holds the session, and keeps its answer.
+async fn forward(
+    surface: &Surface,
+    owner: &Feeder,
+    raw: &Raw,
+    deadline: Instant,
+    answer: &mut Option<Response<Body>>,
+) -> Forwarded {
+    match ask_node(surface, &owner.client_address, raw, deadline).await {
+        Ok(response) => Forwarded::with_status(answer.insert(response).status().as_u16()),
+        Err(error) => {
+            tracing::debug!(node = %owner.node, %error, sent = error.sent, "session request not answered");
+            if error.sent { Forwarded::Unanswered } else { Forwarded::Unreached }
         }
     }
-    Err(SessionError::Lost)
 }
 
-/// Attaches the session again.
-async fn reattach(
-    surface: &Surface,
-    secret: &Secret,
-    entry: &Arc<Entry>,
-    member: Option<AttachMember>,
-) -> Result<(Live, Attached), SessionError> {
-    let (live, attached) = Live::reattach(surface, secret, member).await.map_err(|error| {
-        surface.sessions.remove(&secret.key, entry);
-        SessionError::Because(error)
-    })?;
-    add(&surface.metrics.clients.sessions_reattached, 1);
-    entry.set_timeout(live.timeout);
-    Ok((live, attached))
-}
-
-/// What became of the member that was named in an attach.
-fn registered(attached: Attached, id: &str) -> Result<SessionReply, SessionError> {
-    if let Some((_, version)) = attached.versions.into_iter().find(|(known, _)| known == id) {
-        return Ok(SessionReply::Written(version));
+fn operation(call: Call) -> ClientOperation {
+    match call {
+        Call::Heartbeat { session } => ClientOperation::Heartbeat { session },
+        Call::Register { session, seq, member } => ClientOperation::Register { session, seq, member },
+        Call::Update { session, seq, id, update, expected } => {
+            ClientOperation::Update { session, seq, id, update, expected }
+        }
+        Call::Unregister { session, seq, id } => ClientOperation::Unregister { session, seq, id },
+        Call::Close { session } => ClientOperation::Close { session },
     }
-    let rejection = attached.rejected.into_iter().find(|(known, _)| known == id);
-    Err(rejection.map_or(SessionError::Lost, |(_, rejection)| SessionError::Because(rejected(rejection))))
 }
 
-/// What a client is to know of its session.
-struct Settings {
-    heartbeat_interval: Duration,
-    timeout: Duration,
+fn result(answer: OperationResult) -> Result<Option<Version>, Rejection> {
+    match answer {
+        OperationResult::Written(result) => result.map(Some),
+        OperationResult::Done(result) => result.map(|()| None),
+        OperationResult::Attached(result) => result.map(|_| None),
+    }
 }
 
-impl Settings {
-    fn of(live: &Live) -> Self {
-        Settings { heartbeat_interval: live.heartbeat_interval, timeout: live.timeout }
+fn error(error: SessionError) -> Error {
+    match error {
+        SessionError::Rejected(rejection) => rejected(rejection),
+        SessionError::OutcomeUnknown { node } => {
+            let message =
+                format!("node {node} holds this session and did not answer; the request may have been executed");
+            Error::new(ErrorCode::OutcomeUnknown, message)
+        }
     }
+}
 
-    fn done(self, granted: SessionReply, members: Option<Vec<String>>) -> Done {
-        let Settings { heartbeat_interval, timeout } = self;
-        Done { granted, heartbeat_interval, timeout, members }
-    }
+/// Unreachable: a request names its steps in an order that can be carried out.
+fn out_of_order() -> Error {
+    Error::new(ErrorCode::Internal, "a step of this request has no place")
 }

@@ -12,28 +12,31 @@ use std::fmt;
 use std::time::Duration;
 
 const FORMAT: u8 = 1;
-const RANDOM: usize = 16;
+/// Random bytes that a new secret takes.
+pub const RANDOM_BYTES: usize = 16;
 /// Bytes of the hash in the id of a client that chose none.
 const NAME: usize = 10;
 /// Format, liveness, timeout, random bits; the client id follows, if the client chose one.
-const HEAD: usize = 1 + 1 + 4 + RANDOM;
+const HEAD: usize = 1 + 1 + 4 + RANDOM_BYTES;
 /// Client ids are at most 256 bytes; anything longer is no secret of ours.
 const CLIENT_MAX: usize = 1_024;
 
+/// The secret of a session.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret {
+pub struct Secret {
     bytes: Vec<u8>,
     /// Finds the session in tables without telling the secret.
-    pub(crate) key: Key,
+    pub key: Key,
     /// Names the client, unless it chose its own id.
     name: [u8; NAME],
-    pub(crate) nonce: u64,
-    pub(crate) liveness: Liveness,
-    pub(crate) timeout: Option<Duration>,
+    pub nonce: u64,
+    pub liveness: Liveness,
+    pub timeout: Option<Duration>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key([u8; 14]);
+/// Finds a session in a table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key([u8; 14]);
 
 /// Not even in a log.
 impl fmt::Debug for Secret {
@@ -50,18 +53,18 @@ impl fmt::Debug for Key {
 
 impl Secret {
     /// A new one. Without a chosen client id it gives itself one.
-    pub(crate) fn new(client: Option<&str>, liveness: Liveness, timeout_ms: u32) -> Result<Secret, getrandom::Error> {
+    pub fn new(client: Option<&str>, liveness: Liveness, timeout_ms: u32, random: [u8; RANDOM_BYTES]) -> Secret {
         let mut bytes = vec![0; HEAD];
         bytes[0] = FORMAT;
         bytes[1] = u8::from(liveness == Liveness::Fast);
         bytes[2..6].copy_from_slice(&timeout_ms.to_be_bytes());
-        getrandom::fill(&mut bytes[6..HEAD])?;
+        bytes[6..HEAD].copy_from_slice(&random);
         bytes.extend_from_slice(client.unwrap_or_default().as_bytes());
-        Ok(Secret::of(bytes, liveness, timeout_ms))
+        Secret::of(bytes, liveness, timeout_ms)
     }
 
     /// Reads one; `None` if it cannot be ours.
-    pub(crate) fn parse(text: &str) -> Option<Secret> {
+    pub fn parse(text: &str) -> Option<Secret> {
         if text.len() > 2 * (HEAD + CLIENT_MAX) {
             return None;
         }
@@ -91,7 +94,7 @@ impl Secret {
     }
 
     /// The client's id: the one it chose, or one made of the hash. Made when it is needed, which is when the session is attached.
-    pub(crate) fn client(&self) -> String {
+    pub fn client(&self) -> String {
         match std::str::from_utf8(&self.bytes[HEAD..]) {
             Ok(chosen) if !chosen.is_empty() => chosen.to_owned(),
             _ => {
@@ -107,7 +110,7 @@ impl Secret {
     }
 
     /// For the client, and for nobody else.
-    pub(crate) fn reveal(&self) -> String {
+    pub fn reveal(&self) -> String {
         URL_SAFE_NO_PAD.encode(&self.bytes)
     }
 }
@@ -122,7 +125,7 @@ mod tests {
         for (client, liveness, timeout) in
             [(None, Liveness::Normal, 0), (Some("shop"), Liveness::Fast, 7_000), (Some("größe"), Liveness::Normal, 1)]
         {
-            let secret = Secret::new(client, liveness, timeout).unwrap();
+            let secret = Secret::new(client, liveness, timeout, [7; 16]);
             let read = Secret::parse(&secret.reveal()).unwrap();
             assert_eq!(read, secret);
             assert_eq!((read.liveness, read.timeout.is_some()), (liveness, timeout > 0));
@@ -134,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn two_are_never_the_same_and_nothing_shown_tells_them() {
+    fn other_random_bytes_make_another_and_nothing_shown_tells_them() {
         let (one, two) =
-            (Secret::new(None, Liveness::Normal, 0).unwrap(), Secret::new(None, Liveness::Normal, 0).unwrap());
+            (Secret::new(None, Liveness::Normal, 0, [1; 16]), Secret::new(None, Liveness::Normal, 0, [2; 16]));
         assert!(one.key != two.key && one.nonce != two.nonce && one.client() != two.client());
         let text = one.reveal();
         assert!(!format!("{one:?} {:?} {}", one.key, one.client()).contains(&text));
@@ -144,7 +147,7 @@ mod tests {
 
     #[test]
     fn changed_settings_make_it_another_one() {
-        let secret = Secret::new(Some("shop"), Liveness::Normal, 5_000).unwrap();
+        let secret = Secret::new(Some("shop"), Liveness::Normal, 5_000, [1; 16]);
         for place in 1..6 {
             let mut bytes = secret.bytes.clone();
             bytes[place] ^= 1;
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn garbage_is_none() {
-        let good = Secret::new(None, Liveness::Normal, 0).unwrap().reveal();
+        let good = Secret::new(None, Liveness::Normal, 0, [1; 16]).reveal();
         let long = "A".repeat(5_000);
         for bad in ["", "x", "not base64!", &good[..good.len() - 4], "AAAA", &long] {
             assert!(Secret::parse(bad).is_none(), "{bad}");

@@ -1,0 +1,240 @@
+//! The way of a request through a node, step by step.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a panic is the message")]
+
+use convoke_core::member::{Liveness, MetadataUpdate};
+use convoke_core::node::{ConnId, Feeder, Notice, PeerState, Reattach, Start};
+use convoke_core::version::{NodeId, Version};
+use convoke_core::{Config, ErrorCode, Node, Output, Rejection, Time};
+use convoke_http_session::{
+    Call, Forwarded, Mutation, Place, Reply, Request, Secret, SessionError, SessionRequest, Settings, Step,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+fn secret(random: u8, liveness: Liveness) -> Secret {
+    Secret::new(Some("shop"), liveness, 0, [random; 16])
+}
+
+fn request(request: SessionRequest) -> Request {
+    new(secret(1, Liveness::Normal), request, false)
+}
+
+fn new(secret: Secret, request: SessionRequest, forwarded: bool) -> Request {
+    Request::new(secret, request, forwarded, Settings { forward_timeout: TIMEOUT, mutation: Mutation::none() })
+}
+
+fn owner(state: PeerState) -> Option<Feeder> {
+    Some(Feeder { node: NodeId::new("n2").unwrap(), client_address: "h2:1".to_owned(), state })
+}
+
+fn conditional() -> SessionRequest {
+    let Step::Finish { result: Ok(answer), .. } = Shell::new().run(register("m")) else { panic!("not registered") };
+    let Reply::Written(version) = answer.reply else { panic!("no version") };
+    SessionRequest::Update { id: "m".to_owned(), update: Arc::default(), expected: Some(version) }
+}
+
+fn register(id: &str) -> SessionRequest {
+    let spec = convoke_core::member::MemberSpec::new(id, "s");
+    SessionRequest::Register(Arc::new(convoke_core::node::AttachMember { spec, takeover: false }))
+}
+
+fn rejection(step: Step) -> ErrorCode {
+    match step {
+        Step::Finish { result: Err(SessionError::Rejected(rejection)), .. } => rejection.code,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A node alone, and the place of one session.
+struct Shell {
+    node: Node,
+    place: Place,
+    out: Output,
+    conn: u64,
+}
+
+impl Shell {
+    fn new() -> Self {
+        let mut config = Config::new(NodeId::new("n1").unwrap());
+        config.client_address = "h1:1".to_owned();
+        let mut node = Node::new(config, Start { nonce: 1, ..Start::default() }, Time::ZERO).unwrap();
+        let mut out = Output::default();
+        node.begin(Time::ZERO, &mut out);
+        node.wake(Time::from_secs(60), &mut out);
+        assert!(node.is_ready());
+        let mut shell = Shell { node, place: Place::default(), out, conn: 0 };
+        let create = Request::create(
+            secret(1, Liveness::Normal),
+            Settings { forward_timeout: TIMEOUT, mutation: Mutation::none() },
+        );
+        assert!(matches!(shell.drive(create), Step::Finish { result: Ok(_), .. }));
+        shell
+    }
+
+    fn run(&mut self, wish: SessionRequest) -> Step {
+        self.drive(request(wish))
+    }
+
+    fn drive(&mut self, mut request: Request) -> Step {
+        let now = Time::from_secs(61);
+        let mut step = request.begin();
+        loop {
+            step = match step {
+                Step::Enter { .. } | Step::Reenter => request.entered(now, &mut self.place),
+                Step::Attach(attaching) => {
+                    let reattach: Reattach = attaching.with(3);
+                    self.conn += 1;
+                    let result = self.node.reattach(now, 0, ConnId(self.conn), &reattach, &mut self.out);
+                    request.attached(now, &mut self.place, result)
+                }
+                Step::Submit(calls) => {
+                    let results: Vec<_> = calls.into_iter().flatten().map(|call| self.call(now, call)).collect();
+                    request.answered(results)
+                }
+                Step::AskOwner { client, nonce } => request.owner(now, self.node.fed_by(&client, nonce)),
+                other => return other,
+            }
+        }
+    }
+
+    fn call(&mut self, now: Time, call: Call) -> Result<Option<Version>, Rejection> {
+        let (node, out) = (&mut self.node, &mut self.out);
+        match call {
+            Call::Heartbeat { session } => node.heartbeat(now, session, out).map(|()| None),
+            Call::Register { session, seq, member } => node.register(now, 0, session, seq, &member, out).map(Some),
+            Call::Update { session, seq, id, update, expected } => {
+                node.update(now, session, seq, &id, &update, expected, out).map(Some)
+            }
+            Call::Unregister { session, seq, id } => node.unregister(now, session, seq, &id, out).map(|()| None),
+            Call::Close { session } => node.close_session(now, session, out).map(|()| None),
+        }
+    }
+}
+
+#[test]
+fn a_session_that_is_attached_here_is_served_here() {
+    let mut shell = Shell::new();
+    assert!(matches!(shell.run(register("m")), Step::Finish { result: Ok(answer), remove: false }
+        if matches!(answer.reply, Reply::Written(_)) && answer.members.is_none()));
+    assert!(matches!(shell.run(SessionRequest::Heartbeat), Step::Finish { result: Ok(_), remove: false }));
+    assert!(matches!(shell.run(SessionRequest::Close), Step::Finish { result: Ok(_), remove: true }));
+}
+
+#[test]
+fn a_lost_session_is_attached_again_with_its_members() {
+    let mut shell = Shell::new();
+    shell.run(register("m"));
+    shell.place.closed();
+    let Step::Finish { result: Ok(answer), .. } = shell.run(SessionRequest::Heartbeat) else { panic!("not served") };
+    assert_eq!(answer.members, Some(vec!["m".to_owned()]));
+}
+
+#[test]
+fn a_session_without_members_is_gone_with_its_node() {
+    let mut shell = Shell::new();
+    shell.run(SessionRequest::Close);
+    shell.place.closed();
+    assert_eq!(rejection(shell.run(SessionRequest::Heartbeat)), ErrorCode::SessionGone);
+}
+
+#[test]
+fn another_secret_is_another_session() {
+    let mut shell = Shell::new();
+    shell.run(register("m"));
+    shell.place = Place::default();
+    let update = MetadataUpdate::set("v", "1".to_owned());
+    let wish = SessionRequest::Update { id: "m".to_owned(), update: Arc::new(update), expected: None };
+    let forged = new(secret(2, Liveness::Normal), wish, false);
+    assert_eq!(rejection(shell.drive(forged)), ErrorCode::Superseded);
+    assert!(shell.node.member("m").unwrap().metadata().get("v").is_none());
+}
+
+#[test]
+fn a_stopping_node_names_another() {
+    let mut shell = Shell::new();
+    shell.place.notice(Notice::Handover { target: None });
+    assert_eq!(rejection(shell.run(SessionRequest::Heartbeat)), ErrorCode::NotReady);
+}
+
+#[test]
+fn a_member_that_was_taken_is_reported_as_taken() {
+    let mut shell = Shell::new();
+    shell.run(register("m"));
+    shell.place.notice(Notice::TakenOver { id: "m".to_owned() });
+    let mut request = request(SessionRequest::Unregister("m".to_owned()));
+    let Step::Submit(_) = request.entered(Time::ZERO, &mut shell.place) else { panic!("not submitted") };
+    let denied = Rejection::new(ErrorCode::PermissionDenied, "held by another client");
+    assert!(matches!(request.answered([Ok(None), Err(denied)]), Step::Reenter));
+    assert_eq!(rejection(request.entered(Time::ZERO, &mut shell.place)), ErrorCode::TakenOver);
+}
+
+#[test]
+fn the_node_that_holds_the_session_gets_the_request() {
+    let mut request = request(SessionRequest::Heartbeat);
+    assert!(matches!(request.begin(), Step::Enter { make: false }));
+    assert!(matches!(request.absent(Time::ZERO), Step::AskOwner { .. }));
+    let Step::Forward { owner, deadline } = request.owner(Time::ZERO, owner(PeerState::Up)) else {
+        panic!("not forwarded")
+    };
+    assert_eq!((owner.node.as_str(), deadline), ("n2", Time::ZERO + TIMEOUT));
+    assert!(matches!(request.forwarded(Time::ZERO, Forwarded::with_status(200)), Step::Relay));
+}
+
+#[test]
+fn a_request_is_forwarded_once_only_and_not_with_fast_liveness() {
+    for (liveness, forwarded) in [(Liveness::Normal, true), (Liveness::Fast, false)] {
+        let mut request = new(secret(1, liveness), SessionRequest::Heartbeat, forwarded);
+        assert!(matches!(request.absent(Time::ZERO), Step::Enter { make: true }));
+    }
+}
+
+#[test]
+fn a_node_that_takes_no_clients_or_is_lost_is_replaced() {
+    let mut declined = request(SessionRequest::Heartbeat);
+    declined.absent(Time::ZERO);
+    declined.owner(Time::ZERO, owner(PeerState::Up));
+    assert!(matches!(declined.forwarded(Time::ZERO, Forwarded::with_status(503)), Step::Enter { make: true }));
+    let mut lost = request(SessionRequest::Heartbeat);
+    lost.absent(Time::ZERO);
+    assert!(matches!(lost.owner(Time::ZERO, owner(PeerState::Lost)), Step::Enter { make: true }));
+}
+
+#[test]
+fn an_owner_that_does_not_answer_is_asked_again_until_the_deadline() {
+    for (outcome, unknown) in [(Forwarded::Unreached, false), (Forwarded::Unanswered, true)] {
+        let mut request = request(SessionRequest::Heartbeat);
+        request.absent(Time::ZERO);
+        let mut now = Time::ZERO;
+        let mut sent = 0;
+        let result = loop {
+            match request.owner(now, owner(PeerState::Up)) {
+                Step::Forward { .. } => {
+                    sent += 1;
+                    let Step::Wait { until } = request.forwarded(now, outcome) else { panic!("does not wait") };
+                    now = until;
+                }
+                Step::Wait { until } => now = until,
+                Step::Finish { result, .. } => break result,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(now, Time::ZERO + TIMEOUT);
+        assert_eq!(matches!(result, Err(SessionError::OutcomeUnknown { .. })), unknown);
+        assert_eq!(sent == 1, unknown, "a request that may have been executed is not sent twice");
+    }
+}
+
+#[test]
+fn a_conditional_update_is_not_executed_twice() {
+    for (wish, again) in [(SessionRequest::Heartbeat, true), (conditional(), false)] {
+        let mut request = request(wish);
+        request.absent(Time::ZERO);
+        request.owner(Time::ZERO, owner(PeerState::Up));
+        request.forwarded(Time::ZERO, Forwarded::Unanswered);
+        let step = request.owner(Time::from_secs(1), owner(PeerState::Lost));
+        assert_eq!(matches!(step, Step::Enter { make: true }), again, "{step:?}");
+    }
+}
