@@ -5,7 +5,7 @@
 mod support;
 
 use convoke_client::log::{Ambassador, FateKind};
-use convoke_history::{Answer, Call, History};
+use convoke_harness::history::{Answer, Call, History};
 use convoke_testkit::eventually;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -4,7 +4,11 @@
 //! was recorded before the sender collected a tombstone, so the sender has to send everything. The receiver already
 //! has all but one of the members, as it does in every round of full-sync gossip.
 
-#![allow(clippy::disallowed_types, reason = "this program measures how long the core takes")]
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "a benchmark measures the core and prints its figures"
+)]
 
 mod support;
 

@@ -2,6 +2,13 @@
 //!
 //! `cargo bench -p convoke-core --bench memory` prints the table; the target is 400 MB with 100 members per session.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "a benchmark measures the core from outside"
+)]
+
 mod support;
 
 use bytes::Bytes;

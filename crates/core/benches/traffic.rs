@@ -3,6 +3,8 @@
 //! Whole clusters in virtual time with links of about a millisecond; frames are counted, framing and TCP come on top.
 //! A change is one metadata update of a small member.
 
+#![allow(clippy::disallowed_macros, reason = "a benchmark prints its figures")]
+
 mod support;
 
 use convoke_core::member::MetadataUpdate;

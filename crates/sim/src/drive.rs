@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::stats::Stats;
 use crate::trace::Fold;
 use crate::world::World;
-use convoke_seeds::panics;
+use convoke_harness::seeds::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// One in this many seeds is run again with other wall clocks (invariant 13).

@@ -1,9 +1,16 @@
 //! Command line of the simulator.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "the command line prints, and reports its own duration"
+)]
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use convoke_core::Mutant;
-use convoke_seeds::{cores, progress, run_many};
+use convoke_harness::seeds::{cores, progress, run_many};
 use convoke_sim::drive::{self, RunOutcome};
 use convoke_sim::invariants::CONVERGENCE_P99;
 use convoke_sim::network::Micros;

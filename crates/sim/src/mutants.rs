@@ -1,10 +1,12 @@
 //! Shows that the checks find real bugs: each mutant must be caught (docs/mutants.md).
 
+#![allow(clippy::disallowed_types, reason = "the search reports its own duration")]
+
 use crate::drive::{RunOutcome, run_plan};
 use crate::plan::Kind;
 use crate::scenarios::{self, Scenario};
 use convoke_core::{Mutant, Mutation};
-use convoke_seeds::run_many;
+use convoke_harness::seeds::run_many;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 

@@ -80,6 +80,7 @@ impl Trace {
         self.hash.word(detail);
     }
 
+    #[allow(clippy::disallowed_macros, reason = "a verbose run prints its trace")]
     pub fn line(&mut self, at: Micros, line: Line) {
         if self.verbose {
             println!("{} {line}", stamp(at));

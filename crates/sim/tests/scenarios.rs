@@ -1,5 +1,10 @@
 //! Every named story, told for all its seeds. All failures are reported, not just the first.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "the scenarios run on all cores and report their failures"
+)]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use convoke_sim::scenarios::{self, Scenario};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_seeds::run_many;
+use convoke_harness::seeds::run_many;
 use convoke_sim::stats::Stats;
 use convoke_sim::{Kind, Plan, run_plan};
 use std::sync::atomic::AtomicBool;

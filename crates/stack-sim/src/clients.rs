@@ -10,7 +10,7 @@ use convoke_client::log::{
     Ambassador, Consistency, FateKind, KeyValue, Kv, Options, PendingWrite, RequestId, Write, Written,
 };
 use convoke_client::{Error, ErrorCode};
-use convoke_history::{Answer, Call, CallId};
+use convoke_harness::history::{Answer, Call, CallId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

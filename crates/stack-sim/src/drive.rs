@@ -8,7 +8,7 @@ use crate::record::micros;
 use crate::stats::Stats;
 use crate::world::Shared;
 use crate::{node, operator};
-use convoke_seeds::panics;
+use convoke_harness::seeds::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use convoke_seeds::{cores, progress, run_many};
+use convoke_harness::seeds::{cores, progress, run_many};
 use convoke_stack_sim::drive::{self, RECOVERY_P99, RunOutcome};
 use convoke_stack_sim::stats::Stats;
 use convoke_stack_sim::{Plan, Planted};

@@ -3,7 +3,7 @@
 use crate::faults::Fault;
 use crate::stats::Stats;
 use convoke_client::log::RequestId;
-use convoke_history::{Answer, Call, CallId, History};
+use convoke_harness::history::{Answer, Call, CallId, History};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_seeds::run_many;
+use convoke_harness::seeds::run_many;
 use convoke_stack_sim::drive::run;
 use convoke_stack_sim::{Plan, Planted};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -19,6 +19,7 @@ pub const SERVICES: usize = 1_000;
 pub const PER_SESSION: usize = 100;
 
 /// Whether figures are wanted; otherwise cargo merely tests that the benches run.
+#[allow(clippy::disallowed_methods, reason = "cargo states the mode as an argument")]
 pub fn measuring() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }

@@ -72,6 +72,7 @@ const SOMETIMES: &[(&str, u64)] = &[
 ];
 
 /// Number of seeds; use `LOG_SEEDS=100000 cargo test --release -p convoke-log delivery` for a long search.
+#[allow(clippy::disallowed_methods, reason = "the caller of the test chooses the number of seeds")]
 fn seeds() -> u64 {
     std::env::var("LOG_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(2_000)
 }

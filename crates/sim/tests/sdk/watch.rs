@@ -227,6 +227,7 @@ impl World {
 }
 
 /// `PROPTEST_CASES` for a long search.
+#[allow(clippy::disallowed_methods, reason = "the caller of the test chooses the number of cases")]
 fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }

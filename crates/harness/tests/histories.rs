@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_history::{Answer, Call, History, Verdict};
+use convoke_harness::history::{Answer, Call, History, Verdict};
 
 /// Client, call, called, answered (0: unknown), answer.
 type Line = (u64, Call, u64, u64, Answer);

@@ -5,7 +5,7 @@
 //! should have been taken earlier, and the last choice is undone. A set of operations taken, together with the state
 //! reached, is not tried twice.
 
-use crate::history::{Answer, Call, Operation, Value, Verdict};
+use super::record::{Answer, Call, Operation, Value, Verdict};
 use std::collections::BTreeSet;
 
 type State = Option<Value>;

@@ -1,6 +1,6 @@
 //! What happened, as the clients saw it.
 
-use crate::checker;
+use super::checker;
 use std::collections::BTreeMap;
 use std::fmt;
 

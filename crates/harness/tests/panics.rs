@@ -1,6 +1,6 @@
 //! The hook for panics is one for the whole process, so this has a process of its own.
 
-use convoke_seeds::panics;
+use convoke_harness::seeds::panics;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

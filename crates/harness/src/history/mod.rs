@@ -5,7 +5,7 @@
 //! outcome is unknown may have happened at any moment after its call, or never.
 //!
 //! ```
-//! use convoke_history::{Answer, Call, History};
+//! use convoke_harness::history::{Answer, Call, History};
 //!
 //! let mut history = History::new();
 //! let put = history.call(0, "k", Call::put(1), 10);
@@ -20,6 +20,6 @@
 //! ```
 
 mod checker;
-mod history;
+mod record;
 
-pub use history::{Answer, Call, CallId, History, HistoryViolation, Operation, Value, Verdict};
+pub use record::{Answer, Call, CallId, History, HistoryViolation, Operation, Value, Verdict};

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_history::{Answer, Call, History};
+use convoke_harness::history::{Answer, Call, History};
 use fastrand::Rng;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
