@@ -1,4 +1,4 @@
-//! The local copy of a watch, and how it is resumed (R-52, R-53; rules S1–S6 of `docs/protocol.md`).
+//! The local copy of a watch, and how it is resumed (R-52, R-53; rules W1–W6 of `docs/protocol.md`).
 //!
 //! A synchronous state machine: messages of the node go in, events for the application come out. Its guarantees:
 //!

@@ -82,7 +82,7 @@ fn hints(addresses: &Addresses) -> String {
     let clients = addresses.clients;
     let palette = Palette::of_stdout();
     let bold = |text: &str| palette.paint(Style::Bold, text);
-    let dns = addresses.dns.map(|dns| format!("  names     dig @{} -p {} web.service.convoke\n", dns.ip(), dns.port()));
+    let dns = addresses.dns.map(|dns| format!("  DNS       dig @{} -p {} web.service.convoke\n", dns.ip(), dns.port()));
     let dns = dns.unwrap_or_default();
     let at = if clients.port() == CLIENT_PORT { String::new() } else { format!(" --addr {clients}") };
     format!(

@@ -1,6 +1,7 @@
 //! One scrape: the current counters and sizes of the node.
 
 use super::log;
+use crate::convert;
 use crate::surface::Surface;
 use convoke_core::node::Sizes;
 use convoke_counters::Count;
@@ -63,7 +64,9 @@ impl Scrape {
             .describe("convoke_build", "Version and identity of the node.", MetricType::Info)?
             .encode_info(&build)?;
         families.gauge("convoke_ready", "Readiness for clients: 1 if ready, else 0.", u32::from(node.is_ready()))?;
-        families.gauge("convoke_degraded", "Reasons for which the node is degraded.", status.degraded.len())?;
+        let log_reason = self.surface.log.as_ref().and_then(|log| convert::log_degraded(&log.handle));
+        let reasons = status.degraded.len() + usize::from(log_reason.is_some());
+        families.gauge("convoke_degraded", "Reasons for which the node is degraded.", reasons)?;
         families.gauge("convoke_incarnation", "Incarnation number of the node.", status.incarnation.number)?;
         families.gauge("convoke_uptime_seconds", "Time since the start of the node.", status.uptime.as_secs_f64())?;
         let (mut up, mut down, mut drained) = (0, 0, 0);
