@@ -31,7 +31,7 @@ pub(crate) fn rejected(rejection: Rejection) -> Error {
 }
 
 pub(crate) fn not_ready() -> Error {
-    Error::new(ErrorCode::NotReady, "this node does not take clients now; try another")
+    Error::new(ErrorCode::NotReady, "this node does not accept clients now; try another node")
 }
 
 pub(crate) fn no_log_plane() -> Error {

@@ -9,10 +9,10 @@ use crate::world::World;
 use convoke_seeds::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// One in this many seeds is run again with other wall clocks (invariant 13).
+/// Runs one in this many seeds again with other wall clocks (invariant 13).
 const CLOCK_RERUNS: u64 = 20;
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub seed: u64,
@@ -24,7 +24,7 @@ pub struct Outcome {
     pub decisions: Fold,
 }
 
-/// Runs a full plan, and for some seeds a second time with other clocks.
+/// Runs a full plan. Some seeds run a second time with other clocks.
 pub fn run_seed(seed: u64) -> Outcome {
     let plan = Plan::full(seed);
     let mut outcome = run_plan(&plan, false);
@@ -43,7 +43,7 @@ pub fn run_plan(plan: &Plan, verbose: bool) -> Outcome {
     run_script(plan.world(), |world| phases(world, plan), verbose)
 }
 
-/// Runs a scripted world in the same manner.
+/// Runs a scripted world in the same way.
 pub fn run_script(
     mut world: World,
     script: impl FnOnce(&mut World) -> Result<(), Violation>,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 const NAME: &str = "one_resolution";
 
-/// What a node shows: id → everything that must be the same everywhere.
+/// The visible state of a node: id → everything that must be the same everywhere.
 pub type Shown = BTreeMap<(bool, String), String>;
 
 #[derive(Debug, Default)]

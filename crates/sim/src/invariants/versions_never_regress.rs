@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 const NAME: &str = "versions_never_regress";
 
-/// Hosts looked at each time.
+/// Hosts checked each time.
 const SAMPLE: usize = 4;
 
 type Key = (bool, String);
 type Rank = (u64, u64, OriginId, u64);
 
-/// The live slots of a host at some moment of some run.
+/// The live slots of a host at one moment.
 #[derive(Debug)]
 struct Look {
     boot: u64,
@@ -27,7 +27,7 @@ struct Look {
 pub struct VersionsNeverRegress {
     checks: u64,
     turn: usize,
-    /// The last look at each host.
+    /// The last such observation of each host.
     held: BTreeMap<usize, Look>,
 }
 
@@ -85,14 +85,14 @@ impl VersionsNeverRegress {
             .map(|s| ((s.name, s.id), (s.claim, s.seq, s.origin, s.n)))
             .collect();
         let before = self.held.get(&host).filter(|look| look.boot == held.boot);
-        // What was alive at a recent look cannot have been collected since, unless somewhere else, long ago (D8).
+        // A slot that was live at a recent check cannot have been collected since, unless by another node, long ago (D8).
         let recent = |look: &Look| world.now - look.at < micros(world.setup.timers.tombstone_timeout) / 2;
         let merged = |look: &Look| held.full_merge_at.is_some_and(|at| at >= look.at);
         if let Some(look) = before.filter(|look| recent(look) && !merged(look)) {
             for (key, rank) in &slots {
                 self.checks += 1;
                 if let Some(old) = look.slots.get(key).filter(|old| *old > rank) {
-                    report(found, NAME, world, format!("n{host} held {old:?} for {}, and now {rank:?}", key.1));
+                    report(found, NAME, world, format!("n{host} held {old:?} for {}, and holds {rank:?} now", key.1));
                 }
             }
         }

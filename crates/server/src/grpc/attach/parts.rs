@@ -55,7 +55,7 @@ impl Parts {
 
     fn collect(&mut self, members: Vec<v1::Register>, gone: Vec<String>, count: usize) -> Result<(), Error> {
         if count > self.members_max {
-            let message = format!("{count} members in one session, at most {} fit", self.members_max);
+            let message = format!("{count} members in one session, at most {} are allowed", self.members_max);
             let error = Error::new(ErrorCode::ResourceExhausted, message);
             return Err(error.field("members").limit(self.members_max as u64));
         }

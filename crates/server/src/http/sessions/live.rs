@@ -116,8 +116,8 @@ impl Live {
                 Poll::Ready(Some(Delivery::Notice(Notice::Handover { target }))) => {
                     let whereto = target.map(|target| target.client_address).unwrap_or_default();
                     let message = match whereto.as_str() {
-                        "" => "this node is stopping; go on at another".to_owned(),
-                        address => format!("this node is stopping; go on at {address}"),
+                        "" => "this node is stopping; attach to another node".to_owned(),
+                        address => format!("this node is stopping; attach to {address} instead"),
                     };
                     return Err(SessionError::Because(Error::new(ErrorCode::NotReady, message)));
                 }
