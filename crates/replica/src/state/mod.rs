@@ -73,7 +73,7 @@ impl State {
         self.progress.subscribe()
     }
 
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake_waiting(&self) {
         self.progress.send_modify(|_| {});
     }
 
@@ -89,7 +89,7 @@ impl State {
             over
         };
         if over {
-            self.nudge();
+            self.wake_waiting();
         }
         over
     }
