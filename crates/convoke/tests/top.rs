@@ -38,7 +38,7 @@ fn it_shows_the_cluster_at_two_sizes_and_gives_the_terminal_back() {
     drop(member);
 
     top.press("\t\x1b[Bp");
-    top.shows("go on");
+    top.shows("p resume");
     top.press("q");
     assert!(top.ended().success());
     until("the terminal is as before", || top.is_cooked() && !top.in_alternate_screen());
